@@ -1,0 +1,145 @@
+"""The whole error tree: whose fault, what happened where, what to look at, what to try.
+
+    GridEngineError
+    ├── ConfigurationError (ValueError)     an argument, a setting or the machine's set-up: yours to change
+    │   ├── SchedulerUnavailable            no such batch system here, or this user may not submit
+    │   └── VersionMismatch                 worker and dispatcher run different versions
+    ├── ClusterError                        the batch system or a machine of it
+    │   ├── SubmissionRefused               the batch system will not take the request; its own words
+    │   ├── WorkerNotStarted                a cluster task ended before its worker called home
+    │   ├── WorkerLost                      a worker was killed or fell silent, too often
+    │   └── JobDeleted                      somebody deleted the cluster task
+    ├── CallError                           the user's call, stopped or spoiled from outside of it
+    │   ├── WorkerCrashed                   the process that ran the call died of it
+    │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
+    │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
+    │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
+    │   └── PicklingError                   an argument, function or result that cannot travel
+    └── ProtocolError                       a peer broke the protocol: a fault of this package
+
+The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its `__cause__`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+
+class GridEngineError(Exception):
+    """The base of all errors of this package.
+
+    The text is `message`, then a line for each of what is known: where it happened
+    (`host`, `job`: the batch system's id of the cluster task), what to look at (`log`, a path, and
+    `log_tail`, its last lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        host: str | None = None,
+        job: str | None = None,
+        log: str | None = None,
+        log_tail: str | None = None,
+        attempts: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.host = host
+        self.job = job
+        self.log = log
+        self.log_tail = log_tail
+        self.attempts = tuple(attempts)
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message), self.__dict__
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        lines += [f"  {name}: {value}" for name, value in (("host", self.host), ("cluster job", self.job), ("log", self.log)) if value]
+        lines += [f"  attempt: {attempt}" for attempt in self.attempts]
+        if self.log_tail:
+            lines.append("  the log ends:")
+            lines += [f"    | {line}" for line in self.log_tail.splitlines()]
+        if self.hint:
+            lines.append(f"  try: {self.hint}")
+        return "\n".join(lines)
+
+
+def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:
+    return kind(message)
+
+
+class ConfigurationError(GridEngineError, ValueError):
+    """An argument, a setting or the set-up of this machine is wrong, and the text says which."""
+
+
+class SchedulerUnavailable(ConfigurationError):
+    """The batch system asked for is not here, does not answer, or does not let this user submit."""
+
+
+class VersionMismatch(ConfigurationError):
+    """A worker and its dispatcher run different versions of `gridengine` or of Python."""
+
+
+class ClusterError(GridEngineError):
+    """The batch system, or a machine of it, failed."""
+
+
+class SubmissionRefused(ClusterError):
+    """The batch system refuses the request; the text holds its own words."""
+
+
+class WorkerNotStarted(ClusterError):
+    """A cluster task ended, or was put into an error state, before its worker called home."""
+
+
+class WorkerLost(ClusterError):
+    """The worker that ran the call was killed or fell silent, more often than `retries` allows."""
+
+
+class JobDeleted(ClusterError):
+    """The cluster task was deleted from outside, more often than `retries` allows."""
+
+
+class CallError(GridEngineError):
+    """A call was stopped or spoiled by something other than an exception of its own."""
+
+
+class WorkerCrashed(CallError):
+    """The process that ran the call died of it: a signal, a hard exit, a segmentation fault."""
+
+
+class OutOfMemory(CallError, MemoryError):
+    """The call went over its memory limit."""
+
+
+class TimeoutError(CallError, builtins.TimeoutError):
+    """A call, or a wait for it, ran over its time."""
+
+
+class Cancelled(CallError):
+    """The call was terminated, killed, or its dispatcher was closed before it ended."""
+
+
+class PicklingError(CallError):
+    """A function, an argument or a result cannot travel; the text names which, and why."""
+
+
+class ProtocolError(GridEngineError):
+    """A message broke the protocol's rules."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception where it was raised, as text; stands as its `__cause__`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'

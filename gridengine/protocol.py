@@ -1,0 +1,283 @@
+"""The messages that dispatcher, worker and runner exchange, and their frames. Pure: no socket, no pickle.
+
+A message is a small header, one of the structs below, and a list of *buffers*: pickled functions, arguments
+and results, which nobody but the caller and the runner ever looks into. On the wire it is a list of frames:
+
+    frame 0     MAGIC (the version is its last byte), then msgpack of [sizes of all buffers, header]
+    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when there are none
+    frames 2..  each larger buffer, a frame of its own, not copied
+
+Every header that carries buffers says how many belong to each of its items, and `decode` checks that sizes and counts agree
+before anybody acts on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gridengine.errors import ProtocolError
+
+VERSION = 1
+MAGIC = b"GEp" + bytes([VERSION])
+SMALL = 32 * 1024
+MOST_BUFFERS = 1_000_000
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Payload: TypeAlias = Sequence[Buffer]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The base of all messages: immutable, and an array on the wire."""
+
+
+class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The base of what messages list."""
+
+
+class Assignment(_Item):
+    """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of all its calls.
+
+    `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one, so that a late
+    answer is told from one that is waited for. `form` says what the list of calls holds: `SINGLE` (one argument
+    each), `STAR` (a tuple of arguments each) or `FULL` (a pair of arguments and keywords each).
+    """
+
+    run: int
+    task: int
+    function: bytes
+    start: int
+    stop: int
+    attempt: int
+    form: int
+    watched: bool = False
+    controlled: bool = False
+    timeout: float | None = None
+    buffers: int = 1
+
+
+SINGLE, STAR, FULL = 0, 1, 2
+VALUES, RAISED, RETRYABLE = 0, 1, 2
+
+
+class Result(_Item):
+    """The outcome of the calls `start` to `stop` of a run.
+
+    `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call, `RAISED` (the
+    pickled exception) or `RETRYABLE` (the same, and it is one of those that the caller wants retried). `seconds` is how long these
+    calls took together. With `output`, the last two buffers are what the call wrote to its standard output and error.
+    """
+
+    run: int
+    start: int
+    stop: int
+    status: int
+    seconds: float
+    buffers: int = 1
+    output: bool = False
+
+
+class Hello(_Message):
+    """A worker's first word. `log` is the path of its standard output when that is a file, else empty."""
+
+    protocol: int
+    version: str
+    python: str
+    run_id: str
+    host: str
+    pid: int
+    slots: int
+    log: str
+
+
+class Welcome(_Message):
+    """The dispatcher's answer: you are known."""
+
+
+class Refuse(_Message):
+    """The dispatcher's other answer: you may not work here, and why."""
+
+    reason: str
+
+
+class Define(_Message):
+    """A function, by its digest; comes before the first assignment that uses it. Its buffers are the pickled function.
+
+    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory.
+    """
+
+    function: bytes
+    path: list[str]
+    directory: str
+    buffers: int = 1
+
+
+class Forget(_Message):
+    """Functions that will not be used again."""
+
+    functions: list[bytes]
+
+
+class Assign(_Message):
+    """A batch of work for one runner, to be run in order."""
+
+    assignments: list[Assignment]
+
+
+class Cancel(_Message):
+    """End these runs: drop those not started, send `signal` to the runners of the others (and SIGKILL after the grace time)."""
+
+    runs: list[int]
+    signal: int
+
+
+class Stop(_Message):
+    """Leave: nothing more will come. What still runs is ended."""
+
+
+class Beat(_Message):
+    """I am here. Carries nothing: the envelope's acknowledgement does."""
+
+
+class Started(_Message):
+    """A watched run has begun, in the process `pid`."""
+
+    run: int
+    pid: int
+
+
+class Pushed(_Message):
+    """A watched run's intermediate value; its buffers are the pickled value."""
+
+    run: int
+    buffers: int = 1
+
+
+class Results(_Message):
+    """Outcomes, oldest first."""
+
+    results: list[Result]
+
+
+class Crashed(_Message):
+    """A runner died in call `index` of `run`, or was killed for the reason given. Its two buffers are standard output and error.
+
+    `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is `CRASH`,
+    `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when not known.
+    """
+
+    run: int
+    index: int
+    exitcode: int
+    reason: str
+    pid: int
+    peak_memory: int = 0
+
+
+CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
+
+
+class Returned(_Message):
+    """These runs were not started, or not all of them: what was not answered may be handed to another."""
+
+    runs: list[int]
+
+
+class Goodbye(_Message):
+    """A worker's last word."""
+
+    reason: str
+
+
+Message: TypeAlias = (
+    Hello | Welcome | Refuse | Define | Forget | Assign | Cancel | Stop | Beat | Started | Pushed | Results | Crashed | Returned | Goodbye
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[tuple[list[int], Message]] = msgspec.msgpack.Decoder(tuple[list[int], Message])
+
+
+def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Return the frames of a message and its buffers. Large buffers are passed on, not copied."""
+    sizes = [len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes for buffer in buffers]
+    frames: list[Buffer] = [MAGIC + _encoder.encode((sizes, message))]
+    small = [buffer for buffer, size in zip(buffers, sizes, strict=True) if size <= SMALL]
+    if small:
+        frames.append(small[0] if len(small) == 1 else b"".join(small))
+    if len(small) < len(sizes):
+        frames += [buffer for buffer, size in zip(buffers, sizes, strict=True) if size > SMALL]
+    return frames
+
+
+def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
+    """Return the message and its buffers, views of the frames.
+
+    Raises:
+        ProtocolError: the frames are not a message of this version, or their sizes and counts do not agree.
+    """
+    if not frames or bytes(memoryview(frames[0])[: len(MAGIC)]) != MAGIC:
+        raise ProtocolError(f"not a message of protocol version {VERSION}")
+    try:
+        sizes, message = _decoder.decode(memoryview(frames[0])[len(MAGIC) :])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProtocolError(f"malformed header: {error}") from None
+    buffers = _split(sizes, frames)
+    if len(buffers) != count_buffers(message):
+        raise ProtocolError(f"{type(message).__name__} announces {count_buffers(message)} buffers and brings {len(buffers)}")
+    return message, buffers
+
+
+def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:
+    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
+        raise ProtocolError("buffer sizes out of range")
+    small_total = sum(size for size in sizes if size <= SMALL)
+    has_small = any(size <= SMALL for size in sizes)
+    large = list(frames[1 + has_small :])
+    if len(frames) < 1 + has_small or len(large) != sum(size > SMALL for size in sizes):
+        raise ProtocolError("buffer sizes and frames do not agree")
+    small = memoryview(frames[1]) if has_small else memoryview(b"")
+    if small.nbytes != small_total:
+        raise ProtocolError("small buffers and their frame do not agree")
+    buffers: list[Buffer] = []
+    offset = 0
+    rest = iter(large)
+    for size in sizes:
+        if size <= SMALL:
+            buffers.append(small[offset : offset + size])
+            offset += size
+        else:
+            buffer = next(rest)
+            if memoryview(buffer).nbytes != size:
+                raise ProtocolError("a large buffer is not of the size announced")
+            buffers.append(buffer)
+    return buffers
+
+
+def count_buffers(message: Message) -> int:
+    """Return how many buffers belong to this message.
+
+    Raises:
+        ProtocolError: one of its counts is negative.
+    """
+    match message:
+        case Assign(assignments=items) | Results(results=items):
+            counts = [item.buffers for item in items]
+            if counts and min(counts) < 0:
+                raise ProtocolError("negative buffer count")
+            return sum(counts)
+        case Define(buffers=count) | Pushed(buffers=count):
+            return count
+        case Crashed():
+            return 2
+        case _:
+            return 0
+
+
+def portions(items: Sequence[Any], buffers: Sequence[Buffer]) -> Iterator[tuple[Any, Payload]]:
+    """Yield each item of an `Assign` or `Results` with the buffers that belong to it."""
+    offset = 0
+    for item in items:
+        yield item, buffers[offset : offset + item.buffers]
+        offset += item.buffers

@@ -1,0 +1,172 @@
+"""What every scheduler is: settings that a user holds, and a launcher that starts, watches and stops workers."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+from gridengine.errors import ConfigurationError, GridEngineError
+
+
+class TaskState(enum.Enum):
+    """What the batch system, or the operating system, says of a worker that was launched."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The scheduler's word on one worker. `reason` is in the batch system's own words; `error` says what to raise when it never called home."""
+
+    state: TaskState
+    reason: str = ""
+    error: GridEngineError | None = None
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the file its output goes to, or empty."""
+
+    id: str
+    log: str = ""
+
+
+class TryAgain(Exception):
+    """The batch system does not take the request for now (a limit is reached, the master is away); nothing was submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a launcher needs to know of the dispatcher it works for.
+
+    `directory` is its run directory (0700); `connection` the file that a worker is started with:
+    `command(python)` returns the argument list.
+    """
+
+    id: str
+    directory: Path
+    connection: Path
+
+
+class Launcher(ABC):
+    """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from one thread of its own."""
+
+    @abstractmethod
+    def launch(self, count: int) -> list[Handle]:
+        """Start `count` workers, or fewer when the site takes no more at a time, and return a handle for each.
+
+        Raises:
+            TryAgain: not now; the caller asks again later.
+            GridEngineError: never; with the batch system's own words.
+        """
+
+    @abstractmethod
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these workers. A handle of which nothing can be learned now is left out: that is never a death."""
+
+    @abstractmethod
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Stop these workers, or withdraw them from the queue. Those that have ended are no error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop every worker that is left and give back what is held. May be called twice."""
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return, in the batch system's words, what these queued workers wait for; empty when it does not say."""
+        return ""
+
+
+class Closeable(Protocol):
+    """What is made once for a scheduler and shared by all its users."""
+
+    def close(self) -> None: ...
+
+
+class Scheduler(ABC):
+    """What a user holds: settings, and with them the workers that all users of this instance share.
+
+    Args of every scheduler:
+        max_workers: the most workers at a time.
+
+    Close it, leave its `with`, or let it be collected, and its workers end.
+    """
+
+    local = True
+    """Whether workers run on this machine (and reach it over a Unix socket) or elsewhere (TCP with CURVE)."""
+    slots = 1
+    """How many calls one worker runs at a time."""
+    idle_seconds = 5.0
+    """How long a worker with nothing to do is kept."""
+    jobs_per_worker: int | None = None
+    """After how many calls a worker is replaced; None is never."""
+
+    def __init__(self, *, max_workers: int) -> None:
+        self.max_workers = positive("max_workers", max_workers)
+        self._lock = threading.Lock()
+        self._shared: Closeable | None = None
+        self._closed = False
+        self._finalizer: weakref.finalize[..., Self] | None = None
+
+    @abstractmethod
+    def launcher(self, run: Run) -> Launcher:
+        """Return what starts this scheduler's workers for a dispatcher."""
+
+    def share(self, make: Callable[[], Closeable]) -> Closeable:
+        """Return the one thing that all users of this instance share; `make` makes it the first time.
+
+        Raises:
+            ConfigurationError: the scheduler has been closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError(f"{self!r} has been closed", hint="make a new one")
+            if self._shared is None:
+                self._shared = make()
+                self._finalizer = weakref.finalize(self, self._shared.close)
+            return self._shared
+
+    def close(self) -> None:
+        """End this scheduler's workers. Calls that have not ended are cancelled. May be called twice."""
+        with self._lock:
+            self._closed = True
+            finalizer = self._finalizer
+        if finalizer is not None:
+            finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def positive(name: str, value: object) -> int:
+    """Return `value` when it is a positive whole number.
+
+    Raises:
+        TypeError, ConfigurationError: it is not; the text names the argument and the value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ConfigurationError(f"{name} must be at least 1, not {value}")
+    return value
+
+
+def worker_command(python: str, connection: Path) -> list[str]:
+    """Return the argument list that starts a worker. `-P`: it imports nothing from the working directory."""
+    return [python, "-P", "-m", "gridengine.worker", str(connection)]
+
+

@@ -1,0 +1,88 @@
+"""Keys and private files: made, saved with mode 0600 whatever the umask, loaded. Secrets are in files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gridengine.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What a worker must know to call home; lives in the connection file.
+
+    With `server_key` empty the addresses are Unix sockets (whose folder keeps strangers out); else the keys are those of
+    CURVE, in Z85: the dispatcher's public key, and the pair that all workers of this run use.
+    """
+
+    run_id: str
+    addresses: tuple[str, ...]
+    slots: int
+    version: str
+    python: str
+    beat_seconds: float
+    lease_seconds: float
+    grace_seconds: float
+    output_bytes: int
+    server_key: str = ""
+    worker_public: str = ""
+    worker_secret: str = ""
+
+    def save(self, path: Path) -> None:
+        """Write the connection file, readable by this user alone."""
+        write_private(path, json.dumps(asdict(self), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Connection:
+        """Read a connection file.
+
+        Raises:
+            ConfigurationError: it is missing, not this user's, open to others, or not a connection file.
+        """
+        try:
+            with open(path, "rb") as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+                    raise ConfigurationError(f"{path} must belong to this user and be closed to others (mode 0600)")
+                content = json.load(file)
+            return cls(**{**content, "addresses": tuple(content["addresses"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            if isinstance(error, ConfigurationError):
+                raise
+            raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all; it must not exist yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def make_private_folder(path: Path) -> Path:
+    """Make a folder of mode 0700, and the folders above it, and return it.
+
+    Raises:
+        ConfigurationError: it cannot be made or is not writable; the text names the folder.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot make the folder {path}: {error.strerror}",
+            hint="set GRIDENGINE_RUN_DIRECTORY to a folder that you may write to",
+        ) from error
+    return path
