@@ -1,0 +1,95 @@
+"""Map a Python function over arguments on this machine's processes today and, unchanged, on a batch cluster tomorrow.
+
+    import gridengine
+    squares = gridengine.map(lambda x: x * x, range(1000))
+
+The names below are all there is to know. Those that need sockets are imported at first use, so that `import gridengine` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gridengine._version import __version__
+from gridengine.errors import (
+    CallError,
+    Cancelled,
+    ClusterError,
+    ConfigurationError,
+    GridEngineError,
+    JobDeleted,
+    OutOfMemory,
+    PicklingError,
+    ProtocolError,
+    RemoteTraceback,
+    SchedulerUnavailable,
+    SubmissionRefused,
+    TimeoutError,
+    VersionMismatch,
+    WorkerCrashed,
+    WorkerLost,
+    WorkerNotStarted,
+)
+
+if TYPE_CHECKING:
+    from gridengine import schedulers
+    from gridengine.dispatcher import JobDispatcher
+    from gridengine.functional import imap, imap_unordered, map, partial, starmap
+    from gridengine.job import Job
+    from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
+
+__all__ = [
+    "CallError",
+    "Cancelled",
+    "ClusterError",
+    "ConfigurationError",
+    "GridEngineError",
+    "GridEngineScheduler",
+    "InlineScheduler",
+    "Job",
+    "JobDeleted",
+    "JobDispatcher",
+    "OutOfMemory",
+    "PicklingError",
+    "ProcessScheduler",
+    "ProtocolError",
+    "RemoteTraceback",
+    "SchedulerUnavailable",
+    "SubmissionRefused",
+    "TimeoutError",
+    "VersionMismatch",
+    "WorkerCrashed",
+    "WorkerLost",
+    "WorkerNotStarted",
+    "__version__",
+    "best_available",
+    "imap",
+    "imap_unordered",
+    "map",
+    "partial",
+    "schedulers",
+    "starmap",
+]
+
+_HOMES = {
+    **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
+    **dict.fromkeys(("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "best_available"), "gridengine.schedulers"),
+    "Job": "gridengine.job",
+    "JobDispatcher": "gridengine.dispatcher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, and keep it."""
+    if name == "schedulers":
+        return importlib.import_module("gridengine.schedulers")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
