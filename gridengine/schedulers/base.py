@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -170,3 +171,14 @@ def worker_command(python: str, connection: Path) -> list[str]:
     return [python, "-P", "-m", "gridengine.worker", str(connection)]
 
 
+def python_path(inherited: str) -> str:
+    """Return the PYTHONPATH for a worker, given the caller's own; empty when it needs none.
+
+    Relative entries are dropped: they would mean another folder there. When this package is not installed but lies in a
+    checkout, say, that folder comes last.
+    """
+    entries = [entry for entry in inherited.split(os.pathsep) if os.path.isabs(entry)]
+    home = Path(__file__).resolve().parents[2]
+    if home.name not in ("site-packages", "dist-packages"):
+        entries.append(str(home))
+    return os.pathsep.join(dict.fromkeys(entries))

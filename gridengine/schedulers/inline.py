@@ -1,0 +1,21 @@
+"""Calls run in this very process, one after the other."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from gridengine.schedulers.base import Run, Scheduler
+
+
+class InlineScheduler(Scheduler):
+    """Runs each call in this very process and thread, one after the other, so that `pdb`, prints and profilers work."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+
+    def __repr__(self) -> str:
+        return "InlineScheduler()"
+
+    def launcher(self, run: Run) -> NoReturn:
+        """Raise: nothing is launched for inline calls."""
+        raise NotImplementedError("an InlineScheduler has no workers to launch")

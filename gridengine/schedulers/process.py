@@ -1,0 +1,164 @@
+"""Workers on this machine: one agent with as many runners as there are processors to use."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+from gridengine.errors import WorkerNotStarted
+from gridengine.schedulers.base import Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+
+logger = logging.getLogger("gridengine")
+
+TERMINATE_SECONDS = 2.0
+"""How long a worker has after SIGTERM. Its own runners end by themselves when it is gone."""
+REAP_SECONDS = 0.5
+
+
+class ProcessScheduler(Scheduler):
+    """Runs calls in processes of this machine.
+
+    Args:
+        max_workers: how many calls run at a time (default: the processors that this process may use).
+    """
+
+    idle_seconds = 60.0
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        super().__init__(max_workers=1)
+        self.slots = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+
+    def __repr__(self) -> str:
+        return f"ProcessScheduler(max_workers={self.slots})"
+
+    def launcher(self, run: Run) -> ProcessLauncher:
+        """Return what starts the one worker of this scheduler."""
+        return ProcessLauncher(run)
+
+
+class ProcessLauncher(Launcher):
+    """Starts workers as processes of this machine, each with a pipe at its standard input that closes when we are gone."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._owner = os.getpid()
+        self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
+
+    def launch(self, count: int) -> list[Handle]:
+        """Start `count` workers in sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
+        started = []
+        for _ in range(count):
+            process = self._start()
+            handle = Handle(str(process.pid))
+            self._processes[handle] = process
+            started.append(handle)
+        return started
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                worker_command(sys.executable, self._run.connection),
+                stdin=subprocess.PIPE,
+                stdout=_inherited(1),
+                stderr=_inherited(2),
+                env=worker_environment(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
+                raise TryAgain(f"cannot start a process: {error.strerror}") from error
+            hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
+            raise WorkerNotStarted(f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint) from error
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return the state of each worker that this launcher started."""
+        return {handle: _report(self._processes[handle]) for handle in handles if handle in self._processes}
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Send SIGTERM, and SIGKILL to those that are still there after 2 s."""
+        if os.getpid() != self._owner:
+            return
+        processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
+        for process in processes:
+            _close_lifeline(process)
+            process.terminate()
+            # A stopped process takes no SIGTERM before it goes on.
+            process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + TERMINATE_SECONDS
+        left = [process for process in processes if not _ended_by(process, deadline)]
+        for process in left:
+            process.kill()
+        deadline = time.monotonic() + REAP_SECONDS
+        for process in left:
+            if not _ended_by(process, deadline):
+                logger.warning("worker process %d does not end even when killed", process.pid)
+
+    def close(self) -> None:
+        """Stop every worker that is left."""
+        self.cancel(list(self._processes))
+
+
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a local worker: this one, but nothing is imported from relative folders."""
+    kept = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "PYTHONINSPECT")}
+    path = python_path(environment.get("PYTHONPATH", ""))
+    return kept | ({"PYTHONPATH": path} if path else {})
+
+
+def _inherited(descriptor: int) -> int | None:
+    """Return what gives a child this descriptor, or the null device when it is closed here."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return subprocess.DEVNULL
+    return None
+
+
+def _report(process: subprocess.Popen[bytes]) -> Report:
+    status = process.poll()
+    if status is None:
+        return Report(TaskState.SUSPENDED if _is_stopped(process.pid) else TaskState.RUNNING)
+    reason = exit_words(status)
+    error = WorkerNotStarted(
+        f"the worker process ended before it called home: {reason}", host=socket.gethostname(), hint="its own words, if any, are on standard error"
+    )
+    return Report(TaskState.FAILED if status else TaskState.ENDED, reason, error)
+
+
+def exit_words(status: int) -> str:
+    """Return an exit status as `subprocess` gives it, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
+
+
+def _close_lifeline(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    try:
+        process.wait(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
