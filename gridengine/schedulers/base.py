@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -27,7 +27,11 @@ class TaskState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The scheduler's word on one worker. `reason` is in the batch system's own words; `error` says what to raise when it never called home."""
+    """The scheduler's word on one worker.
+
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
+    whether somebody deleted it.
+    """
 
     state: TaskState
     reason: str = ""
@@ -118,7 +122,7 @@ class Scheduler(ABC):
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False
-        self._finalizer: weakref.finalize[..., Self] | None = None
+        self._finalizer: weakref.finalize[..., Scheduler] | None = None
 
     @abstractmethod
     def launcher(self, run: Run) -> Launcher:
@@ -177,7 +181,7 @@ def python_path(inherited: str) -> str:
     Relative entries are dropped: they would mean another folder there. When this package is not installed but lies in a
     checkout, say, that folder comes last.
     """
-    entries = [entry for entry in inherited.split(os.pathsep) if os.path.isabs(entry)]
+    entries = [entry for entry in inherited.split(os.pathsep) if Path(entry).is_absolute()]
     home = Path(__file__).resolve().parents[2]
     if home.name not in ("site-packages", "dist-packages"):
         entries.append(str(home))

@@ -129,7 +129,9 @@ def _report(process: subprocess.Popen[bytes]) -> Report:
         return Report(TaskState.SUSPENDED if _is_stopped(process.pid) else TaskState.RUNNING)
     reason = exit_words(status)
     error = WorkerNotStarted(
-        f"the worker process ended before it called home: {reason}", host=socket.gethostname(), hint="its own words, if any, are on standard error"
+        f"the worker process ended before it called home: {reason}",
+        host=socket.gethostname(),
+        hint="its own words, if any, are on standard error",
     )
     return Report(TaskState.FAILED if status else TaskState.ENDED, reason, error)
 
