@@ -1,0 +1,356 @@
+"""Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for a worker.
+
+ZeroMQ reconnects by itself but loses what was under way when a connection broke. So each message carries an envelope (`Session`)
+with its number and the number of the last one received, and what the other side has not got is sent again, once and in order.
+
+Over TCP every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's); on this machine it is a Unix
+socket in a folder of mode 0700.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import struct
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import recv_monitor_message
+
+from gridengine.errors import ConfigurationError, ProtocolError
+from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
+from gridengine.security import Connection
+
+log = logging.getLogger("gridengine")
+
+_ENVELOPE = struct.Struct("<BQQ")
+_NUMBERED, _LOOSE, _RESEND = 0, 1, 2
+_LONGEST_PATH = 107
+Frames = list[Buffer]
+
+
+class Session:
+    """One side of a conversation: numbers what is sent, keeps it until the other side has it, drops what comes twice. Sans-I/O."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._received = 0
+        self._kept: deque[tuple[int, Frames]] = deque()
+        self._asked_at = 0
+
+    def number(self, frames: Frames) -> Frames:
+        """Return the frames of a message with the next number, and keep them until they are acknowledged."""
+        self._sent += 1
+        self._kept.append((self._sent, frames))
+        return [_ENVELOPE.pack(_NUMBERED, self._sent, self._received), *frames]
+
+    def loose(self, frames: Frames) -> Frames:
+        """Return the frames of a message that may be lost; it tells the other side how far both have got."""
+        return [_ENVELOPE.pack(_LOOSE, self._sent, self._received), *frames]
+
+    def take(self, frames: Sequence[Buffer]) -> tuple[Sequence[Buffer] | None, list[Frames]]:
+        """Return the message in these frames, None when there is none or it has come before, and what to send at once.
+
+        Raises:
+            ProtocolError: the first frame is no envelope.
+        """
+        try:
+            kind, number, acknowledged = _ENVELOPE.unpack(frames[0])
+        except (struct.error, IndexError):
+            raise ProtocolError("a message without an envelope") from None
+        if kind not in (_NUMBERED, _LOOSE, _RESEND) or acknowledged > self._sent:
+            raise ProtocolError("an impossible envelope")
+        while self._kept and self._kept[0][0] <= acknowledged:
+            self._kept.popleft()
+        if kind == _RESEND:
+            return None, [[_ENVELOPE.pack(_NUMBERED, kept, self._received), *content] for kept, content in self._kept]
+        if kind == _LOOSE:
+            return frames[1:], self._ask() if number > self._received else []
+        if number == self._received + 1:
+            self._received = number
+            self._asked_at = 0
+            return frames[1:], []
+        return None, self._ask() if number > self._received and self._asked_at != self._received + 1 else []
+
+    def _ask(self) -> list[Frames]:
+        self._asked_at = self._received + 1
+        return [[_ENVELOPE.pack(_RESEND, self._sent, self._received)]]
+
+
+class Server:
+    """A dispatcher's socket. All methods are for one thread.
+
+    Args:
+        local: a Unix socket in a private folder of this machine instead of TCP.
+        host: the one address or name that workers are told; empty for every address of this machine.
+
+    Raises:
+        ConfigurationError: no address to listen at, or `host` does not resolve.
+    """
+
+    def __init__(self, *, local: bool, host: str = "") -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._sessions: dict[bytes, Session] = {}
+        self._folder: Path | None = None
+        self._guard: ThreadAuthenticator | None = None
+        self.server_key = self.worker_public = self.worker_secret = ""
+        self.dropped = 0
+        try:
+            _set_up(self._socket)
+            self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self.addresses = self._listen_locally() if local else self._listen_on_tcp(host)
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen_locally(self) -> tuple[str, ...]:
+        self._folder = private_socket_folder()
+        address = f"ipc://{self._folder / 's'}"
+        self._socket.bind(address)
+        return (address,)
+
+    def _listen_on_tcp(self, host: str) -> tuple[str, ...]:
+        names = [host] if host else own_addresses()
+        if host:
+            resolve(host)
+        public, secret = zmq.curve_keypair()
+        worker_public, worker_secret = zmq.curve_keypair()
+        self._guard = ThreadAuthenticator(self._context, log=log)
+        self._guard.start()
+        self._guard.configure_curve_callback("*", _OneKey(worker_public))
+        self._socket.curve_server = True
+        self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
+        self._socket.setsockopt(zmq.IPV6, 1)
+        port = self._socket.bind_to_random_port("tcp://*")
+        self.server_key, self.worker_public, self.worker_secret = public.decode(), worker_public.decode(), worker_secret.decode()
+        return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
+
+    def register(self, poller: zmq.Poller) -> None:
+        """Have a poller wake when something has come."""
+        poller.register(self._socket, zmq.POLLIN)
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent nothing."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            self._put(peer, session.number(encode(message, buffers)))
+
+    def beat(self, peer: bytes) -> None:
+        """Answer a worker's sign of life."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            self._put(peer, session.loose(encode(Beat())))
+
+    def forget(self, peer: bytes) -> None:
+        """Drop what is kept for a worker; should it come back it is told to leave."""
+        self._sessions.pop(peer, None)
+
+    def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
+        """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped."""
+        for _ in range(most):
+            try:
+                peer, *frames = _frames(self._socket)
+            except zmq.Again:
+                return
+            sender = bytes(peer)
+            try:
+                taken = self._take(sender, frames)
+            except ProtocolError as error:
+                self.dropped += 1
+                log.warning("dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message)
+                continue
+            if taken is not None:
+                yield sender, *taken
+
+    def _take(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+        session = self._sessions.get(peer)
+        newcomer = session is None
+        if session is None:
+            session = Session()
+        content, answers = session.take(frames)
+        message = decode(content) if content is not None else None
+        if newcomer:
+            if message is None or not isinstance(message[0], Hello):
+                self._put(peer, session.loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
+                return None
+            self._sessions[peer] = session
+        for answer in answers:
+            self._put(peer, answer)
+        return message
+
+    def _put(self, peer: bytes, frames: Frames) -> None:
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+
+    def close(self, linger_seconds: float = 0.5) -> None:
+        """Close the socket, giving what is under way a moment, and remove its folder. May be called twice."""
+        if self._guard is not None and self._guard.is_alive():
+            self._guard.stop()
+        self._socket.close(linger=int(linger_seconds * 1000))
+        self._context.term()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Client:
+    """A worker's connection: each message arrives once and in order, over reconnections. All methods are for one thread."""
+
+    def __init__(self, connection: Connection, worker_id: bytes | None = None) -> None:
+        self._context = zmq.Context()
+        self._session = Session()
+        self._beat_seconds = connection.beat_seconds
+        self._beat_at = 0.0
+        self.heard_at = time.monotonic()
+        self.socket = self._context.socket(zmq.DEALER)
+        _set_up(self.socket)
+        self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
+        if connection.server_key:
+            self.socket.curve_serverkey = connection.server_key.encode()
+            self.socket.curve_publickey = connection.worker_public.encode()
+            self.socket.curve_secretkey = connection.worker_secret.encode()
+            self.socket.setsockopt(zmq.IPV6, 1)
+        _connect(self.socket, connection.addresses, connection.lease_seconds)
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send the dispatcher a message; never blocks."""
+        self._put(self._session.number(encode(message, buffers)))
+
+    def receive(self) -> list[tuple[Message, list[Buffer]]]:
+        """Return all messages that have come.
+
+        Raises:
+            ProtocolError: the dispatcher sent something that is no message.
+        """
+        messages = []
+        while True:
+            try:
+                frames = _frames(self.socket)
+            except zmq.Again:
+                return messages
+            self.heard_at = time.monotonic()
+            content, answers = self._session.take(frames)
+            for answer in answers:
+                self._put(answer)
+            if content is not None:
+                message, buffers = decode(content)
+                if not isinstance(message, Beat):
+                    messages.append((message, buffers))
+
+    def tick(self, now: float) -> float:
+        """Send a sign of life when it is time, and return the seconds until the next."""
+        if now >= self._beat_at:
+            self._put(self._session.loose(encode(Beat())))
+            self._beat_at = now + self._beat_seconds
+        return self._beat_at - now
+
+    def _put(self, frames: Frames) -> None:
+        with contextlib.suppress(zmq.Again):
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+
+    def close(self, linger_seconds: float = 2.0) -> None:
+        """Close the connection, giving what is under way a moment."""
+        self.socket.close(linger=int(linger_seconds * 1000))
+        self._context.term()
+
+
+class _OneKey:
+    """The credentials provider of a run: its workers' one public key and no other."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Say whether this client's key (in Z85) is the workers'."""
+        return secrets.compare_digest(key, self._key)
+
+
+def _set_up(end: zmq.Socket[bytes]) -> None:
+    end.setsockopt(zmq.SNDHWM, 0)
+    end.setsockopt(zmq.RCVHWM, 0)
+    end.setsockopt(zmq.LINGER, 0)
+    end.setsockopt(zmq.HEARTBEAT_IVL, 3_000)
+    end.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10_000)
+    end.setsockopt(zmq.RECONNECT_IVL, 100)
+    end.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+
+
+def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
+    """Receive one message without waiting; large frames are views of ZeroMQ's memory, not copies."""
+    return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)]
+
+
+def _connect(end: zmq.Socket[bytes], addresses: Sequence[str], seconds: float) -> None:
+    """Connect to the first of the addresses that shakes hands, and give up the others.
+
+    Raises:
+        ConfigurationError: none did within `seconds`.
+    """
+    if len(addresses) == 1:
+        end.connect(addresses[0])
+        return
+    monitor = end.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    for address in addresses:
+        end.connect(address)
+    try:
+        if not monitor.poll(int(seconds * 1000)):
+            raise ConfigurationError(
+                f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(addresses)}",
+                hint="set GRIDENGINE_HOST to the address at which this node reaches the submitting machine; ask whether a firewall stands between",
+            )
+        chosen = recv_monitor_message(monitor)["endpoint"].decode()
+    finally:
+        end.disable_monitor()
+    for address in addresses:
+        if address != chosen:
+            end.disconnect(address)
+
+
+def private_socket_folder() -> Path:
+    """Make and return a folder of mode 0700 whose path is short enough for a Unix socket, on a local disk.
+
+    Raises:
+        ConfigurationError: neither `$XDG_RUNTIME_DIR` nor the temporary folder will do.
+    """
+    tried = []
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        if parent and len(parent) + len("/gridengine-12345678/s") <= _LONGEST_PATH:
+            try:
+                return Path(tempfile.mkdtemp(prefix="gridengine-", dir=parent))
+            except OSError as error:
+                tried.append(f"{parent}: {error.strerror}")
+    raise ConfigurationError(f"no folder for a Unix socket: {'; '.join(tried)}", hint="set TMPDIR to a short path that you may write to")
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    found = [
+        entry.address.split("%")[0]
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6) and not entry.address.lower().startswith("fe80")
+    ]
+    outer = [address for address in dict.fromkeys(found) if not (address.startswith("127.") or address == "::1")]
+    return sorted(outer, key=lambda address: ":" in address) + ["127.0.0.1"]
+
+
+def resolve(host: str) -> None:
+    """Check that a host's name or address resolves here.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ConfigurationError(f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine") from error
