@@ -212,15 +212,43 @@ class Client:
         self._beat_seconds = connection.beat_seconds
         self._beat_at = 0.0
         self.heard_at = time.monotonic()
-        self.socket = self._context.socket(zmq.DEALER)
-        _set_up(self.socket)
+        address = connection.addresses[0]
+        if len(connection.addresses) > 1:
+            address = self._first_to_answer(connection)
+        self.socket = self._dealer(connection)
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
+        self.socket.connect(address)
+
+    def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
+        end = self._context.socket(zmq.DEALER)
+        _set_up(end)
         if connection.server_key:
-            self.socket.curve_serverkey = connection.server_key.encode()
-            self.socket.curve_publickey = connection.worker_public.encode()
-            self.socket.curve_secretkey = connection.worker_secret.encode()
-            self.socket.setsockopt(zmq.IPV6, 1)
-        _connect(self.socket, connection.addresses, connection.lease_seconds)
+            end.curve_serverkey = connection.server_key.encode()
+            end.curve_publickey = connection.worker_public.encode()
+            end.curve_secretkey = connection.worker_secret.encode()
+            end.setsockopt(zmq.IPV6, 1)
+        return end
+
+    def _first_to_answer(self, connection: Connection) -> str:
+        """Return the address that shakes hands first, found with a socket of its own, so that the real one connects only once.
+
+        Raises:
+            ConfigurationError: none did within the lease.
+        """
+        probe = self._dealer(connection)
+        monitor = probe.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        try:
+            for address in connection.addresses:
+                probe.connect(address)
+            if not monitor.poll(int(connection.lease_seconds * 1000)):
+                raise ConfigurationError(
+                    f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(connection.addresses)}",
+                    hint="set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine; is there a firewall?",
+                )
+            return str(recv_monitor_message(monitor)["endpoint"].decode())
+        finally:
+            probe.disable_monitor()
+            probe.close(linger=0)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message; never blocks."""
@@ -288,32 +316,6 @@ def _set_up(end: zmq.Socket[bytes]) -> None:
 def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
     """Receive one message without waiting; large frames are views of ZeroMQ's memory, not copies."""
     return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)]
-
-
-def _connect(end: zmq.Socket[bytes], addresses: Sequence[str], seconds: float) -> None:
-    """Connect to the first of the addresses that shakes hands, and give up the others.
-
-    Raises:
-        ConfigurationError: none did within `seconds`.
-    """
-    if len(addresses) == 1:
-        end.connect(addresses[0])
-        return
-    monitor = end.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    for address in addresses:
-        end.connect(address)
-    try:
-        if not monitor.poll(int(seconds * 1000)):
-            raise ConfigurationError(
-                f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(addresses)}",
-                hint="set GRIDENGINE_HOST to the address at which this node reaches the submitting machine; ask whether a firewall stands between",
-            )
-        chosen = recv_monitor_message(monitor)["endpoint"].decode()
-    finally:
-        end.disable_monitor()
-    for address in addresses:
-        if address != chosen:
-            end.disconnect(address)
 
 
 def private_socket_folder() -> Path:
