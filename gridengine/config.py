@@ -51,7 +51,9 @@ class Settings:
             ConfigurationError: a value is not of its setting's type, or a number is not positive.
         """
         kinds = typing.get_type_hints(cls)
-        given = {field.name: environment[PREFIX + field.name.upper()] for field in fields(cls) if PREFIX + field.name.upper() in environment}
+        given = {
+            field.name: environment[PREFIX + field.name.upper()] for field in fields(cls) if PREFIX + field.name.upper() in environment
+        }
         return cls(**{name: _parsed(name, kinds[name], text) for name, text in given.items()})
 
 
@@ -65,7 +67,9 @@ def _parsed(name: str, kind: type, text: str) -> object:
         return value
     except (ValueError, KeyError):
         expected = "yes or no" if kind is bool else f"a positive {kind.__name__}"
-        raise ConfigurationError(f"{PREFIX}{name.upper()}={text!r} is not {expected}", hint="change or unset this environment variable") from None
+        raise ConfigurationError(
+            f"{PREFIX}{name.upper()}={text!r} is not {expected}", hint="change or unset this environment variable"
+        ) from None
 
 
 @functools.cache

@@ -221,7 +221,7 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
         raise ProtocolError(f"not a message of protocol version {VERSION}")
     try:
         sizes, message = _decoder.decode(memoryview(frames[0])[len(MAGIC) :])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed header: {error}") from None
     buffers = _split(sizes, frames)
     if len(buffers) != count_buffers(message):

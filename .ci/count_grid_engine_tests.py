@@ -1,0 +1,57 @@
+"""Fail unless every test marked `grid_engine` was run and passed: count_grid_engine_tests.py JUNIT_XML.
+
+What should have run is asked of pytest itself, so that a test that was skipped, deselected or lost with its process is missed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+
+
+def collected() -> set[tuple[str, str]]:
+    """Return (class name, name), as a JUnit report has them, of every test marked `grid_engine`."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "grid_engine", "--no-header"]
+    listing = subprocess.run([*command, "-o", "addopts=", "--import-mode=importlib"], capture_output=True, text=True, check=False)
+    if listing.returncode not in (0, 5):
+        sys.exit(f"pytest cannot collect the tests:\n{listing.stdout}{listing.stderr}")
+    return {junit_key(line) for line in node_ids(listing.stdout)}
+
+
+def node_ids(listing: str) -> list[str]:
+    return [line for line in listing.splitlines() if re.match(r"\S+\.py::", line)]
+
+
+def junit_key(node_id: str) -> tuple[str, str]:
+    """Return a test's class name and name in a JUnit report."""
+    address, bracket, parameters = node_id.partition("[")
+    path, *names = address.split("::")
+    parts = [path.removesuffix(".py").replace("/", "."), *names]
+    return ".".join(parts[:-1]), parts[-1] + bracket + parameters
+
+
+def outcomes(report: str) -> dict[tuple[str, str], set[str]]:
+    """Return what the report says of each test: `passed`, or `skipped`, `failure`, `error`."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for case in ElementTree.parse(report).iter("testcase"):
+        verdicts = {child.tag for child in case} & {"skipped", "failure", "error"}
+        found[case.get("classname", ""), case.get("name", "")] |= verdicts or {"passed"}
+    return found
+
+
+def main(report: str) -> None:
+    wanted = collected()
+    found = outcomes(report)
+    missing = {key: sorted(found.get(key, {"not run"})) for key in wanted if found.get(key) != {"passed"}}
+    print(f"Grid Engine tests: {len(wanted)} collected, {len(wanted) - len(missing)} passed")
+    for (place, name), verdicts in sorted(missing.items()):
+        print(f"  {place} {name}: {', '.join(verdicts)}")
+    if missing or not wanted:
+        sys.exit("not every test of the Grid Engine passed" if wanted else "there is no test of the Grid Engine")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,81 @@
+# `make help` lists what to ask for. Everything is made in .venv; nothing outside of this folder is changed, but for what
+# `make test` does as root (see there).
+
+PYTHON ?= python3
+VENV := .venv
+REPORT := .reports/tests.xml
+PYTEST_ARGS ?=
+
+METADATA := setup.cfg pyproject.toml
+SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed)
+PIP := -m pip install --quiet --disable-pip-version-check
+
+# As root, where Debian's packages are to be had, the tests run on a real Grid Engine too. It takes no jobs of root, so that its
+# tests run as a plain user, who must be able to read the Python and the package: hence an environment outside of this folder.
+WITH_GRID_ENGINE := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
+PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
+
+.PHONY: help example test check format clean grid-engine
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make example  set up .venv and run the example on the standard library of this Python'
+	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and run its tests'
+	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
+	@echo 'make check    ruff and mypy'
+	@echo 'make format   let ruff lay out the code'
+	@echo 'make clean    remove what the above made'
+
+example: $(VENV)/ready
+	$(VENV)/bin/python examples/stdlib_census.py
+
+ifeq ($(WITH_GRID_ENGINE),)
+test: $(VENV)/ready-test
+	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
+else
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine
+	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
+	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
+endif
+
+grid-engine:
+	schedulers/gridengine/up --yes
+
+check: $(VENV)/ready-dev
+	$(VENV)/bin/python -m ruff check
+	$(VENV)/bin/python -m ruff format --check
+	$(VENV)/bin/python -m mypy
+
+format: $(VENV)/ready-dev
+	$(VENV)/bin/python -m ruff check --fix
+	$(VENV)/bin/python -m ruff format
+
+$(VENV)/pyvenv.cfg: tools/make-venv
+	tools/make-venv '$(PYTHON)' $(VENV)
+
+$(VENV)/ready: $(VENV)/pyvenv.cfg $(METADATA)
+	$(VENV)/bin/python $(PIP) --editable .
+	@touch $@
+
+$(VENV)/ready-test: $(VENV)/ready
+	$(VENV)/bin/python $(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/ready-dev: $(VENV)/ready
+	$(VENV)/bin/python $(PIP) --editable '.[dev]'
+	@touch $@
+
+$(PLAIN_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
+	tools/make-venv "$$(tools/plain-python '$(PYTHON)')" $(PLAIN_VENV)
+
+# Installed as a user would have it, so that what is missing from the package is found. A left-over build/ would go into it.
+$(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
+	rm -rf build
+	umask 022 && $(PLAIN_VENV)/bin/python $(PIP) '.[test]'
+	@rm -rf build
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	test ! -d $(PLAIN_VENV) || rm -rf $(PLAIN_VENV)
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
