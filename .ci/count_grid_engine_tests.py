@@ -36,7 +36,11 @@ def junit_key(node_id: str) -> tuple[str, str]:
 def outcomes(report: str) -> dict[tuple[str, str], set[str]]:
     """Return what the report says of each test: `passed`, or `skipped`, `failure`, `error`."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for case in ElementTree.parse(report).iter("testcase"):
+    try:
+        cases = ElementTree.parse(report).iter("testcase")
+    except (OSError, ElementTree.ParseError) as error:
+        sys.exit(f"no report of the tests: {error}")
+    for case in cases:
         verdicts = {child.tag for child in case} & {"skipped", "failure", "error"}
         found[case.get("classname", ""), case.get("name", "")] |= verdicts or {"passed"}
     return found

@@ -1,0 +1,8 @@
+"""Hypothesis without deadlines: how long an example takes says nothing on a machine that others use too."""
+
+from __future__ import annotations
+
+import hypothesis
+
+hypothesis.settings.register_profile("gridengine", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gridengine")

@@ -1,0 +1,175 @@
+"""Whatever comes over the wire, it is a message or a ProtocolError, and costs no more than its own size."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+import typing
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gridengine import protocol
+from gridengine.errors import ProtocolError
+from gridengine.protocol import MAGIC, SMALL, decode, encode
+
+MESSAGES = typing.get_args(protocol.Message)
+BUFFERS = st.one_of(
+    st.binary(max_size=40),
+    st.integers(SMALL - 1, SMALL + 3).map(bytes),
+    st.binary(max_size=9).map(bytearray),
+    st.binary(max_size=9).map(memoryview),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    message: Any
+    buffers: list[Any]
+
+
+NUMBERS = st.integers(-(2**63), 2**64 - 1)
+FIELDS: dict[Any, st.SearchStrategy[Any]] = {
+    int: NUMBERS,
+    float: st.floats(allow_nan=False),
+    float | None: st.none() | st.floats(allow_nan=False),
+    str: st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    bool: st.booleans(),
+    list[str]: st.lists(st.text(max_size=9), max_size=3),
+    list[int]: st.lists(NUMBERS, max_size=3),
+    list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
+}
+
+
+def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if not name.startswith("__")}
+    assert set(hints) == set(kind.__struct_fields__)
+    return st.builds(kind, **{name: fixed[name] if name in fixed else FIELDS[hint] for name, hint in hints.items()})
+
+
+@st.composite
+def sent(draw: st.DrawFn) -> Sent:
+    kind = draw(st.sampled_from(MESSAGES))
+    count = st.integers(0, 3)
+    if kind is protocol.Assign:
+        message = kind(draw(st.lists(structs(protocol.Assignment, buffers=count), max_size=3)))
+    elif kind is protocol.Results:
+        message = kind(draw(st.lists(structs(protocol.Result, buffers=count), max_size=3)))
+    elif "buffers" in kind.__struct_fields__:
+        message = draw(structs(kind, buffers=count))
+    else:
+        message = draw(structs(kind))
+    needed = protocol.count_buffers(message)
+    return Sent(message, draw(st.lists(BUFFERS, min_size=needed, max_size=needed)))
+
+
+@given(sent())
+def test_what_is_encoded_is_decoded_the_same(given_: Sent) -> None:
+    message, buffers = decode(encode(given_.message, given_.buffers))
+    assert message == given_.message
+    assert [bytes(buffer) for buffer in buffers] == [bytes(buffer) for buffer in given_.buffers]
+
+
+@given(sent())
+def test_views_of_one_received_block_decode_as_bytes_do(given_: Sent) -> None:
+    frames = [memoryview(b"?" + bytes(frame))[1:] for frame in encode(given_.message, given_.buffers)]
+    assert decode(frames)[0] == given_.message
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> list[bytes]:
+    """Return the frames of a message, damaged: bytes overwritten, cut, added, frames dropped, doubled or swapped."""
+    original = draw(sent())
+    frames = [bytearray(frame) for frame in encode(original.message, original.buffers)]
+    for _ in range(draw(st.integers(1, 4))):
+        if not frames:
+            break
+        index = draw(st.integers(0, len(frames) - 1))
+        frame = frames[index]
+        at = draw(st.integers(0, len(frame)))
+        match draw(st.sampled_from(["write", "cut", "add", "drop", "double", "swap"])):
+            case "write":
+                new = draw(st.binary(min_size=1, max_size=9))
+                frame[at : at + len(new)] = new
+            case "cut":
+                del frame[at:]
+            case "add":
+                frame[at:at] = draw(st.binary(min_size=1, max_size=9))
+            case "drop":
+                del frames[index]
+            case "double":
+                frames.insert(index, frame[:])
+            case "swap":
+                frames[index], frames[0] = frames[0], frames[index]
+    return [bytes(frame) for frame in frames]
+
+
+def decode_or_refuse(frames: list[bytes]) -> None:
+    """Decode; whatever is accepted must be a whole message, with the buffers that it announces."""
+    try:
+        message, buffers = decode(frames)
+    except ProtocolError:
+        return
+    assert isinstance(message, MESSAGES)
+    assert len(buffers) == protocol.count_buffers(message)
+    assert sum(memoryview(buffer).nbytes for buffer in buffers) == sum(len(frame) for frame in frames[1:])
+
+
+@given(mutated())
+def test_damaged_frames_are_a_whole_message_or_a_protocol_error(frames: list[bytes]) -> None:
+    decode_or_refuse(frames)
+
+
+@given(st.lists(st.binary(max_size=60) | st.binary(max_size=60).map(MAGIC.__add__), max_size=4))
+def test_random_frames_are_a_whole_message_or_a_protocol_error(frames: list[bytes]) -> None:
+    decode_or_refuse(frames)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.floats() | st.text(max_size=9) | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+NAMES = st.sampled_from([kind.__name__ for kind in MESSAGES])
+
+
+@given(
+    st.lists(NUMBERS, max_size=4) | ANYTHING,
+    st.tuples(NAMES, st.lists(ANYTHING, max_size=6)).map(lambda pair: [pair[0], *pair[1]]),
+    st.lists(st.binary(max_size=9), max_size=3),
+)
+def test_well_formed_headers_of_wrong_content_are_a_protocol_error_or_a_message(sizes: Any, body: Any, rest: list[bytes]) -> None:
+    decode_or_refuse([MAGIC + msgspec.msgpack.encode([sizes, body]), *rest])
+
+
+LENGTHS = {"text": b"\xdb", "bytes": b"\xc6", "array": b"\xdd", "map": b"\xdf", "extension": b"\xc9"}
+"""The first byte, in msgpack, of each kind of value whose length is given in four bytes."""
+
+BEGINNINGS = {
+    "header": b"",
+    "sizes": b"\x92",
+    "message": b"\x92\x90",
+    "assignments": b"\x92\x90\x92\xa6Assign",
+    "assignment": b"\x92\x90\x92\xa6Assign\x91",
+    "reason": b"\x92\x90\x92\xa7Goodbye",
+    "functions": b"\x92\x90\x92\xa6Forget",
+}
+"""The header up to the place where each of these would stand."""
+
+
+@pytest.mark.parametrize("mark", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize("announced", [2**20, 2**27, 2**32 - 1])
+@pytest.mark.parametrize("before", BEGINNINGS.values(), ids=BEGINNINGS.keys())
+def test_a_huge_announced_length_costs_nothing(before: bytes, announced: int, mark: bytes) -> None:
+    frame = MAGIC + before + mark + announced.to_bytes(4, "big")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            decode([frame])
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()

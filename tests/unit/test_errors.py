@@ -1,0 +1,90 @@
+"""The error tree: each class is caught as what it is, says all that is known, and survives a pickle."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import pickle
+
+import pytest
+
+from gridengine import errors
+from gridengine.errors import GridEngineError
+
+CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GridEngineError)]
+
+
+def full(kind: type[GridEngineError]) -> GridEngineError:
+    return kind(
+        "the call died of SIGKILL",
+        host="node7",
+        job="4711.3",
+        log="/home/me/logs/worker.1.3.log",
+        log_tail="one\ntwo",
+        attempts=["node6, 3 s, SIGKILL", "node7, 2 s, SIGKILL"],
+        hint="ask for more memory",
+    )
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_text_holds_all_that_is_known(kind: type[GridEngineError]) -> None:
+    text = str(full(kind))
+    for part in ["SIGKILL", "node7", "4711.3", "worker.1.3.log", "| one", "| two", "node6, 3 s", "ask for more memory"]:
+        assert part in text
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_text_of_a_bare_message_is_the_message(kind: type[GridEngineError]) -> None:
+    assert str(kind("it broke")) == "it broke"
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_survives_a_pickle_as_itself(kind: type[GridEngineError]) -> None:
+    before = full(kind)
+    after = pickle.loads(pickle.dumps(before))
+    assert type(after) is kind
+    assert after.__dict__ == before.__dict__
+    assert str(after) == str(before)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_note_survives_a_pickle(kind: type[GridEngineError]) -> None:
+    error = kind("it broke")
+    error.add_note("on node7")
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["on node7"]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_tree_in_the_docstring_names_each_class(kind: type[GridEngineError]) -> None:
+    assert f" {kind.__name__} " in (errors.__doc__ or "").replace("\n", " ") + " "
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.TimeoutError, builtins.TimeoutError),
+        (errors.OutOfMemory, MemoryError),
+        (errors.ConfigurationError, ValueError),
+    ],
+)
+def test_an_error_is_caught_as_the_builtin_one_too(kind: type[GridEngineError], builtin: type[Exception]) -> None:
+    with pytest.raises(builtin):
+        raise kind("it broke")
+
+
+@pytest.mark.parametrize("kind", [errors.WorkerCrashed, errors.OutOfMemory, errors.TimeoutError, errors.Cancelled, errors.PicklingError])
+def test_what_befell_one_call_is_a_call_error(kind: type[GridEngineError]) -> None:
+    assert issubclass(kind, errors.CallError)
+
+
+@pytest.mark.parametrize("kind", [errors.SubmissionRefused, errors.WorkerNotStarted, errors.WorkerLost, errors.JobDeleted])
+def test_what_the_batch_system_did_is_a_cluster_error(kind: type[GridEngineError]) -> None:
+    assert issubclass(kind, errors.ClusterError)
+
+
+def test_a_remote_traceback_shows_its_text() -> None:
+    assert "line 7, in f" in str(errors.RemoteTraceback("line 7, in f"))
+
+
+def test_a_remote_traceback_survives_a_pickle() -> None:
+    assert pickle.loads(pickle.dumps(errors.RemoteTraceback("line 7"))).text == "line 7"

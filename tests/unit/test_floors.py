@@ -1,0 +1,115 @@
+"""The house has floors: a module imports from its own floor or from below it, and nobody inside imports the face."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "gridengine"
+
+FLOORS = {
+    "gridengine": 8,
+    "gridengine.__main__": 8,
+    "gridengine.cli": 7,
+    "gridengine.functional": 6,
+    "gridengine.progress": 5,
+    "gridengine.job": 5,
+    "gridengine.dispatcher": 4,
+    "gridengine.worker": 4,
+    "gridengine.state": 3,
+    "gridengine.fleet": 3,
+    "gridengine.events": 3,
+    "gridengine.transport": 3,
+    "gridengine.channel": 3,
+    "gridengine.nursery": 3,
+    "gridengine.runner": 3,
+    "gridengine.schedulers": 3,
+    "gridengine.protocol": 2,
+    "gridengine.pickling": 2,
+    "gridengine.resources": 2,
+    "gridengine.security": 2,
+    "gridengine.config": 2,
+    "gridengine.errors": 1,
+    "gridengine._version": 1,
+}
+
+DECIDES = {"gridengine", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "math", "signal", "typing", "__future__"}
+PURE = {
+    "gridengine.state": {
+        "gridengine",
+        "collections",
+        "dataclasses",
+        "enum",
+        "heapq",
+        "itertools",
+        "typing",
+        "__future__",
+        "signal",
+        "math",
+    },
+    "gridengine.protocol": {"gridengine", "collections", "typing", "__future__", "msgspec"},
+}
+"""Modules that decide or describe and never act, and all that they may import."""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def floor(module: str) -> int:
+    """Return a module's floor; all of a subpackage is on one."""
+    package, name, *_ = [*module.split("."), ""]
+    return FLOORS[f"{package}.{name}".rstrip(".")]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the full names of what a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def inner_imports(module: str) -> set[str]:
+    """Return the modules of this package that a module imports; a name is taken for the module that holds it."""
+    names = {name for name in imported(MODULES[module]) if name.partition(".")[0] == "gridengine"}
+    return {name if name in MODULES else name.rpartition(".")[0] for name in names} - {module}
+
+
+def test_every_module_has_a_floor() -> None:
+    assert {module for module in MODULES if ".".join(module.split(".")[:2]) not in FLOORS} == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_down_only(module: str) -> None:
+    assert {name for name in inner_imports(module) if floor(name) > floor(module)} == set()
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"gridengine"}))
+def test_nobody_inside_imports_the_face(module: str) -> None:
+    assert "gridengine" not in inner_imports(module)
+
+
+def test_imports_never_go_in_a_circle() -> None:
+    try:
+        TopologicalSorter({module: inner_imports(module) for module in MODULES if module != "gridengine"}).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' imports '.join(reversed(error.args[1]))}")
+
+
+@pytest.mark.parametrize("module", sorted(set(PURE) & set(MODULES)))
+def test_what_decides_imports_nothing_that_acts(module: str) -> None:
+    assert {name.partition(".")[0] for name in imported(MODULES[module])} <= PURE[module]

@@ -1,0 +1,133 @@
+"""The connection file and private folders: nobody else may read them, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.security import Connection, make_private_folder, write_private
+
+CONNECTION = Connection(
+    run_id="run",
+    addresses=("tcp://10.0.0.7:4242", "ipc:///tmp/socket"),
+    slots=4,
+    version="0.1.0",
+    python="3.11",
+    beat_seconds=2.0,
+    lease_seconds=60.0,
+    grace_seconds=5.0,
+    output_bytes=1000,
+    server_key="k" * 40,
+    worker_public="p" * 40,
+    worker_secret="s" * 40,
+)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777], ids=["umask-000", "umask-022", "umask-777"])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_connection_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    CONNECTION.save(tmp_path / "connection")
+    assert Connection.load(tmp_path / "connection") == CONNECTION
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_private_file_has_mode_0600_whatever_the_umask(tmp_path: Path) -> None:
+    write_private(tmp_path / "file", b"secret")
+    assert mode(tmp_path / "file") == 0o600
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_private_folder_has_mode_0700_whatever_the_umask(tmp_path: Path) -> None:
+    assert mode(make_private_folder(tmp_path / "folder")) == 0o700
+
+
+def test_folders_above_a_private_one_are_made(tmp_path: Path) -> None:
+    assert make_private_folder(tmp_path / "a" / "b" / "c").is_dir()
+
+
+def test_a_private_file_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("older")
+    with pytest.raises(FileExistsError):
+        write_private(tmp_path / "file", b"newer")
+    assert (tmp_path / "file").read_text() == "older"
+
+
+def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        write_private(tmp_path / "link", b"secret")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_private_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        write_private(tmp_path / "file", "not bytes")  # type: ignore[arg-type]
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_private_folder_that_exists_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=str(tmp_path)):
+        make_private_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_setting_to_change(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError) as caught:
+        make_private_folder(tmp_path / "file" / "folder")
+    assert str(tmp_path / "file" / "folder") in str(caught.value)
+    assert "GRIDENGINE_RUN_DIRECTORY" in str(caught.value)
+
+
+@pytest.mark.parametrize("open_mode", [0o640, 0o604, 0o620, 0o601])
+def test_a_connection_file_that_is_open_to_others_is_refused(tmp_path: Path, open_mode: int) -> None:
+    CONNECTION.save(tmp_path / "connection")
+    (tmp_path / "connection").chmod(open_mode)
+    with pytest.raises(ConfigurationError, match="mode 0600"):
+        Connection.load(tmp_path / "connection")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to give a file to another user")
+def test_a_connection_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    CONNECTION.save(tmp_path / "connection")
+    os.chown(tmp_path / "connection", 65534, 65534)
+    with pytest.raises(ConfigurationError, match="must belong to this user"):
+        Connection.load(tmp_path / "connection")
+
+
+CONTENT = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "no UTF-8": b"\xff\xfe\xfd",
+    "a list": b"[]",
+    "no addresses": b"{}",
+    "addresses that are none": b'{"addresses": 3}',
+    "a field too few": b'{"addresses": []}',
+    "a field too many": json.dumps({**dict.fromkeys(Connection.__slots__, 1), "addresses": [], "more": 1}).encode(),
+}
+
+
+@pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT.keys())
+def test_a_file_that_is_no_connection_file_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
+    write_private(tmp_path / "connection", content)
+    with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
+        Connection.load(tmp_path / "connection")
+
+
+def test_a_missing_connection_file_is_named_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
+        Connection.load(tmp_path / "connection")
