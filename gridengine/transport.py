@@ -260,7 +260,7 @@ class Client:
         Raises:
             ProtocolError: the dispatcher sent something that is no message.
         """
-        messages = []
+        messages: list[tuple[Message, list[Buffer]]] = []
         while True:
             try:
                 frames = _frames(self.socket)
@@ -355,4 +355,6 @@ def resolve(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        raise ConfigurationError(f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine") from error
+        raise ConfigurationError(
+            f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine"
+        ) from error

@@ -1,0 +1,209 @@
+"""The workers that were asked for: how many there should be, which have called home, which never will. Sans-I/O, a part of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gridengine.errors import ClusterError, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.events import Effect, Explain, Launch, Withdraw
+from gridengine.schedulers.base import Handle, Report, TaskState
+
+EXPLAIN_SECONDS = 60.0
+FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The numbers by which the core decides; times in seconds.
+
+    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the settings'.
+    gather_seconds: how long demand is gathered before workers are asked for, so that one array job serves it.
+    failed_starts: how many cluster tasks in a row may end without a call home before that is an error.
+    """
+
+    max_workers: int = 1
+    slots: int = 1
+    idle_seconds: float = 5.0
+    gather_seconds: float = 0.0
+    jobs_per_worker: int | None = None
+    beat_seconds: float = 2.0
+    lease_seconds: float = 60.0
+    start_seconds: float = 30.0
+    failed_starts: int = 3
+    version: str = ""
+    python: str = ""
+    run_id: str = ""
+
+
+@dataclass(slots=True)
+class Started:
+    """A launched worker. `worker` is set when it has called home."""
+
+    handle: Handle
+    launched_at: float
+    state: TaskState = TaskState.QUEUED
+    running_since: float | None = None
+    ended_at: float | None = None
+    report: Report | None = None
+    worker: bytes | None = None
+
+
+def key_of(handle: Handle) -> str:
+    """Return what a worker that calls home is recognised by: its log's path, or its process id."""
+    return handle.log or handle.id
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Decides how many workers to ask for and to withdraw, and recognises them when they call."""
+
+    policy: Policy
+    started: dict[str, Started] = field(default_factory=dict)
+    expected: dict[str, Started] = field(default_factory=dict)
+    strangers: dict[str, bytes] = field(default_factory=dict)
+    withdrawn: set[str] = field(default_factory=set)
+    asked: int = 0
+    failures: int = 0
+    backoff: float = FIRST_BACKOFF
+    ask_again_at: float = 0.0
+    demand_since: float | None = None
+    explain_at: float | None = None
+    surplus_since: float | None = None
+
+    def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, Started]]:
+        """Note launched workers; return those that have called home already."""
+        self.asked = 0
+        early = []
+        for handle in handles:
+            key = key_of(handle)
+            one = self.started[key] = Started(handle, now)
+            worker = self.strangers.pop(key, None)
+            if worker is None:
+                self.expected[key] = one
+            else:
+                one.worker = worker
+                early.append((worker, one))
+        return early
+
+    def hold_back(self, now: float) -> None:
+        """Something went wrong: wait before asking again, longer each time until a worker calls home."""
+        self.ask_again_at = now + self.backoff
+        self.backoff = min(2 * self.backoff, LAST_BACKOFF)
+
+    def called_home(self, worker: bytes, keys: Iterable[str]) -> tuple[Started | None, bool]:
+        """Return the launched worker that this one is, if it is known yet, and whether it was withdrawn meanwhile."""
+        self.failures = 0
+        self.backoff = FIRST_BACKOFF
+        known = [key for key in keys if key]
+        for key in known:
+            if key in self.withdrawn:
+                return None, True
+            if key in self.started and self.started[key].worker is None:
+                self.expected.pop(key, None)
+                self.started[key].worker = worker
+                return self.started[key], False
+        for key in known:
+            self.strangers[key] = worker
+        return None, False
+
+    def gone(self, worker: bytes, one: Started | None) -> None:
+        """Forget a worker that has left or was lost."""
+        if one is not None:
+            self.drop(one)
+        for key in [key for key, stranger in self.strangers.items() if stranger == worker]:
+            del self.strangers[key]
+
+    def drop(self, one: Started) -> None:
+        """Forget a launched worker."""
+        self.started.pop(key_of(one.handle), None)
+        self.expected.pop(key_of(one.handle), None)
+
+    def scale(self, now: float, *, calls_waiting: int, workers_busy: int, workers_idle: int) -> list[Effect]:
+        """Ask for workers when calls wait for them; withdraw those that still queue when nothing has waited for a while."""
+        wanted = min(self.policy.max_workers, -(-calls_waiting // self.policy.slots) + workers_busy)
+        have = workers_busy + workers_idle + len(self.expected) + self.asked
+        if calls_waiting and wanted > have:
+            self.demand_since = now if self.demand_since is None else self.demand_since
+            if self.asked or now < self.ask_again_at or now - self.demand_since < self.policy.gather_seconds:
+                return []
+            self.asked = wanted - have
+            return [Launch(self.asked)]
+        self.demand_since = None
+        if have <= wanted or not self.expected:
+            self.surplus_since = None
+        elif self.surplus_since is None:
+            self.surplus_since = now
+        elif now - self.surplus_since >= self.policy.idle_seconds:
+            self.surplus_since = None
+            return self.withdraw([one for one in self.expected.values() if one.state is TaskState.QUEUED][wanted - have :])
+        return []
+
+    def withdraw(self, which: Iterable[Started]) -> list[Effect]:
+        """Take workers back from the scheduler."""
+        handles = []
+        for one in which:
+            handles.append(one.handle)
+            self.withdrawn.add(key_of(one.handle))
+            self.drop(one)
+        return [Withdraw(tuple(handles))] if handles else []
+
+    def polled(self, reports: Mapping[Handle, Report], now: float) -> list[Started]:
+        """Note the scheduler's word; return the workers that it says have ended just now."""
+        ended = []
+        for handle, report in reports.items():
+            one = self.started.get(key_of(handle))
+            if one is None:
+                continue
+            one.state, one.report = report.state, report
+            if report.state is TaskState.RUNNING and one.running_since is None:
+                one.running_since = now
+            if report.state in (TaskState.ENDED, TaskState.FAILED) and one.ended_at is None:
+                one.ended_at = now
+                self.expected.pop(key_of(handle), None)
+                ended.append(one)
+        return ended
+
+    def start_failed(self, one: Started, now: float) -> GridEngineError | None:
+        """Note that a launched worker ended without a call home; return the error when that has happened too often."""
+        self.drop(one)
+        self.hold_back(now)
+        self.failures += 1
+        if self.failures < self.policy.failed_starts:
+            return None
+        self.failures = 0
+        self.ask_again_at = now
+        report = one.report
+        if report is not None and report.error is not None:
+            return report.error
+        reason = report.reason if report is not None and report.reason else "no reason is given"
+        kind: type[ClusterError] = JobDeleted if report is not None and report.deleted else WorkerNotStarted
+        text = "was deleted" if kind is JobDeleted else "ended before its worker called home"
+        return kind(
+            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: {reason}",
+            job=one.handle.id,
+            log=one.handle.log or None,
+            hint="read the log; check that the interpreter and the package are there on the node, and the prologue",
+        )
+
+    def overdue(self, now: float) -> list[Started]:
+        """Return the workers that run, the scheduler says, and have not called home in time."""
+        limit = self.policy.start_seconds
+        return [
+            one
+            for one in self.expected.values()
+            if one.running_since is not None and now - one.running_since > limit and one.state is TaskState.RUNNING
+        ]
+
+    def explain(self, now: float, *, calls_waiting: int, workers: int) -> list[Effect]:
+        """Once a minute, when calls wait and no worker has come, have it said why."""
+        queued = [one for one in self.expected.values() if one.state is TaskState.QUEUED]
+        if workers or not calls_waiting or not queued:
+            self.explain_at = None
+            return []
+        if self.explain_at is None:
+            self.explain_at = queued[0].launched_at + EXPLAIN_SECONDS / 6
+        if now < self.explain_at:
+            return []
+        self.explain_at = now + EXPLAIN_SECONDS
+        return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
