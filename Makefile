@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 
 METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed)
-PIP := -m pip install --quiet --disable-pip-version-check
+PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 
 # As root, where Debian's packages are to be had, the tests run on a real Grid Engine too. It takes no jobs of root, so that its
 # tests run as a plain user, who must be able to read the Python and the package: hence an environment outside of this folder.
