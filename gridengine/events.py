@@ -43,7 +43,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a call that did not end well. Times are seconds of the dispatcher's monotonic clock; `peak_memory` is in bytes, 0 if not known."""
+    """One run of a call that did not end well.
+
+    Times are seconds of the dispatcher's monotonic clock; `peak_memory` is in bytes, 0 if not known.
+    """
 
     host: str
     job: str

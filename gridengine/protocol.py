@@ -37,7 +37,7 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The base of what messages list."""
 
 
-class Assignment(_Item):
+class Assignment(_Item, frozen=True):
     """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of all its calls.
 
     `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one, so that a late
@@ -62,7 +62,7 @@ SINGLE, STAR, FULL = 0, 1, 2
 VALUES, RAISED, RETRYABLE = 0, 1, 2
 
 
-class Result(_Item):
+class Result(_Item, frozen=True):
     """The outcome of the calls `start` to `stop` of a run.
 
     `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call, `RAISED` (the
@@ -79,7 +79,7 @@ class Result(_Item):
     output: bool = False
 
 
-class Hello(_Message):
+class Hello(_Message, frozen=True):
     """A worker's first word. `log` is the path of its standard output when that is a file, else empty."""
 
     protocol: int
@@ -92,17 +92,17 @@ class Hello(_Message):
     log: str
 
 
-class Welcome(_Message):
+class Welcome(_Message, frozen=True):
     """The dispatcher's answer: you are known."""
 
 
-class Refuse(_Message):
+class Refuse(_Message, frozen=True):
     """The dispatcher's other answer: you may not work here, and why."""
 
     reason: str
 
 
-class Define(_Message):
+class Define(_Message, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are the pickled function.
 
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory.
@@ -114,54 +114,54 @@ class Define(_Message):
     buffers: int = 1
 
 
-class Forget(_Message):
+class Forget(_Message, frozen=True):
     """Functions that will not be used again."""
 
     functions: list[bytes]
 
 
-class Assign(_Message):
+class Assign(_Message, frozen=True):
     """A batch of work for one runner, to be run in order."""
 
     assignments: list[Assignment]
 
 
-class Cancel(_Message):
+class Cancel(_Message, frozen=True):
     """End these runs: drop those not started, send `signal` to the runners of the others (and SIGKILL after the grace time)."""
 
     runs: list[int]
     signal: int
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True):
     """Leave: nothing more will come. What still runs is ended."""
 
 
-class Beat(_Message):
+class Beat(_Message, frozen=True):
     """I am here. Carries nothing: the envelope's acknowledgement does."""
 
 
-class Started(_Message):
+class Started(_Message, frozen=True):
     """A watched run has begun, in the process `pid`."""
 
     run: int
     pid: int
 
 
-class Pushed(_Message):
+class Pushed(_Message, frozen=True):
     """A watched run's intermediate value; its buffers are the pickled value."""
 
     run: int
     buffers: int = 1
 
 
-class Results(_Message):
+class Results(_Message, frozen=True):
     """Outcomes, oldest first."""
 
     results: list[Result]
 
 
-class Crashed(_Message):
+class Crashed(_Message, frozen=True):
     """A runner died in call `index` of `run`, or was killed for the reason given. Its two buffers are standard output and error.
 
     `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is `CRASH`,
@@ -179,13 +179,13 @@ class Crashed(_Message):
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
-class Returned(_Message):
+class Returned(_Message, frozen=True):
     """These runs were not started, or not all of them: what was not answered may be handed to another."""
 
     runs: list[int]
 
 
-class Goodbye(_Message):
+class Goodbye(_Message, frozen=True):
     """A worker's last word."""
 
     reason: str

@@ -1,11 +1,12 @@
 """The core of a dispatcher, SANS-I/O: `DispatchState.handle(event, now)` returns the effects to perform.
 
-No clock, socket, thread, file or pickle is in it, so that every failure can be played in a test. What it promises: each call of each task is
-settled exactly once, whatever workers do; no work for one event grows with the number of tasks that wait or workers that are connected
-(but for cancelling, the tick and the scheduler's reports).
+No clock, socket, thread, file or pickle is in it, so that every failure can be played in a test. What it promises: each call of
+each task is settled exactly once, whatever workers do; no work for one event grows with the number of tasks that wait or workers
+that are connected (but for cancelling, the tick and the scheduler's reports).
 
-Calls wait as *spans*: a stretch of one task's calls, with the number of the attempt. A span, or as much of it as measured durations say is a
-sensible piece of work, becomes a *run* on a worker. Runs are numbered and never repeated: an answer to a run that is no more is late, and dropped.
+Calls wait as *spans*: a stretch of one task's calls, with the number of the attempt. A span, or as much of it as measured durations
+say is a sensible piece of work, becomes a *run* on a worker. Runs are numbered and never repeated: an answer to a run that is no
+more is late, and dropped.
 """
 
 from __future__ import annotations
@@ -207,6 +208,11 @@ class DispatchState:
         self._ahead: dict[bytes, Worker] = {}
         self._slots = 0
         self._effects: list[Effect] = []
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way."""
+        return len(self._runs)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""

@@ -102,7 +102,7 @@ class Server:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._sessions: dict[bytes, Session] = {}
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._guard: ThreadAuthenticator | None = None
         self.server_key = self.worker_public = self.worker_secret = ""
         self.dropped = 0
@@ -115,8 +115,8 @@ class Server:
             raise
 
     def _listen_locally(self) -> tuple[str, ...]:
-        self._folder = private_socket_folder()
-        address = f"ipc://{self._folder / 's'}"
+        self.folder = private_socket_folder()
+        address = f"ipc://{self.folder / 's'}"
         self._socket.bind(address)
         return (address,)
 
@@ -199,8 +199,8 @@ class Server:
             self._guard.stop()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Client:

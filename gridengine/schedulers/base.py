@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from gridengine.errors import ConfigurationError, GridEngineError
 
@@ -96,7 +96,7 @@ class Launcher(ABC):
 class Closeable(Protocol):
     """What is made once for a scheduler and shared by all its users."""
 
-    def close(self) -> None: ...
+    def close(self, *, wait: bool = True) -> None: ...
 
 
 class Scheduler(ABC):
@@ -139,22 +139,29 @@ class Scheduler(ABC):
                 raise ConfigurationError(f"{self!r} has been closed", hint="make a new one")
             if self._shared is None:
                 self._shared = make()
-                self._finalizer = weakref.finalize(self, self._shared.close)
+                # The collector may run in any thread, one that holds locks too: there nobody waits for the end.
+                self._finalizer = weakref.finalize(self, self._shared.close, wait=False)
+                self._finalizer.atexit = False
             return self._shared
 
     def close(self) -> None:
         """End this scheduler's workers. Calls that have not ended are cancelled. May be called twice."""
         with self._lock:
             self._closed = True
-            finalizer = self._finalizer
-        if finalizer is not None:
-            finalizer()
+            shared, finalizer = self._shared, self._finalizer
+        if shared is not None and finalizer is not None:
+            finalizer.detach()
+            shared.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
+"""Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best here."""
 
 
 def positive(name: str, value: object) -> int:

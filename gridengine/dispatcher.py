@@ -1,0 +1,165 @@
+"""`JobDispatcher`, and where calls go: which scheduler, which hub."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+from gridengine import pickling
+from gridengine.config import settings
+from gridengine.errors import ConfigurationError, TimeoutError
+from gridengine.events import Function
+from gridengine.hub import Hub, Listener
+from gridengine.schedulers import InlineScheduler, best_available
+from gridengine.schedulers.base import Place, Scheduler
+
+__all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
+
+
+def make_function(f: Callable[..., Any]) -> Function:
+    """Return a callable as it travels: pickled, with this process's `sys.path` and working directory.
+
+    Raises:
+        PicklingError: it cannot travel.
+    """
+    digest, payload = pickling.dump_function(f)
+    directory = Path.cwd()
+    path = tuple(str(Path(directory, entry)) for entry in sys.path)
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    return Function(digest, payload, path, str(directory), str(name))
+
+
+def hub_of(scheduler: Scheduler) -> Hub:
+    """Return the one hub that all users of this scheduler instance share."""
+    if isinstance(scheduler, InlineScheduler):
+        from gridengine.inline import InlineHub
+
+        return cast(Hub, scheduler.share(InlineHub))
+    return cast(Hub, scheduler.share(lambda: Hub(scheduler, settings())))
+
+
+def resolve(place: Place) -> tuple[Scheduler, bool]:
+    """Return the scheduler that is meant, and whether it was made here and is to be closed by the caller.
+
+    Raises:
+        TypeError: it is no scheduler, nor gives one.
+    """
+    if place is None:
+        return default_scheduler(), False
+    if isinstance(place, Scheduler):
+        return place, False
+    made = place() if callable(place) else place
+    if not isinstance(made, Scheduler):
+        raise TypeError(f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}")
+    return made, True
+
+
+def default_scheduler() -> Scheduler:
+    """Return this process's own scheduler, the best available, made at the first call and closed at exit."""
+    return _default_of(os.getpid())
+
+
+@functools.cache
+def _default_of(pid: int) -> Scheduler:
+    return best_available()
+
+
+class Startable(Protocol):
+    """What a dispatcher needs of a `Job`."""
+
+    def start_on(self, place: Place) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
+    def is_alive(self) -> bool: ...
+    def result(self) -> Any: ...
+    def exception(self) -> BaseException | None: ...
+    def kill(self) -> None: ...
+
+
+class JobDispatcher:
+    """Runs jobs on a scheduler and gathers their results.
+
+    Args:
+        scheduler: an instance (left open), or a class or callable that gives one (closed with the dispatcher); None is the
+            process's own, made once by `schedulers.best_available`.
+    """
+
+    def __init__(self, scheduler: Place = None) -> None:
+        self._scheduler, self._own = resolve(scheduler)
+        self._jobs: Sequence[Startable] = ()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.start_time: float | None = None
+        self.end_time: float | None = None
+
+    @property
+    def elapsed_time(self) -> float | None:
+        """The seconds from the dispatch to the end of the last job, or until now; None before the dispatch."""
+        if self.start_time is None:
+            return None
+        return (time.time() if self.end_time is None else self.end_time) - self.start_time
+
+    def dispatch(self, jobs: Iterable[Startable]) -> None:
+        """Start these jobs, none of which has been started.
+
+        Raises:
+            RuntimeError: jobs that were dispatched before have not been joined.
+            ConfigurationError: the dispatcher is closed.
+            PicklingError: a job cannot travel; none is run.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("this JobDispatcher has been closed", hint="make a new one")
+            if self._jobs:
+                raise RuntimeError("jobs have been dispatched already; join them first")
+            chosen, begun = list(jobs), time.time()
+            started: list[Startable] = []
+            try:
+                for job in chosen:
+                    job.start_on(self._scheduler)
+                    started.append(job)
+            except BaseException:
+                for job in started:
+                    job.kill()
+                raise
+            self._jobs, self.start_time, self.end_time = chosen, begun, None
+
+    def join(self, timeout: float | None = None) -> list[Any]:
+        """Wait for all jobs and return their results in order, a failed job's exception in its place.
+
+        Raises:
+            RuntimeError: nothing has been dispatched.
+            TimeoutError: they are not done within `timeout` seconds; the jobs run on.
+        """
+        if self.start_time is None or (not self._jobs and self.end_time is not None):
+            raise RuntimeError("no jobs have been dispatched")
+        until = None if timeout is None else time.monotonic() + timeout
+        for job in self._jobs:
+            job.join(None if until is None else max(0.0, until - time.monotonic()))
+            if job.is_alive():
+                left = sum(one.is_alive() for one in self._jobs)
+                raise TimeoutError(f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on")
+        self.end_time = time.time()
+        results = [job.result() if (error := job.exception()) is None else error for job in self._jobs]
+        self._jobs = ()
+        return results
+
+    def close(self) -> None:
+        """End the jobs that still run, and the workers of a scheduler that was made for this dispatcher. May be called twice."""
+        with self._lock:
+            self._closed = True
+            for job in self._jobs:
+                job.kill()
+        if self._own:
+            self._scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

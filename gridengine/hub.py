@@ -1,0 +1,462 @@
+"""The I/O thread that all users of one scheduler share: it performs what the core decides.
+
+One thread owns the socket and the core. A second owns the launcher, whose calls may be slow; its answers come back as
+events. Nothing is pickled or unpickled here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import itertools
+import logging
+import math
+import os
+import queue
+import secrets
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import zmq
+
+from gridengine._version import __version__
+from gridengine.config import Settings
+from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
+from gridengine.events import (
+    Began,
+    CancelAsked,
+    Closing,
+    Event,
+    Explain,
+    Function,
+    Launch,
+    Launched,
+    LaunchFailed,
+    Lost,
+    Note,
+    Polled,
+    Received,
+    Send,
+    Settled,
+    Submitted,
+    Task,
+    Tick,
+    Warn,
+    Withdraw,
+)
+from gridengine.fleet import Policy
+from gridengine.protocol import Beat
+from gridengine.schedulers.base import Handle, Launcher, Run, Scheduler, TryAgain
+from gridengine.security import Connection, make_private_folder
+from gridengine.state import DispatchState
+from gridengine.transport import Server
+
+log = logging.getLogger("gridengine")
+
+TICK_SECONDS = 0.25
+GATHER_SECONDS = 0.05
+LOCAL_POLL_SECONDS = 0.5
+LEAVE_SECONDS = 1.5
+CLOSE_SECONDS = 15.0
+LOG_TAIL_LINES = 20
+MOST_MESSAGES = 1000
+
+
+class Listener(Protocol):
+    """Is told what becomes of tasks, in the I/O thread: it must return at once, not raise and not unpickle.
+
+    `daemon`: whether the end of the interpreter may end its tasks; if not it waits for them.
+    """
+
+    daemon: bool
+
+    def settled(self, event: Settled) -> None: ...
+    def began(self, event: Began) -> None: ...
+    def noted(self, event: Note) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A look at the work: calls that wait, runs under way, workers that called home."""
+
+    waiting: int
+    running: int
+    workers: int
+
+
+def python_version() -> str:
+    """Return this interpreter's minor version, `3.11`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Hub:
+    """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
+
+    Raises:
+        ConfigurationError: no run directory, or no socket, can be made.
+    """
+
+    def __init__(self, scheduler: Scheduler, settings: Settings) -> None:
+        self.slots = scheduler.slots * scheduler.max_workers
+        self._owner = os.getpid()
+        self._ids = itertools.count(1)
+        self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._server = Server(local=scheduler.local, host=settings.host)
+        try:
+            self._run = self._write_connection(scheduler, settings)
+        except BaseException:
+            self._server.close()
+            raise
+        self._state = DispatchState(_policy(scheduler, settings, self._run_id))
+        self._listeners: dict[int, Listener] = {}
+        self._inbox: deque[Event] = deque()
+        self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._sleeping = False
+        self._closing = threading.Lock()
+        self._closed = False
+        self._settled = threading.Condition()
+        self._poll_seconds = LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds
+        # A copy: whatever refers to the user's own scheduler would keep it from being collected.
+        self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
+        self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._run_id}", daemon=True)
+        self._thread.start()
+        atexit.register(self._at_exit)
+
+    def _write_connection(self, scheduler: Scheduler, settings: Settings) -> Run:
+        directory = self._server.folder or make_private_folder(settings.run_directory.expanduser().absolute() / self._run_id)
+        run = Run(self._run_id, directory, directory / "connection.json")
+        try:
+            _connection(self._server, scheduler, settings, self._run_id).save(run.connection)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise ConfigurationError(
+                f"cannot write {run.connection}: {error.strerror}",
+                hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
+            ) from error
+        return run
+
+    # ---------------------------------------------------------------- for users, from any thread
+
+    def new_id(self) -> int:
+        """Return an id for a task, unique for this hub."""
+        return next(self._ids)
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        """Have tasks run; each of their calls is told to the listener once.
+
+        Raises:
+            ConfigurationError: the hub is closed, or belongs to the process that this one was forked from.
+        """
+        self._check()
+        for task in tasks:
+            self._listeners[task.id] = listener
+        self._post(Submitted(function, tasks))
+
+    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
+        """End tasks: calls not started never run; those that run are sent the signal. Each is settled all the same."""
+        if os.getpid() == self._owner and not self._closed:
+            self._post(CancelAsked(tuple(tasks), number))
+
+    def counts(self) -> Counts:
+        """Return how much waits and runs just now."""
+        return Counts(self._state.calls_waiting, self._state.running, len(self._state.workers))
+
+    def close(self, *, wait: bool = True) -> None:
+        """End all that runs, the workers and the threads; what is not settled is settled with `Cancelled`. May be called twice."""
+        if os.getpid() != self._owner:
+            return
+        with self._closing:
+            first, self._closed = not self._closed, True
+        if first:
+            atexit.unregister(self._at_exit)
+            self._post(Closing())
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _check(self) -> None:
+        if os.getpid() != self._owner:
+            raise ConfigurationError(
+                "this scheduler's workers belong to the process that this one was forked from", hint="make a new scheduler after the fork"
+            )
+        if self._closed:
+            raise ConfigurationError("this scheduler has been closed", hint="make a new one")
+
+    def _at_exit(self) -> None:
+        """Wait for what is not daemon, as the standard library does, unless an exception ends the interpreter; then end all."""
+        if os.getpid() != self._owner:
+            return
+        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        try:
+            with self._settled:
+                self._settled.wait_for(lambda: failed or self._closed or all(one.daemon for one in list(self._listeners.values())))
+        finally:
+            self.close()
+
+    # ---------------------------------------------------------------- the I/O thread
+
+    def _post(self, event: Event) -> None:
+        self._inbox.append(event)
+        if self._sleeping:
+            with contextlib.suppress(BlockingIOError, OSError):
+                os.eventfd_write(self._wake_up, 1)
+
+    def _work(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:
+            log.critical("the dispatcher's thread failed; all that runs is ended", exc_info=True)
+            self._fail_all(error)
+        finally:
+            self._tear_down()
+
+    def _loop(self) -> None:
+        poller = zmq.Poller()
+        self._server.register(poller)
+        poller.register(self._wake_up, select.POLLIN)
+        tick_at = poll_at = 0.0
+        leave_by: float | None = None
+        while True:
+            self._wait(poller, tick_at)
+            now = time.monotonic()
+            self._take_in(now)
+            if now >= tick_at:
+                self._handle(Tick(), now)
+                tick_at = now + (GATHER_SECONDS if self._state.fleet.demand_since is not None else TICK_SECONDS)
+            if now >= poll_at and self._state.fleet.started:
+                poll_at = now + self._poll_seconds
+                self._desk.poll([one.handle for one in self._state.fleet.started.values() if one.ended_at is None])
+            if self._state.closing:
+                leave_by = now + LEAVE_SECONDS if leave_by is None else leave_by
+                if now >= leave_by or not self._state.workers:
+                    return
+
+    def _wait(self, poller: zmq.Poller, until: float) -> None:
+        self._sleeping = True
+        try:
+            # What was posted before the line above saw nobody asleep.
+            woken = dict(poller.poll(0 if self._inbox else self._patience(until)))
+        finally:
+            self._sleeping = False
+        if self._wake_up in woken:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake_up)
+
+    def _patience(self, until: float) -> int | None:
+        """Return the milliseconds until then, or None when there is nothing to look after."""
+        state = self._state
+        if not (state.open or state.workers or state.fleet.started or state.fleet.asked or state.closing):
+            return None
+        return math.ceil(max(0.0, until - time.monotonic()) * 1000)
+
+    def _take_in(self, now: float) -> None:
+        while self._inbox:
+            self._handle(self._inbox.popleft(), now)
+        for peer, message, buffers in self._server.receive(MOST_MESSAGES):
+            if isinstance(message, Beat):
+                self._server.beat(peer)
+            self._handle(Received(peer, message, buffers), now)
+
+    def _handle(self, event: Event, now: float) -> None:
+        for effect in self._state.handle(event, now):
+            _PERFORM[type(effect)](self, effect)
+
+    def _send(self, effect: Send) -> None:
+        self._server.send(effect.worker, effect.message, effect.buffers)
+
+    def _settle(self, effect: Settled) -> None:
+        listener = self._listeners.get(effect.task)
+        if listener is None:
+            return
+        if effect.error is not None and effect.error.log and effect.error.log_tail is None:
+            effect.error.log_tail = tail(Path(effect.error.log))
+        if effect.task not in self._state.open:
+            del self._listeners[effect.task]
+        listener.settled(effect)
+        if not listener.daemon:
+            with self._settled:
+                self._settled.notify_all()
+
+    def _began(self, effect: Began) -> None:
+        if effect.task in self._listeners:
+            self._listeners[effect.task].began(effect)
+
+    def _noted(self, effect: Note) -> None:
+        if effect.task in self._listeners:
+            self._listeners[effect.task].noted(effect)
+
+    def _launch(self, effect: Launch) -> None:
+        self._desk.launch(effect.count)
+
+    def _withdraw(self, effect: Withdraw) -> None:
+        self._desk.cancel(effect.handles)
+
+    def _explain(self, effect: Explain) -> None:
+        self._desk.explain(effect.handles, effect.seconds)
+
+    def _lost(self, effect: Lost) -> None:
+        self._server.forget(effect.worker)
+
+    def _warn(self, effect: Warn) -> None:
+        log.warning("%s", effect.text)
+
+    def _fail_all(self, cause: BaseException) -> None:
+        """The thread itself failed: nobody may wait for ever for what it can no longer bring."""
+        self._closed = True
+        for task, one in list(self._state.open.items()):
+            listener = self._listeners.pop(task, None)
+            if listener is not None:
+                error = Cancelled(f"the dispatcher's thread failed: {cause!r}", hint="report this as a fault of gridengine")
+                listener.settled(Settled(task, 0, one.task.count, None, error=error, exitcode=1))
+
+    def _tear_down(self) -> None:
+        self._desk.close()
+        self._server.close()
+        self._listeners.clear()
+        with self._settled:
+            self._settled.notify_all()
+        os.close(self._wake_up)
+        if self._run.directory != self._server.folder:
+            tidy(self._run)
+
+
+_PERFORM: dict[type, Callable[[Hub, Any], None]] = {
+    Send: Hub._send,
+    Settled: Hub._settle,
+    Began: Hub._began,
+    Note: Hub._noted,
+    Launch: Hub._launch,
+    Withdraw: Hub._withdraw,
+    Explain: Hub._explain,
+    Lost: Hub._lost,
+    Warn: Hub._warn,
+}
+
+
+class LaunchDesk:
+    """The thread that owns a launcher: takes requests in order, answers with events."""
+
+    def __init__(self, make: Callable[[Run], Launcher], run: Run, post: Callable[[Event], None]) -> None:
+        self._make = make
+        self._run = run
+        self._post = post
+        self._requests: queue.SimpleQueue[Callable[[Launcher], Event | None] | None] = queue.SimpleQueue()
+        self._polling = False
+        self._thread: threading.Thread | None = None
+
+    def launch(self, count: int) -> None:
+        """Start workers; answers `Launched` or `LaunchFailed`."""
+        self._ask(lambda launcher: Launched(launcher.launch(count)))
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Stop workers."""
+        self._ask(lambda launcher: launcher.cancel(handles))
+
+    def poll(self, handles: Sequence[Handle]) -> None:
+        """Ask for the workers' states, unless the last question is still open; answers `Polled`."""
+        if not self._polling and handles:
+            self._polling = True
+            self._ask(lambda launcher: Polled(launcher.poll(handles)))
+
+    def explain(self, handles: Sequence[Handle], seconds: float) -> None:
+        """Log what queued workers wait for."""
+
+        def tell(launcher: Launcher) -> None:
+            words = launcher.explain(handles) or "the batch system gives no reason"
+            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, words)
+
+        self._ask(tell)
+
+    def close(self) -> None:
+        """Stop all workers that are left, and the thread."""
+        if self._thread is not None:
+            self._requests.put(None)
+            self._thread.join(CLOSE_SECONDS)
+
+    def _ask(self, request: Callable[[Launcher], Event | None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{self._run.id}", daemon=True)
+            self._thread.start()
+        self._requests.put(request)
+
+    def _serve(self) -> None:
+        launcher: Launcher | None = None
+        while (request := self._requests.get()) is not None:
+            try:
+                launcher = launcher or self._make(self._run)
+                event = request(launcher)
+            except TryAgain as error:
+                event = LaunchFailed(ClusterError(str(error)), for_now=True)
+            except GridEngineError as error:
+                event = LaunchFailed(error)
+            except Exception as error:
+                log.error("the scheduler failed", exc_info=True)
+                event = LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"))
+            self._polling = self._polling and not isinstance(event, (Polled, LaunchFailed))
+            if event is not None:
+                self._post(event)
+        if launcher is not None:
+            launcher.close()
+
+
+def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
+    return Policy(
+        max_workers=scheduler.max_workers,
+        slots=scheduler.slots,
+        idle_seconds=scheduler.idle_seconds,
+        gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
+        jobs_per_worker=scheduler.jobs_per_worker,
+        beat_seconds=settings.beat_seconds,
+        lease_seconds=settings.lease_seconds,
+        start_seconds=settings.start_seconds,
+        version=__version__,
+        python=python_version(),
+        run_id=run_id,
+    )
+
+
+def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Connection:
+    return Connection(
+        run_id=run_id,
+        addresses=server.addresses,
+        slots=scheduler.slots,
+        version=__version__,
+        python=python_version(),
+        beat_seconds=settings.beat_seconds,
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.grace_seconds,
+        output_bytes=settings.output_bytes,
+        server_key=server.server_key,
+        worker_public=server.worker_public,
+        worker_secret=server.worker_secret,
+    )
+
+
+def tail(path: Path) -> str | None:
+    """Return the last lines of a log; None when it cannot be read or is empty."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:]) or None
+
+
+def tidy(run: Run) -> None:
+    """Remove a run directory but for the logs in which something stands."""
+    for path in run.directory.rglob("*"):
+        if path.is_file() and not (path.suffix == ".log" and path.stat().st_size):
+            path.unlink(missing_ok=True)
+    for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
