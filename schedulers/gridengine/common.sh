@@ -15,6 +15,8 @@ mark=$SGE_ROOT/$SGE_CELL/common/made-by-up
 hosts_mark="# made by schedulers/gridengine/up"
 qmaster_pid=$spool/qmaster/qmaster.pid
 execd_pid=$spool/execd/$host/execd.pid
+# Jobs inherit the daemon's environment, and must not see that of whoever ran `up`.
+clean=(env -i "PATH=/usr/sbin:/usr/bin:/sbin:/bin" "SGE_ROOT=$SGE_ROOT" "SGE_CELL=$SGE_CELL")
 
 say() { echo "gridengine: $*"; }
 
