@@ -47,10 +47,10 @@ wait_for() { # wait_for SECONDS COMMAND...
     done
 }
 
-# The process of this name that wrote this file, if it lives.
+# The process of this name that wrote this file, if it lives (a zombie has no executable).
 daemon_pid() { # daemon_pid NAME PID_FILE
     local pid
-    [[ -s $2 ]] && read -r pid < "$2" && [[ $(cat "/proc/$pid/comm" 2> /dev/null) == "$1" ]] && echo "$pid"
+    [[ -s $2 ]] && read -r pid < "$2" && [[ $(readlink "/proc/$pid/exe") == */"$1" ]] && echo "$pid"
 }
 
 is_gone() { [[ -z $(daemon_pid "$@") ]]; }
