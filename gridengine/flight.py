@@ -1,0 +1,203 @@
+"""Calls on their way: from the caller's thread to the hub of a scheduler, and what has settled on its way back."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from gridengine import pickling
+from gridengine.errors import ConfigurationError, PicklingError
+from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.schedulers.base import Scheduler, positive
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher import Hub, Place
+    from gridengine.protocol import Payload
+
+
+def hub_at(place: Place) -> tuple[Hub, Scheduler, bool]:
+    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to close."""
+    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its sockets.
+    from gridengine import dispatcher
+
+    scheduler, ours = dispatcher.resolve(place)
+    try:
+        return dispatcher.hub_of(scheduler), scheduler, ours
+    except BaseException:
+        if ours:
+            scheduler.close()
+        raise
+
+
+def make_function(f: Callable[..., Any]) -> Function:
+    """Return a callable as it travels.
+
+    Raises:
+        PicklingError: it cannot.
+    """
+    from gridengine import dispatcher
+
+    return dispatcher.make_function(f)
+
+
+def check_limits(retries: int, timeout: float | None) -> None:
+    """Check the limits of a call.
+
+    Raises:
+        TypeError, ConfigurationError: one is no number, or out of its range.
+    """
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"retries must be a whole number, not {retries!r}")
+    if retries < 0:
+        raise ConfigurationError(f"retries must be at least 0, not {retries}")
+    if timeout is not None and not timeout > 0:
+        raise ConfigurationError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done with many calls."""
+
+    f: Callable[..., Any]
+    form: int
+    scheduler: Place
+    reraise: bool
+    chunksize: int | None
+    retries: int
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        if not callable(self.f):
+            raise TypeError(f"{self.f!r} is not callable")
+        if self.chunksize is not None:
+            positive("chunksize", self.chunksize)
+        check_limits(self.retries, self.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the calls `start` to `stop`: their values, or the one error of them all."""
+
+    start: int
+    stop: int
+    values: Sequence[Any]
+    error: BaseException | None
+
+
+def unpickled(event: Settled) -> tuple[Sequence[Any], BaseException | None]:
+    """Return the values of what has settled, or the one error of it all. What cannot be read here is a `PicklingError`."""
+    try:
+        if event.payload is None:
+            return (), event.error
+        if event.raised:
+            return (), pickling.load_exception(event.payload)
+        return pickling.load_values(event.payload), None
+    except PicklingError as error:
+        return (), error
+
+
+class _Inbox:
+    """Where the I/O thread puts what has settled. The interpreter's exit does not wait for it."""
+
+    daemon = True
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Settled] = queue.SimpleQueue()
+        self.settled = self.events.put
+
+    def began(self, event: Began) -> None:
+        """Not asked for."""
+
+    def noted(self, event: Note) -> None:
+        """Not asked for."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A submitted task: the number of its first call, and how many have not settled."""
+
+    first: int
+    left: int
+
+
+class Flight:
+    """The calls of one function that are on their way. It belongs to the caller's thread; the I/O thread sees its inbox alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._function = make_function(plan.f)
+        self.hub, self._scheduler, self._ours = hub_at(plan.scheduler)
+        self._inbox = _Inbox()
+        self._blocks: dict[int, _Block] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything submitted has settled."""
+        return not self._blocks
+
+    def submit(self, calls: Sequence[Any], first: int) -> int:
+        """Send calls, the first of which is call number `first`, and return the size of their pickle in bytes.
+
+        Raises:
+            PicklingError: one of them cannot travel; none was sent.
+        """
+        payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
+        plan = self._plan
+        task = Task(self.hub.new_id(), payload, len(calls), plan.form, plan.retries, plan.timeout)
+        self._blocks[task.id] = _Block(first, len(calls))
+        self.hub.submit(self._function, [task], self._inbox)
+        return _size(payload)
+
+    def submit_what_can_travel(self, calls: Sequence[Any], first: int) -> tuple[int, list[Outcome]]:
+        """Send those calls that can be pickled; return the size of their pickle and the errors of the others."""
+        try:
+            return self.submit(calls, first), []
+        except PicklingError as error:
+            if len(calls) == 1:
+                return 0, [Outcome(first, first + 1, (), error)]
+        half = len(calls) // 2
+        size, failed = self.submit_what_can_travel(calls[:half], first)
+        more, also_failed = self.submit_what_can_travel(calls[half:], first + half)
+        return size + more, failed + also_failed
+
+    def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
+        """Yield what has settled; wait for the first, up to `timeout` seconds, when nothing has."""
+        try:
+            yield self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
+            while True:
+                yield self._read(self._inbox.events.get_nowait())
+        except queue.Empty:
+            return
+
+    def _read(self, event: Settled) -> Outcome:
+        block = self._blocks[event.task]
+        block.left -= event.stop - event.start
+        if not block.left:
+            del self._blocks[event.task]
+        return Outcome(block.first + event.start, block.first + event.stop, *unpickled(event))
+
+    def cancel_after(self, index: int) -> None:
+        """Cancel the blocks that begin after this call."""
+        self.hub.cancel([task for task, block in self._blocks.items() if block.first > index])
+
+    def close(self) -> None:
+        """Cancel what has not settled, and close the scheduler if it is ours. May be called twice."""
+        try:
+            if self._blocks:
+                self.hub.cancel(list(self._blocks))
+        finally:
+            self._blocks.clear()
+            if self._ours:
+                self._scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _size(payload: Payload) -> int:
+    return sum(memoryview(buffer).nbytes for buffer in payload)

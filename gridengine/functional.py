@@ -1,0 +1,345 @@
+"""Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, and `partial`."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import itertools
+import re
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from gridengine.flight import Flight, Outcome, Plan
+from gridengine.progress import ProgressBar
+from gridengine.protocol import SINGLE, STAR
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher import Place
+
+T = TypeVar("T")
+
+SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
+"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of more than that many."""
+SHARES = 4
+"""Into how many blocks for each slot a map of known length is cut at least."""
+SMALLEST_WINDOW = 16
+"""How many calls of an `imap` may be on their way, however few the slots."""
+
+
+def map(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int | None = None,
+    progress: bool | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+) -> list[T]:
+    """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several iterables are zipped.
+
+    Args:
+        scheduler: an instance (left open), or a class or callable that gives one (closed at the end); None is the
+            process's own, made once by `schedulers.best_available`.
+        reraise: raise the exception of the first call that fails, in the order of the arguments, and cancel those after it. If
+            False each exception stands in its call's place, and nothing is raised for it.
+        chunksize: how many calls travel together; None grows with what they take.
+        progress: False shows no progress bar; None is as the setting says. There is one only on a terminal, after 2 s.
+        retries: how often a call whose process died is run again.
+        timeout: the seconds that each call may take; None is no limit.
+
+    Raises:
+        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__`.
+        CallError, ClusterError: what kept the call from ending.
+        PicklingError: the function, or an argument, cannot travel; the text names it.
+    """
+    form, calls = _zipped(f, iterables)
+    plan = Plan(f, form, scheduler, reraise, chunksize, retries, timeout)
+    return _gather(plan, calls, _length(iterables), progress)
+
+
+def starmap(
+    f: Callable[..., T],
+    iterable: Iterable[Iterable[Any]],
+    *,
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int | None = None,
+    progress: bool | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+) -> list[T]:
+    """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
+    plan = Plan(f, STAR, scheduler, reraise, chunksize, retries, timeout)
+    return _gather(plan, builtins.map(tuple, iterable), _length([iterable]), progress)
+
+
+def imap(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+) -> Results[T]:
+    """Return an iterator over the results of `map`, in order, each as soon as it is there.
+
+    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed is raised when
+    its turn comes, and the iterator goes on after it. Close the iterator, leave its `with`, or drop it, and its calls are cancelled.
+    """
+    form, calls = _zipped(f, iterables)
+    return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=True)
+
+
+def imap_unordered(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+) -> Results[T]:
+    """Return an iterator over the results of `map` in the order in which they come; all else is as for `imap`."""
+    form, calls = _zipped(f, iterables)
+    return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=False)
+
+
+def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
+    """Return a `functools.partial` that keeps `__doc__` and `__module__`, and whose `__name__` shows the values it closes over.
+
+    `partial(train, 0.1, optimiser="Adam").__name__` is `train_0.1_Adam`. Such names are short and safe in file names.
+    """
+    made = functools.partial(f, *args, **kwargs)
+    name = getattr(f, "__name__", type(f).__name__)
+    parts = [name, *(_short(value) for value in (*args, *kwargs.values()))]
+    vars(made).update(__name__="_".join(parts)[:100], __doc__=f.__doc__, __module__=getattr(f, "__module__", None))
+    return made
+
+
+def _short(value: object) -> str:
+    if not isinstance(value, (str, int, float, complex, bytes, type(None))):
+        value = getattr(value, "__name__", type(value).__name__)
+    return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
+
+
+def _zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+    """Return the form of the calls, and the calls."""
+    if not iterables:
+        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
+    return (SINGLE, iter(iterables[0])) if len(iterables) == 1 else (STAR, zip(*iterables, strict=False))
+
+
+def _length(iterables: Sequence[Iterable[Any]]) -> int | None:
+    """Return how many calls there will be, when that is known."""
+    sized = [each for each in iterables if isinstance(each, Sized)]
+    try:
+        return min(builtins.map(len, sized)) if len(sized) == len(iterables) else None
+    except TypeError:  # an array without dimensions has a length that raises
+        return None
+
+
+# ------------------------------------------------------------------ all results at once
+
+
+class _Results:
+    """The results of a map, filled in as they come."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.errors: dict[int, BaseException] = {}
+        self.first_error: int | None = None
+        self.done = 0
+        self._settled = bytearray()
+        self._frontier = 0
+
+    def expect(self, count: int) -> None:
+        self.values.extend(itertools.repeat(None, count))
+        self._settled.extend(bytes(count))
+
+    def put(self, outcome: Outcome) -> None:
+        count = outcome.stop - outcome.start
+        self.done += count
+        self._settled[outcome.start : outcome.stop] = b"\1" * count
+        if outcome.error is None:
+            self.values[outcome.start : outcome.stop] = outcome.values
+            return
+        self.errors.update(dict.fromkeys(range(outcome.start, outcome.stop), outcome.error))
+        if self.first_error is None or outcome.start < self.first_error:
+            self.first_error = outcome.start
+
+    def raise_first_error(self) -> None:
+        """Raise the first call's error as soon as all the calls before it have succeeded."""
+        if self.first_error is None:
+            return
+        unsettled = self._settled.find(0, self._frontier)
+        if unsettled < 0 or unsettled > self.first_error:
+            raise self.errors[self.first_error]
+        self._frontier = unsettled
+
+    def with_errors(self) -> list[Any]:
+        """Return the results, each error in its call's place."""
+        for index, error in self.errors.items():
+            self.values[index] = error
+        return self.values
+
+
+def _gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool | None) -> list[Any]:
+    """Submit all calls while earlier ones run, and return their results in order."""
+    head = list(itertools.islice(calls, 1))
+    if not head:
+        return []
+    results = _Results()
+    with Flight(plan) as flight, ProgressBar(flight.hub.counts, shown=progress) as bar:
+        _send_all(plan, flight, itertools.chain(head, calls), total, results)
+        while not flight.empty:
+            _take(plan, flight, results, bar.patience())
+            bar.update(results.done, len(results.errors), len(results.values))
+    return results.with_errors()
+
+
+def _send_all(plan: Plan, flight: Flight, calls: Iterator[Any], total: int | None, results: _Results) -> None:
+    """Submit blocks of calls: the first is small, so that work begins at once, the later ones grow to a good size for travelling."""
+    most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.hub.slots))
+    size = plan.chunksize or 1
+    while block := list(itertools.islice(calls, size)):
+        first = len(results.values)
+        results.expect(len(block))
+        if plan.reraise:
+            pickled = flight.submit(block, first)
+        else:
+            pickled, failed = flight.submit_what_can_travel(block, first)
+            for outcome in failed:
+                results.put(outcome)
+        _take(plan, flight, results, 0)
+        if plan.reraise and results.first_error is not None:
+            return
+        if plan.chunksize is None:
+            size = _next_size(size, pickled, most)
+
+
+def _next_size(size: int, pickled: int, most: int) -> int:
+    if pickled < SMALL_BLOCK:
+        return min(2 * size, max(most, 1))
+    return max(size // 2, 1) if pickled > LARGE_BLOCK else size
+
+
+def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) -> None:
+    """Put by what has settled. The first error ends what comes after it, and is raised once all before it have succeeded."""
+    known = results.first_error
+    for outcome in flight.outcomes(timeout):
+        results.put(outcome)
+    if plan.reraise and results.first_error is not None:
+        results.raise_first_error()
+        if results.first_error != known:
+            flight.cancel_after(results.first_error)
+
+
+# ------------------------------------------------------------------ one result after the other
+
+
+class Results(Generic[T]):
+    """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one thread at a time."""
+
+    def __init__(self, plan: Plan, calls: Iterator[Any], *, ordered: bool) -> None:
+        self._reraise = plan.reraise
+        self._chunksize = plan.chunksize or 1
+        self._calls = calls
+        self._ordered = ordered
+        self._flight = flight = Flight(plan)
+        self._window = max(SMALLEST_WINDOW, SHARES * flight.hub.slots * self._chunksize)
+        self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
+        self._submitted = 0
+        self._given = 0
+        self._closed = False
+        # An abandoned iterator ends its calls, and so does one still open when the interpreter exits.
+        self._finalizer = weakref.finalize(self, flight.close)
+        self._or_close(self._fill)
+
+    def close(self) -> None:
+        """Cancel the calls that have not ended; the iterator ends. May be called twice."""
+        self._closed = True
+        self._ready.clear()
+        self._given = self._submitted
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if not self._or_close(self._await_next):
+            self.close()
+            raise StopIteration
+        value, error = self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
+        self._given += 1
+        if error is None:
+            return value  # type: ignore[no-any-return]
+        if self._reraise:
+            raise error
+        return error  # type: ignore[return-value]
+
+    def _or_close(self, act: Callable[[], bool]) -> bool:
+        """Do it; an error of the arguments, or a Ctrl-C, cancels everything."""
+        try:
+            return act()
+        except BaseException:
+            self.close()
+            raise
+
+    def _await_next(self) -> bool:
+        """Wait for the next result; return False when there is none to come."""
+        self._fill()
+        while not self._has_next():
+            if self._given == self._submitted and not self._fill():
+                return False
+            self._take(None)
+        return True
+
+    def _has_next(self) -> bool:
+        return self._given in self._ready if self._ordered else bool(self._ready)
+
+    def _fill(self) -> bool:
+        """Submit calls while few enough are on their way; return whether any is, or a result is there.
+
+        Calls that end at once, as inline ones do, are not run ahead of those who take their results.
+        """
+        room = self._window - (self._submitted - self._given)
+        if room < self._window // SHARES and not self._flight.empty:
+            return True  # a little at a time would cost more than it gains
+        while room > 0 and not self._closed and (block := list(itertools.islice(self._calls, self._chunksize))):
+            self._submit(block)
+            self._take(0)
+            room -= len(block)
+            if self._flight.empty:
+                break
+        return self._submitted > self._given
+
+    def _submit(self, block: list[Any]) -> None:
+        first = self._submitted
+        self._submitted += len(block)
+        if self._reraise:
+            self._flight.submit(block, first)
+            return
+        for outcome in self._flight.submit_what_can_travel(block, first)[1]:
+            self._put(outcome)
+
+    def _take(self, timeout: float | None) -> None:
+        for outcome in self._flight.outcomes(timeout):
+            self._put(outcome)
+
+    def _put(self, outcome: Outcome) -> None:
+        if outcome.error is None:
+            for index, value in enumerate(outcome.values, outcome.start):
+                self._ready[index] = (value, None)
+        else:
+            for index in range(outcome.start, outcome.stop):
+                self._ready[index] = (None, outcome.error)
