@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from gridengine import pickling
 from gridengine.errors import ConfigurationError, PicklingError
 from gridengine.events import Began, Function, Note, Settled, Task
-from gridengine.schedulers.base import Scheduler, positive
+from gridengine.schedulers.base import Place, Scheduler, positive
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher import Hub, Place
+    from gridengine.dispatcher import Hub
     from gridengine.protocol import Payload
 
 
@@ -182,13 +182,17 @@ class Flight:
         """Cancel the blocks that begin after this call."""
         self.hub.cancel([task for task, block in self._blocks.items() if block.first > index])
 
+    def cancel(self) -> None:
+        """Cancel what has not settled, and hear no more of it."""
+        if self._blocks:
+            self.hub.cancel(list(self._blocks))
+            self._blocks.clear()
+
     def close(self) -> None:
         """Cancel what has not settled, and close the scheduler if it is ours. May be called twice."""
         try:
-            if self._blocks:
-                self.hub.cancel(list(self._blocks))
+            self.cancel()
         finally:
-            self._blocks.clear()
             if self._ours:
                 self._scheduler.close()
 

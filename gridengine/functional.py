@@ -9,14 +9,12 @@ import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from gridengine.flight import Flight, Outcome, Plan
 from gridengine.progress import ProgressBar
 from gridengine.protocol import SINGLE, STAR
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher import Place
+from gridengine.schedulers.base import Place
 
 T = TypeVar("T")
 
@@ -255,8 +253,10 @@ class Results(Generic[T]):
         self._submitted = 0
         self._given = 0
         self._closed = False
-        # An abandoned iterator ends its calls, and so does one still open when the interpreter exits.
-        self._finalizer = weakref.finalize(self, flight.close)
+        self._at_once = False
+        # An abandoned iterator ends its calls, and so does one still open when the interpreter exits. No more than that:
+        # the collector may run in any thread, and must not wait there for workers to end.
+        self._finalizer = weakref.finalize(self, flight.cancel)
         self._or_close(self._fill)
 
     def close(self) -> None:
@@ -264,7 +264,8 @@ class Results(Generic[T]):
         self._closed = True
         self._ready.clear()
         self._given = self._submitted
-        self._finalizer()
+        self._finalizer.detach()
+        self._flight.close()
 
     def __enter__(self) -> Self:
         return self
@@ -297,7 +298,8 @@ class Results(Generic[T]):
 
     def _await_next(self) -> bool:
         """Wait for the next result; return False when there is none to come."""
-        self._fill()
+        if not (self._at_once and self._has_next()):
+            self._fill()
         while not self._has_next():
             if self._given == self._submitted and not self._fill():
                 return False
@@ -318,9 +320,8 @@ class Results(Generic[T]):
         while room > 0 and not self._closed and (block := list(itertools.islice(self._calls, self._chunksize))):
             self._submit(block)
             self._take(0)
-            room -= len(block)
-            if self._flight.empty:
-                break
+            self._at_once = self._flight.empty
+            room = 0 if self._at_once else room - len(block)
         return self._submitted > self._given
 
     def _submit(self, block: list[Any]) -> None:

@@ -15,11 +15,11 @@ from gridengine.errors import TimeoutError
 from gridengine.events import Began, Function, Note, Settled, Task
 from gridengine.flight import check_limits, hub_at, make_function, unpickled
 from gridengine.protocol import FULL, SINGLE, Payload
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import Place, Scheduler
 from gridengine.target import NAME, Left, Target, accepts_controller, attributes_of, run
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher import Hub, Place
+    from gridengine.dispatcher import Hub
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 

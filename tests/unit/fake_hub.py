@@ -1,0 +1,121 @@
+"""A hub without sockets or processes: runs calls here, through real pickling, when and in the order that a test says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from gridengine import pickling
+from gridengine.errors import Cancelled, GridEngineError
+from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.protocol import FULL, SINGLE
+from gridengine.schedulers.base import Run, Scheduler
+
+
+@dataclass(frozen=True)
+class Entry:
+    function: Function
+    task: Task
+    listener: Any
+
+
+@dataclass(frozen=True)
+class FakeCounts:
+    waiting: int = 0
+    running: int = 3
+    workers: int = 2
+
+
+@dataclass
+class FakeController:
+    entry: Entry
+    job_id: int
+    attempt: int = 1
+    cancelled: bool = False
+
+    def push(self, value: Any) -> None:
+        self.entry.listener.noted(Note(self.entry.task.id, pickling.dump(value)))
+
+
+@dataclass
+class FakeHub:
+    """Runs what is submitted at once, or calls `on_submit(hub)` instead."""
+
+    slots: int = 2
+    on_submit: Callable[[FakeHub], None] | None = None
+    entries: list[Entry] = field(default_factory=list)
+    cancelled: dict[int, int] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+    closed: bool = False
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def new_id(self) -> int:
+        return next(self.ids)
+
+    def counts(self) -> FakeCounts:
+        return FakeCounts()
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Any) -> None:
+        self.entries += [Entry(function, task, listener) for task in tasks]
+        if self.on_submit is not None:
+            self.on_submit(self)
+            return
+        for entry in self.entries[-len(tasks) :]:
+            self.run(entry)
+
+    def run(self, entry: Entry) -> None:
+        """Run a task's calls, one after the other, and settle each."""
+        task = entry.task
+        if task.watched:
+            entry.listener.began(Began(task.id, 4711, "here", 1))
+        for index, call in enumerate(pickling.load_calls(task.payload)):
+            self.settle(entry, self._outcome(entry, index, call))
+
+    def settle(self, entry: Entry, event: Settled) -> None:
+        self.settled.add(entry.task.id)
+        entry.listener.settled(event)
+
+    def fail(self, entry: Entry, error: GridEngineError, exitcode: int = 1) -> None:
+        """Settle all of a task's calls with an error."""
+        self.settle(entry, Settled(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode))
+
+    def cancel(self, tasks: Iterable[int], number: int = 15) -> None:
+        for task in tasks:
+            self.cancelled[task] = number
+            for entry in self.entries:
+                if entry.task.id == task and task not in self.settled:
+                    self.fail(entry, Cancelled("the call was cancelled"), -number)
+
+    def close(self, *, wait: bool = True) -> None:
+        self.closed = True
+        self.cancel([entry.task.id for entry in self.entries if entry.task.id not in self.settled])
+
+    def _outcome(self, entry: Entry, index: int, call: Any) -> Settled:
+        task = entry.task
+        args, kwargs = ((call,), {}) if task.form == SINGLE else call if task.form == FULL else (call, {})
+        extra = {"controller": FakeController(entry, task.id)} if task.controlled else {}
+        stderr = io.StringIO()
+        function = pickling.load_function(entry.function.payload)
+        try:
+            with contextlib.redirect_stderr(stderr):
+                value = function(*args, **kwargs, **extra)
+            return Settled(task.id, index, index + 1, pickling.dump_values([value]), stderr=stderr.getvalue().encode())
+        except BaseException as error:
+            payload = pickling.dump_exception(error)
+            return Settled(task.id, index, index + 1, payload, raised=True, exitcode=1, stderr=stderr.getvalue().encode())
+
+
+class FakeScheduler(Scheduler):
+    """A scheduler whose hub is a fake one."""
+
+    def __init__(self, hub: FakeHub | None = None) -> None:
+        super().__init__(max_workers=1)
+        self.hub = hub or FakeHub()
+        self.share(lambda: self.hub)
+
+    def launcher(self, run: Run) -> NoReturn:
+        raise NotImplementedError
