@@ -16,7 +16,7 @@ from gridengine.config import settings
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.events import Function
 from gridengine.hub import Hub, Listener
-from gridengine.schedulers import InlineScheduler, best_available
+from gridengine.schedulers import InlineScheduler
 from gridengine.schedulers.base import Place, Scheduler
 
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
@@ -67,6 +67,8 @@ def default_scheduler() -> Scheduler:
 
 @functools.cache
 def _default_of(pid: int) -> Scheduler:
+    from gridengine.schedulers import best_available
+
     return best_available()
 
 

@@ -1,0 +1,128 @@
+"""A hub without workers: what is submitted is run at once, in the caller's own process and thread."""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import io
+import itertools
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+from gridengine import pickling
+from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.hub import Counts, Listener
+from gridengine.protocol import SINGLE, STAR
+from gridengine.runner import Controller
+
+PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
+"""What ends the caller's own script and not only the call."""
+
+
+class InlineHub:
+    """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what cannot travel is seen here too."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._cancelled: set[int] = set()
+        self._closed = False
+
+    def new_id(self) -> int:
+        """Return an id for a task."""
+        return next(self._ids)
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        """Run these tasks now.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
+        """
+        if self._closed:
+            raise ConfigurationError("this scheduler has been closed", hint="make a new one")
+        f = pickling.load_function(function.payload)
+        for task in tasks:
+            self._run(f, function.name, task, listener)
+
+    def cancel(self, tasks: Iterable[int], number: int = 0) -> None:
+        """End tasks that are being run, from inside a call: after the call."""
+        self._cancelled.update(tasks)
+
+    def counts(self) -> Counts:
+        """Return nothing waiting and nothing running, as it is between calls."""
+        return Counts(0, 0, 1)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Take no more."""
+        self._closed = True
+
+    def _run(self, f: Callable[..., Any], name: str, task: Task, listener: Listener) -> None:
+        if task.watched:
+            listener.began(Began(task.id, os.getpid(), socket.gethostname(), 1))
+        done = 0
+        try:
+            for index, call in enumerate(pickling.load_calls(task.payload)):
+                if task.id in self._cancelled:
+                    return
+                with _copied(task.watched) as copies:
+                    payload, raised = _outcome(f, call, task, listener)
+                out, err = (copy.getvalue().encode() for copy in copies)
+                done += 1
+                listener.settled(Settled(task.id, index, index + 1, payload, raised, exitcode=int(raised), stdout=out, stderr=err))
+        finally:
+            self._cancelled.discard(task.id)
+            if done < task.count:
+                error = Cancelled(f"{name} was ended before it was done")
+                listener.settled(Settled(task.id, done, task.count, None, error=error, exitcode=1))
+
+
+def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -> tuple[pickling.Payload, bool]:
+    keywords: dict[str, Any] = {}
+    if task.controlled:
+        keywords["controller"] = Controller(
+            job_id=task.id, attempt=1, push=lambda value: listener.noted(Note(task.id, pickling.dump(value)))
+        )
+    try:
+        if task.form == SINGLE:
+            value = f(call, **keywords)
+        elif task.form == STAR:
+            value = f(*call, **keywords)
+        else:
+            value = f(*call[0], **call[1], **keywords)
+        return pickling.dump_values([value]), False
+    except PASSING:
+        raise
+    except BaseException as error:
+        return pickling.dump_exception(error), True
+
+
+@contextlib.contextmanager
+def _copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Keep a copy of what is written to `sys.stdout` and `sys.stderr` meanwhile; it still goes where it went."""
+    copies = io.StringIO(), io.StringIO()
+    if not wanted:
+        yield copies
+        return
+    with contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])), contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])):  # type: ignore[type-var]
+        yield copies
+
+
+class _Tee:
+    """A text stream that writes to a copy too."""
+
+    def __init__(self, stream: TextIO, copy: io.StringIO) -> None:
+        self._stream = stream
+        self._copy = copy
+
+    def write(self, text: str) -> int:
+        """Write to both."""
+        self._copy.write(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
