@@ -75,11 +75,10 @@ def _default_of(pid: int) -> Scheduler:
 class Startable(Protocol):
     """What a dispatcher needs of a `Job`."""
 
-    def start_on(self, place: Place) -> None: ...
+    def start_at(self, hub: Hub) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
-    def result(self) -> Any: ...
-    def exception(self) -> BaseException | None: ...
+    def outcome(self) -> Any: ...
     def kill(self) -> None: ...
 
 
@@ -93,6 +92,7 @@ class JobDispatcher:
 
     def __init__(self, scheduler: Place = None) -> None:
         self._scheduler, self._own = resolve(scheduler)
+        self._hub = hub_of(self._scheduler)
         self._jobs: Sequence[Startable] = ()
         self._lock = threading.Lock()
         self._closed = False
@@ -123,7 +123,7 @@ class JobDispatcher:
             started: list[Startable] = []
             try:
                 for job in chosen:
-                    job.start_on(self._scheduler)
+                    job.start_at(self._hub)
                     started.append(job)
             except BaseException:
                 for job in started:
@@ -147,7 +147,7 @@ class JobDispatcher:
                 left = sum(one.is_alive() for one in self._jobs)
                 raise TimeoutError(f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on")
         self.end_time = time.time()
-        results = [job.result() if (error := job.exception()) is None else error for job in self._jobs]
+        results = [job.outcome() for job in self._jobs]
         self._jobs = ()
         return results
 
