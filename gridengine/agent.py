@@ -1,0 +1,434 @@
+"""The worker's own part: takes batches of work, hands them to runners, sends on what they answer, and sees what becomes of them.
+
+It knows no transport and never waits: a loop gives it messages (`handle`), says when something can be read (`fileno`, `on_ready`) and that
+time has passed (`tick`); it speaks by the function it was given.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from gridengine.errors import ProtocolError
+from gridengine.hand import Ending, Hand, Work
+from gridengine.nursery import Exited, Forked, Nursery, Refused
+from gridengine.output import Outlet, Tap
+from gridengine.protocol import (
+    CANCELLED,
+    CRASH,
+    TIMEOUT,
+    Assign,
+    Cancel,
+    Crashed,
+    Define,
+    Forget,
+    Message,
+    Payload,
+    Pushed,
+    Results,
+    Returned,
+    Started,
+    portions,
+)
+
+_MOST_STILLBORN = 3
+"""After how many runners in a row that died before they did anything the agent gives up."""
+_LOOK_SECONDS = 0.05
+
+
+class Agent:
+    """Runs assignments on up to `slots` runners, each a process of its own.
+
+    Args:
+        send: is given each message for the dispatcher, with its buffers; must not block.
+        nursery: where runners are forked; the agent closes it.
+        grace_seconds: between the signal that asks a runner to end and SIGKILL.
+        output_bytes: how much of each of a watched run's standard output and error is kept.
+    """
+
+    def __init__(
+        self, send: Callable[[Message, Payload], None], nursery: Nursery, *, slots: int, grace_seconds: float, output_bytes: int
+    ) -> None:
+        self._send = send
+        self._nursery = nursery
+        self._slots = slots
+        self._grace_seconds = grace_seconds
+        self._output_bytes = output_bytes
+        self._outlets = Outlet(1), Outlet(2)
+        self._functions: dict[bytes, tuple[Define, Payload]] = {}
+        self._queue: deque[deque[Work]] = deque()
+        self._hands: dict[int, Hand] = {}
+        self._idle: list[Hand] = []
+        self._last_id = 0
+        self._stillborn = 0
+        self._epoll = select.epoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        self._watch(nursery.fileno(), self._hear_nursery)
+        self.broken = ""
+        """Why this agent can run nothing any more; empty while it can."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that polls as readable when `on_ready` has something to do."""
+        return self._epoll.fileno()
+
+    def handle(self, message: Message, buffers: Payload = ()) -> None:
+        """Act on a message of the dispatcher.
+
+        Raises:
+            ProtocolError: it is none that an agent understands, or it uses a function that was not defined.
+        """
+        handler = HANDLERS.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"an agent understands no {type(message).__name__}")
+        handler(self, message, buffers)
+
+    def on_ready(self) -> None:
+        """Read and write what can be without waiting."""
+        for fd, events in self._epoll.poll(0):
+            if fd in self._ready:
+                self._ready[fd](events)
+
+    def tick(self, now: float) -> float:
+        """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
+        waits = [3600.0]
+        for hand in list(self._hands.values()):
+            if hand.ending is not None:
+                waits.append(self._press(hand, hand.ending, now))
+            elif hand.cancelled:
+                waits.append(self._look_again(hand, now))
+            elif hand.given:
+                waits.append(self._time(hand, now))
+        for outlet in self._outlets:
+            if not outlet.flush():
+                waits.append(_LOOK_SECONDS)
+        return min(waits)
+
+    def close(self) -> None:
+        """End all runners and what they left behind. Nothing more is sent."""
+        self._send = lambda message, buffers: None
+        self._nursery.close()
+        for hand in self._hands.values():
+            hand.take_output()
+            hand.close()
+        self._hands.clear()
+        self._epoll.close()
+
+    # What the dispatcher says
+
+    def _define(self, message: Define, buffers: Payload) -> None:
+        self._functions[message.function] = message, buffers
+
+    def _forget(self, message: Forget, buffers: Payload) -> None:
+        for digest in message.functions:
+            self._functions.pop(digest, None)
+        for hand in self._hands.values():
+            if not hand.defined.isdisjoint(message.functions):
+                hand.defined.difference_update(message.functions)
+                self._tell(hand, message)
+
+    def _assign(self, message: Assign, buffers: Payload) -> None:
+        for assignment in message.assignments:
+            if assignment.function not in self._functions:
+                raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
+        self._queue.append(deque(portions(message.assignments, buffers)))
+        self._hand_out()
+
+    def _cancel(self, message: Cancel, buffers: Payload) -> None:
+        runs = set(message.runs)
+        for waiting in [*self._queue, *(hand.backlog for hand in self._hands.values())]:
+            dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
+            if dropped:
+                kept = [work for work in waiting if work[0].run not in runs]
+                waiting.clear()
+                waiting.extend(kept)
+            for run in dropped:
+                self._send_cancelled(run, message.signal)
+        for hand in list(self._hands.values()):
+            asked = [run for run in hand.given if run in runs]
+            if asked:
+                self._cancel_given(hand, asked, message.signal)
+
+    def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
+        """End runs that a runner has. Held first, it cannot get from one of them into another that is innocent while it is being killed."""
+        hand.cancelled.update(dict.fromkeys(asked, number))
+        if hand.ending is not None:
+            if number == signal.SIGKILL and hand.run in hand.cancelled:
+                self._kill(hand, hand.ending)
+            return
+        hand.hold()
+        if hand.run in hand.cancelled:
+            self._end(hand, CANCELLED, number, time.monotonic())
+        else:
+            self._tell(hand, Cancel(list(asked), number))
+
+    # Work to runners
+
+    def _hand_out(self) -> None:
+        while self._queue and not self.broken:
+            if not self._queue[0]:
+                self._queue.popleft()
+                continue
+            hand = self._idle.pop() if self._idle else self._new_hand()
+            if hand is None:
+                return
+            hand.backlog = self._queue.popleft()
+            self._feed(hand)
+
+    def _new_hand(self) -> Hand | None:
+        if len(self._hands) >= self._slots:
+            return None
+        self._last_id += 1
+        try:
+            hand = Hand(self._last_id, self._nursery, self._outlets)
+        except OSError as error:
+            self._make_do(error.errno or 0)
+            return None
+        self._hands[hand.id] = hand
+        self._watch(hand.channel.fileno(), partial(self._hear_runner, hand))
+        for tap in hand.taps:
+            self._watch(tap.fileno(), partial(self._hear_output, tap))
+        return hand
+
+    def _make_do(self, number: int) -> None:
+        """Go on with the runners there are when the system gives no more."""
+        self._slots = len(self._hands)
+        if not self._hands:
+            self.broken = f"no runner can be started: {os.strerror(number)}"
+
+    def _feed(self, hand: Hand) -> None:
+        """Give a runner the next of its batch. A watched run goes alone, so that what is written meanwhile is its own."""
+        portion: list[Work] = []
+        while hand.backlog and not (portion and (hand.backlog[0][0].watched or portion[0][0].watched)):
+            portion.append(hand.backlog.popleft())
+        for assignment, _ in portion:
+            if assignment.function not in hand.defined:
+                hand.defined.add(assignment.function)
+                self._tell(hand, *self._functions[assignment.function])
+        hand.given = {assignment.run: assignment for assignment, _ in portion}
+        if portion[0][0].watched:
+            hand.keep_output(self._output_bytes)
+        self._tell(hand, Assign([assignment for assignment, _ in portion]), [buffer for _, payload in portion for buffer in payload])
+
+    def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
+        if not hand.channel.ended:
+            hand.channel.send(message, buffers)
+            self._mind_stall(hand)
+
+    def _mind_stall(self, hand: Hand) -> None:
+        """Be woken when a full channel takes more."""
+        stalled = not hand.channel.flush()
+        if stalled != hand.stalled and not hand.channel.ended:
+            hand.stalled = stalled
+            self._epoll.modify(hand.channel.fileno(), select.EPOLLIN | (select.EPOLLOUT if stalled else 0))
+
+    # What runners say
+
+    def _hear_runner(self, hand: Hand, events: int = 0) -> None:
+        if hand.stalled:
+            self._mind_stall(hand)
+        try:
+            for message, buffers in hand.channel.poll():
+                handler = RUNNER_HANDLERS.get(type(message))
+                if handler is None:
+                    raise ProtocolError(f"a runner says no {type(message).__name__}")
+                hand.spoke = True
+                handler(self, hand, message, buffers)
+        except ProtocolError:
+            hand.channel.ended = True  # user code wrote into the channel, or over our memory
+            if not hand.dead:
+                self._signal(hand, signal.SIGKILL)
+        if hand.channel.ended:
+            self._unwatch(hand.channel.fileno())
+
+    def _hear_output(self, tap: Tap, events: int) -> None:
+        tap.drain()
+        if tap.ended:
+            self._unwatch(tap.fileno())
+
+    def _results(self, hand: Hand, message: Results, buffers: Payload) -> None:
+        self._stillborn = 0
+        for result in message.results:
+            assignment = hand.given.get(result.run)
+            if assignment is None:
+                raise ProtocolError(f"a runner answers for run {result.run}, which it does not have")
+            if result.stop == assignment.stop:
+                if assignment.watched:
+                    message, buffers = _with_output(message, buffers, hand.take_output())
+                self._forget_run(hand, result.run)
+            else:
+                hand.answered[result.run] = result.stop
+        self._send(message, buffers)
+        self._go_on(hand)
+
+    def _dropped(self, hand: Hand, message: Crashed, buffers: Payload) -> None:
+        if message.run not in hand.given:
+            raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
+        self._forget_run(hand, message.run)
+        self._send(message, buffers)
+        self._go_on(hand)
+
+    def _pass_on(self, hand: Hand, message: Message, buffers: Payload) -> None:
+        self._send(message, buffers)
+
+    def _forget_run(self, hand: Hand, run: int) -> None:
+        del hand.given[run]
+        hand.answered.pop(run, None)
+        hand.cancelled.pop(run, None)
+
+    def _go_on(self, hand: Hand) -> None:
+        """When a runner has done all it was given: give it the next, or end it if that was asked for."""
+        if hand.given or hand.dead:
+            return
+        if hand.ending is not None:
+            self._kill(hand, hand.ending)
+        elif hand.backlog:
+            self._feed(hand)
+        else:
+            self._idle.append(hand)
+            self._hand_out()
+
+    # The ends of runners
+
+    def _end(self, hand: Hand, reason: str, number: int, now: float) -> None:
+        hand.ending = Ending(reason, hand.run, hand.index, now + self._grace_seconds if number != signal.SIGKILL else math.inf)
+        self._signal(hand, number)
+
+    def _kill(self, hand: Hand, ending: Ending) -> None:
+        ending.kill_at = math.inf
+        self._signal(hand, signal.SIGKILL)
+
+    def _signal(self, hand: Hand, number: int) -> None:
+        try:
+            self._nursery.signal(hand.id, number)
+        except OSError as error:
+            self.broken = f"the process that starts runners is gone: {error.strerror}"
+
+    def _press(self, hand: Hand, ending: Ending, now: float) -> float:
+        if now >= ending.kill_at:
+            self._kill(hand, ending)
+        return ending.kill_at - now
+
+    def _look_again(self, hand: Hand, now: float) -> float:
+        """See whether a runner has begun a run just when it was to be dropped: it may not have noticed in time."""
+        if hand.run in hand.cancelled:
+            self._end(hand, CANCELLED, hand.cancelled[hand.run], now)
+        return _LOOK_SECONDS
+
+    def _time(self, hand: Hand, now: float) -> float:
+        """End the call in progress if it is over its time limit, else return how many seconds it has left at least."""
+        limit, run, began = hand.time_limit(), hand.run, hand.call_began
+        left = limit - (now - began * 1e-9) if began else limit
+        if left > 0:
+            return left
+        hand.hold()
+        if (hand.run, hand.call_began) == (run, began):
+            self._end(hand, TIMEOUT, signal.SIGTERM, now)
+            return self._grace_seconds
+        self._tell(hand, Cancel([], 0))  # it has ended just now: let the runner go on
+        return limit
+
+    def _hear_nursery(self, ready: int) -> None:
+        try:
+            events = self._nursery.receive()
+        except EOFError as error:
+            self.broken = str(error)
+            self._unwatch(self._nursery.fileno())
+            return
+        for event in events:
+            hand = self._hands[event.runner]
+            if isinstance(event, Forked):
+                hand.pid = event.pid
+            elif isinstance(event, Exited):
+                self._bury(hand, event)
+            else:
+                self._return_refused(hand, event)
+
+    def _return_refused(self, hand: Hand, event: Refused) -> None:
+        self._remove(hand)
+        self._make_do(event.errno)
+        self._send(Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)]), ())
+
+    def _bury(self, hand: Hand, event: Exited) -> None:
+        """Say what became of a dead runner's work; what it had answered before counts."""
+        hand.dead = True
+        self._hear_runner(hand)
+        while hand.channel.more and not hand.channel.ended:
+            self._hear_runner(hand)
+        self._stillborn = 0 if hand.spoke or hand.run else self._stillborn + 1
+        self._send_crashed(hand, event)
+        self._send_returned(hand)
+        self._remove(hand)
+        if self._stillborn >= _MOST_STILLBORN:
+            self.broken = f"runners die before they do anything (exit status {event.exitcode})"
+        self._hand_out()
+
+    def _send_crashed(self, hand: Hand, event: Exited) -> None:
+        accused = hand.accused()
+        if accused is None:
+            return
+        run, index = accused
+        reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else CRASH
+        output = hand.take_output()
+        self._send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
+        self._forget_run(hand, run)
+
+    def _send_returned(self, hand: Hand) -> None:
+        """Give back what the runner did not end; of that, what was to be cancelled is."""
+        for run, number in list(hand.cancelled.items()):
+            self._send_cancelled(run, number)
+            self._forget_run(hand, run)
+        runs = [*hand.given, *(assignment.run for assignment, _ in hand.backlog)]
+        if runs:
+            self._send(Returned(runs), ())
+
+    def _send_cancelled(self, run: int, number: int) -> None:
+        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+
+    def _remove(self, hand: Hand) -> None:
+        del self._hands[hand.id]
+        if hand in self._idle:
+            self._idle.remove(hand)
+        for fd in (hand.channel.fileno(), *(tap.fileno() for tap in hand.taps)):
+            self._unwatch(fd)
+        hand.take_output()
+        hand.close()
+
+    # Descriptors
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._epoll.register(fd, select.EPOLLIN)
+        self._ready[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        if self._ready.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+
+def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) -> tuple[Results, Payload]:
+    """Return the results with the output of the run that the last of them ends."""
+    *others, last = message.results
+    last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)
+    return Results([*others, last]), [*buffers, *output]
+
+
+HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
+    Define: Agent._define,
+    Forget: Agent._forget,
+    Assign: Agent._assign,
+    Cancel: Agent._cancel,
+}
+RUNNER_HANDLERS: dict[type, Callable[[Agent, Hand, Any, Payload], None]] = {
+    Results: Agent._results,
+    Crashed: Agent._dropped,
+    Started: Agent._pass_on,
+    Pushed: Agent._pass_on,
+}

@@ -1,0 +1,138 @@
+"""An agent's hold on one runner: its channel, its output, the words it shares, and the work it was given."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gridengine.channel import Channel
+from gridengine.nursery import Ends, Nursery
+from gridengine.output import Kept, Outlet, Tap
+from gridengine.protocol import Assignment, Payload
+from gridengine.runner import HOLD, INDEX, RUN, START, WORDS_SIZE, map_words
+
+Work: TypeAlias = tuple[Assignment, Payload]
+
+
+@dataclass(slots=True)
+class Ending:
+    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to stop asking (monotonic seconds)."""
+
+    reason: str
+    run: int
+    index: int
+    kill_at: float
+
+
+class Hand:
+    """One runner, as its agent has it.
+
+    Args:
+        id: the agent's own number for it.
+        nursery: forks it; the outcome is told by the nursery's events.
+        outlets: where its standard output and error are passed on to.
+
+    Raises:
+        OSError: no descriptors, or no nursery, left.
+    """
+
+    def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet]) -> None:
+        self.id = id
+        self.pid = 0
+        self.backlog: deque[Work] = deque()
+        """The rest of its batch, which it has not got yet."""
+        self.given: dict[int, Assignment] = {}
+        """The runs it was given and has not ended, in their order."""
+        self.answered: dict[int, int] = {}
+        """Of runs it has answered in part: the index of the first call not answered."""
+        self.cancelled: dict[int, int] = {}
+        """The runs it was given that are to be ended, and by which signal."""
+        self.defined: set[bytes] = set()
+        self.ending: Ending | None = None
+        self.spoke = False
+        self.dead = False
+        self.stalled = False
+        """Whether its channel has more to send than it takes now."""
+        mine: list[int] = []
+        theirs: list[int] = []
+        try:
+            for _ in range(2):
+                reading, writing = os.pipe()
+                mine.append(reading)
+                theirs.append(writing)
+            ours, its = socket.socketpair()
+            words = os.memfd_create("gridengine-runner")
+            theirs += [its.detach(), words]
+            os.ftruncate(words, WORDS_SIZE)
+            self._words = map_words(words)
+            nursery.fork(id, Ends(stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3]))
+        except BaseException:
+            for fd in mine:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self.channel = Channel(ours)
+        self.taps = tuple(Tap(fd, outlet) for fd, outlet in zip(mine, outlets, strict=True))
+
+    @property
+    def run(self) -> int:
+        """The run in progress; 0 is none."""
+        return self._words[RUN]
+
+    @property
+    def index(self) -> int:
+        """The call in progress."""
+        return self._words[INDEX]
+
+    @property
+    def call_began(self) -> int:
+        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with a time limit is in progress."""
+        return self._words[START]
+
+    def hold(self) -> None:
+        """Have the runner hear a `Cancel` message before it begins another run, or another call with a time limit."""
+        self._words[HOLD] += 1
+
+    def time_limit(self) -> float:
+        """Return the limit in seconds of the run in progress, or the least of those it has; infinite when there is none."""
+        current = self.given.get(self.run)
+        limits = [current] if current is not None else self.given.values()
+        return min((assignment.timeout for assignment in limits if assignment.timeout is not None), default=math.inf)
+
+    def keep_output(self, limit: int) -> None:
+        """Keep from here on what it writes, and not what it wrote before."""
+        self.take_output()
+        for tap in self.taps:
+            tap.kept = Kept(limit)
+
+    def take_output(self) -> list[bytes]:
+        """Return what was kept of its standard output and error up to now, and keep no more."""
+        contents = []
+        for tap in self.taps:
+            tap.drain()
+            contents.append(tap.kept.content() if tap.kept is not None else b"")
+            tap.kept = None
+        return contents
+
+    def accused(self) -> tuple[int, int] | None:
+        """Return the run and call in which it died; None when it was in none that is not answered."""
+        run, index = self.run, self.index
+        if self.ending is not None and self.ending.run == run:
+            index = self.ending.index
+        assignment = self.given.get(run)
+        if assignment is None or not self.answered.get(run, assignment.start) <= index < assignment.stop:
+            return None
+        return run, index
+
+    def close(self) -> None:
+        """Close what is held for it."""
+        self.channel.close()
+        for tap in self.taps:
+            tap.close()

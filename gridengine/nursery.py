@@ -1,0 +1,319 @@
+"""The process that runners are forked from: one thread, no sockets of ZeroMQ, everything imported that a runner needs.
+
+It is the runners' parent and the only one to reap them, so that a signal never meets another process that got the same id. As a
+*subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the parent of whatever a dead runner leaves behind, and ends it. When its agent
+dies, in whatever way, the socket between them closes, and it ends everything below itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from typing import NoReturn
+
+_RECORD = struct.Struct("=4q")
+_FORK, _SIGNAL = 1, 2
+_FORKED, _REFUSED, _EXITED = 1, 2, 3
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_FDS = 4
+_LEAVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A runner lives, in the process `pid`."""
+
+    runner: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A runner could not be forked: the system's error number says why."""
+
+    runner: int
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A runner has ended. `exitcode` as in `multiprocessing`: -n when signal n killed it. `peak_memory` in bytes."""
+
+    runner: int
+    exitcode: int
+    peak_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a runner is born with: its end of the channel, the write ends of its output pipes, and its shared words."""
+
+    channel: int
+    stdout: int
+    stderr: int
+    words: int
+
+
+class Nursery:
+    """The agent's hold on its nursery.
+
+    Args:
+        run: what a runner does, in the forked child; it is given its ends and the runner's process never gets past it.
+        prepare: what the nursery does before its first fork: imports, say.
+    """
+
+    def __init__(self, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._socket.close()
+            _be_nursery(theirs, run, prepare)
+        theirs.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def fork(self, runner: int, ends: Ends) -> None:
+        """Have a runner forked; `Forked` or `Refused` will tell. The ends stay the caller's to close.
+
+        Raises:
+            OSError: the nursery is gone.
+        """
+        fds = [ends.channel, ends.stdout, ends.stderr, ends.words]
+        socket.send_fds(self._socket, [_RECORD.pack(_FORK, runner, 0, 0)], fds)
+
+    def signal(self, runner: int, number: int) -> None:
+        """Send a signal to a runner's process group. A runner that has ended is no error.
+
+        Raises:
+            OSError: the nursery is gone.
+        """
+        self._socket.send(_RECORD.pack(_SIGNAL, runner, number, 0))
+
+    def receive(self) -> list[Forked | Refused | Exited]:
+        """Return what the nursery has told since; never waits.
+
+        Raises:
+            EOFError: the nursery is gone.
+        """
+        events: list[Forked | Refused | Exited] = []
+        while True:
+            try:
+                data = self._socket.recv(_RECORD.size, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return events
+            except OSError:
+                data = b""
+            if len(data) != _RECORD.size:
+                if events:
+                    return events
+                raise EOFError("the process that starts runners is gone")
+            kind, runner, first, second = _RECORD.unpack(data)
+            if kind == _EXITED:
+                events.append(Exited(runner, first, second))
+            else:
+                events.append(Forked(runner, first) if kind == _FORKED else Refused(runner, first))
+
+    def close(self) -> None:
+        """End all runners, and what they left behind, and the nursery; wait for that, within reason. May be called twice."""
+        if self._socket.fileno() < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(_LEAVE_SECONDS)  # a process in an uninterruptible state cannot be waited for
+            while self._socket.recv(_RECORD.size):
+                continue
+        self._socket.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
+
+
+def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None]) -> NoReturn:
+    """Be the nursery, from the fork to the end."""
+    status = 1
+    try:
+        os.setsid()
+        _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
+        _keep_only(sock.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)  # the agent decides; some batch systems signal each process of a job
+        prepare()
+        gc.collect()
+        gc.freeze()  # what is here now stays shared with the runners
+        _Keeper(sock, run).serve()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        end_children()
+        os._exit(status)
+
+
+class _Keeper:
+    """The nursery's own loop: forks, signals, reaps."""
+
+    def __init__(self, sock: socket.socket, run: Callable[[Ends], None]) -> None:
+        self._socket = sock
+        self._run = run
+        self._pids: dict[int, int] = {}
+        self._wake, self._woken = socket.socketpair()
+        for end in (self._wake, self._woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def serve(self) -> None:
+        """Serve the agent until it is gone."""
+        while True:
+            ready, _, _ = select([self._socket, self._wake], [], [])
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+                self._reap()
+            if self._socket in ready and not self._obey():
+                return
+
+    def _obey(self) -> bool:
+        """Carry out one command; return False when the agent is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._socket, _RECORD.size, _FDS)
+        except OSError:
+            return False
+        if len(data) != _RECORD.size:
+            return False
+        kind, runner, number, _ = _RECORD.unpack(data)
+        if kind == _FORK:
+            self._fork(runner, fds)
+        elif runner in self._pids:
+            _signal_group(self._pids[runner], number)
+        return True
+
+    def _fork(self, runner: int, fds: Sequence[int]) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell(_REFUSED, runner, error.errno or 0)
+        else:
+            if pid == 0:
+                self._be_runner(parent, Ends(*fds))
+            self._pids[runner] = pid
+            self._tell(_FORKED, runner, pid)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _be_runner(self, parent: int, ends: Ends) -> NoReturn:
+        """Be a runner: of a session of its own, dead when its parent is, and the one its own orphans fall to while it lives."""
+        try:
+            os.setsid()
+            _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
+            if os.getppid() != parent:
+                os._exit(0)  # it died before the signal was asked for
+            signal.set_wakeup_fd(-1)
+            for end in (self._wake, self._woken, self._socket):
+                end.close()
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _volunteer()
+            self._run(ends)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        finally:
+            os._exit(0)
+
+    def _reap(self) -> None:
+        """Take the exit status of all that has ended, and end what dead runners left."""
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                ended.append((pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024))
+        runners = {pid: runner for runner, pid in self._pids.items()}
+        for pid, _, _ in ended:
+            self._pids.pop(runners.get(pid, 0), None)
+        _kill(pid for pid in children() if pid not in self._pids.values())
+        for pid, exitcode, peak_memory in ended:
+            if pid in runners:
+                self._tell(_EXITED, runners[pid], exitcode, peak_memory)
+
+    def _tell(self, kind: int, runner: int, first: int, second: int = 0) -> None:
+        with contextlib.suppress(OSError):  # an agent that is gone shows at the next read
+            self._socket.send(_RECORD.pack(kind, runner, first, second))
+
+
+def children() -> list[int]:
+    """Return the ids of this process's children (proc(5): /proc/pid/task/tid/children)."""
+    me = os.getpid()
+    try:
+        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent_of(stat) == me]
+
+
+def _parent_of(stat: Path) -> int:
+    try:
+        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def end_children() -> None:
+    """Kill every child of this process, and their children as they fall to it, until none is left."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            _kill(children())
+            os.wait()
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """Send a signal to the process group that a runner leads, or to itself when it has not got to make one."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _keep_only(kept: int) -> None:
+    """Close every descriptor but one and the standard three, and read standard input from nowhere."""
+    for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+        if fd > 2 and fd != kept:
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                os.close(fd)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+
+
+def _volunteer() -> None:
+    """Let the kernel, when memory runs out, take this runner rather than its agent."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def _set_process_control(option: int, value: int) -> None:
+    """Call prctl(2)."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

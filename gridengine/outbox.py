@@ -1,0 +1,146 @@
+"""What a runner has to say, in order: values joined while they are small and many, and never held back for long."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from gridengine import pickling
+from gridengine.channel import Channel
+from gridengine.errors import PicklingError
+from gridengine.protocol import RAISED, RETRYABLE, VALUES, Message, Payload, Result, Results
+
+_HOLD_SECONDS = 0.01
+"""How long the outcome of an ended call may wait for others, and the time between two looks of the backstop: together under 20 ms."""
+
+
+class Outbox:
+    """Outcomes on their way to the agent.
+
+    The loop that makes calls appends to `values` what they return and, after each, calls `flush` when `due` (monotonic
+    seconds) has come: that is all that a quick call costs. Should a long call follow quick ones, their values would wait for its
+    end; so in batches of several calls a thread, the backstop, sends what the loop has not.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.values: list[object] = []
+        self.due = 0.0
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._results: list[Result] = []
+        self._buffers: list[Payload] = []
+        self._run = self._first = 0
+        self._began = 0.0
+        self._pid = os.getpid()
+        self._backstop: threading.Thread | None = None
+        self._busy, self._idle = threading.Event(), threading.Event()
+        self._stuck = False
+        os.register_at_fork(after_in_child=self._notice_fork)
+
+    def _notice_fork(self) -> None:
+        self.due = float("-inf")
+
+    def forked(self) -> bool:
+        """Say whether this is a process that user code has forked from the runner: only the runner may speak."""
+        return os.getpid() != self._pid
+
+    def begin(self, run: int, start: int) -> None:
+        """Say whose calls follow, and the index of the first."""
+        self._run, self._first, self._began = run, start, monotonic()
+
+    def add_raised(self, index: int, payload: Payload, *, retryable: bool = False) -> None:
+        """Add the pickled exception of call `index`, after the values of the calls before it."""
+        with self._lock:
+            self._join_values()
+            self._add(index, index + 1, RETRYABLE if retryable else RAISED, payload)
+            self._first, self._began = index + 1, monotonic()
+
+    def end(self) -> None:
+        """Say that the run has ended."""
+        with self._lock:
+            self._join_values()
+
+    def flush(self) -> None:
+        """Send all there is."""
+        with self._lock:
+            self._join_values()
+            self._send()
+
+    def deliver(self, message: Message, payload: Payload = ()) -> None:
+        """Send a message at once, after all there is."""
+        with self._lock:
+            self._join_values()
+            self._send()
+            self._channel.deliver(message, payload)
+
+    @contextmanager
+    def backstop(self) -> Iterator[None]:
+        """Within, no outcome waits for the end of the call after it."""
+        if self._backstop is None:
+            self._backstop = threading.Thread(target=self._watch, name="gridengine-results", daemon=True)
+            self._backstop.start()
+        self._idle.clear()
+        self._busy.set()
+        try:
+            yield
+        finally:
+            self._busy.clear()
+            self._idle.set()
+
+    def _watch(self) -> None:
+        while self._busy.wait():
+            self._idle.wait(_HOLD_SECONDS)
+            with self._lock:
+                if not self._stuck and monotonic() >= self.due and (self.values or self._results):
+                    self._send_for_a_long_call()
+
+    def _send_for_a_long_call(self) -> None:
+        try:
+            if values := self.values[:]:
+                self._take(pickling.dump_values(values), len(values))
+            self._send()
+        except BaseException:
+            self._stuck = True  # values that do not pickle while user code runs are left to the loop, which names the one at fault
+
+    def _join_values(self) -> None:
+        """Pickle the values that wait as one result."""
+        if not self.values:
+            return
+        try:
+            self._take(pickling.dump_values(self.values), len(self.values))
+        except Exception:
+            self._join_one_by_one()
+
+    def _take(self, payload: Payload, count: int) -> None:
+        """Add the first `count` values, pickled. The loop may have appended more meanwhile."""
+        del self.values[:count]
+        self._add(self._first, self._first + count, VALUES, payload)
+        self._first, self._began = self._first + count, monotonic()
+
+    def _join_one_by_one(self) -> None:
+        """Find the values that cannot be pickled: each becomes an exception of its call, and the others are as good as ever."""
+        values, self.values[:] = self.values[:], []
+        for index, value in enumerate(values, self._first):
+            try:
+                self._add(index, index + 1, VALUES, pickling.dump_values([value]))
+            except Exception as error:
+                reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+                problem = PicklingError(f"the result of call {index}, a {type(value).__qualname__}, cannot be pickled: {reason}")
+                self._add(index, index + 1, RAISED, pickling.dump_exception(problem))
+        self._first += len(values)
+        self._began = monotonic()
+
+    def _add(self, start: int, stop: int, status: int, payload: Payload) -> None:
+        self._results.append(Result(self._run, start, stop, status, monotonic() - self._began, len(payload)))
+        self._buffers.append(payload)
+
+    def _send(self) -> None:
+        results, buffers = self._results, [buffer for payload in self._buffers for buffer in payload]
+        self._results, self._buffers = [], []
+        self.due = monotonic() + _HOLD_SECONDS
+        self._stuck = False
+        if results:
+            self._channel.deliver(Results(results), buffers)

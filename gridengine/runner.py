@@ -1,0 +1,338 @@
+"""The process that calls user code: work comes in by a channel, outcomes go out by it, and shared words say where it is.
+
+It may crash, hang, leak or be killed at any moment; that is why it is a process of its own, and why it writes down the run and the
+call it is about to make in memory that its agent shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import mmap
+import os
+import signal
+import socket
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic, monotonic_ns
+from typing import Any, NoReturn
+
+from gridengine import pickling
+from gridengine.channel import Channel
+from gridengine.errors import ConfigurationError
+from gridengine.nursery import Ends
+from gridengine.outbox import Outbox
+from gridengine.protocol import (
+    CANCELLED,
+    SINGLE,
+    STAR,
+    Assign,
+    Assignment,
+    Cancel,
+    Crashed,
+    Define,
+    Forget,
+    Payload,
+    Pushed,
+    Started,
+    portions,
+)
+
+RUN, INDEX, START, HOLD = range(4)
+"""The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
+call with a time limit is in progress), and how many times the agent has asked the runner to hear it before going on."""
+WORDS_SIZE = 4 * 8
+
+
+def map_words(fd: int) -> memoryview:
+    """Return the words in the shared memory that a descriptor stands for, as unsigned 64-bit numbers."""
+    return memoryview(mmap.mmap(fd, WORDS_SIZE)).cast("Q")
+
+
+def main(ends: Ends) -> NoReturn:
+    """Be a runner until the agent closes the channel."""
+    for fd in (ends.channel, ends.words):
+        os.set_inheritable(fd, False)
+    words = map_words(ends.words)
+    os.close(ends.words)
+    _take_over_output(ends)
+    sys.modules["__main__"] = types.ModuleType("__main__")  # user code must not find ours
+    try:
+        Runner(Channel(socket.socket(fileno=ends.channel)), words).serve()
+    except EOFError:
+        leave(0)
+
+
+def _take_over_output(ends: Ends) -> None:
+    for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
+        os.dup2(fd, number)
+        os.close(fd)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process, and nothing of its parent's with it."""
+    flush_output()
+    os._exit(status)
+
+
+def flush_output() -> None:
+    """Write out what Python has buffered for standard output and error; user code may have closed or replaced them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Say whether a call that raised this is to be made again."""
+    return False
+
+
+class Controller:
+    """What a call is given to speak with the one who asked for it.
+
+    `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
+    """
+
+    def __init__(self, *, job_id: int, attempt: int, push: Callable[[Any], None]) -> None:
+        self.job_id = job_id
+        self.attempt = attempt
+        self._push = push
+        self._cancelled = False
+
+    def push(self, value: Any) -> None:
+        """Send the host an intermediate result. Values arrive in order, before the job's end.
+
+        Raises:
+            PicklingError: the value cannot travel.
+        """
+        self._push(value)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do so."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Set `cancelled`."""
+        self._cancelled = True
+
+
+class Runner:
+    """Reads work from the channel, makes the calls, answers."""
+
+    def __init__(self, channel: Channel, words: memoryview) -> None:
+        self._channel = channel
+        self._words = words
+        self._outbox = Outbox(channel)
+        self._queue: deque[tuple[Assignment, Payload]] = deque()
+        self._defined: dict[bytes, tuple[Define, Payload]] = {}
+        self._loaded: dict[bytes, Callable[..., Any]] = {}
+        self._held = 0
+        self._own_path = tuple(sys.path)
+
+    def serve(self) -> NoReturn:
+        """Work until the agent closes the channel.
+
+        Raises:
+            EOFError: it has.
+        """
+        while True:
+            for message, buffers in self._channel.wait():
+                HANDLERS[type(message)](self, message, buffers)
+            self._work()
+
+    def _define(self, message: Define, buffers: Payload) -> None:
+        self._defined[message.function] = message, buffers
+
+    def _forget(self, message: Forget, buffers: Payload) -> None:
+        for digest in message.functions:
+            self._defined.pop(digest, None)
+            self._loaded.pop(digest, None)
+
+    def _assign(self, message: Assign, buffers: Payload) -> None:
+        self._queue.extend(portions(message.assignments, buffers))
+
+    def _cancel(self, message: Cancel, buffers: Payload) -> None:
+        """Drop runs that have not begun. The agent has bumped the word `HOLD` for this message, and waits for the answers."""
+        self._held += 1
+        runs = set(message.runs)
+        dropped = [assignment.run for assignment, _ in self._queue if assignment.run in runs]
+        self._queue = deque((assignment, payload) for assignment, payload in self._queue if assignment.run not in runs)
+        for run in dropped:
+            self._outbox.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
+
+    def _work(self) -> None:
+        several = sum(assignment.stop - assignment.start for assignment, _ in self._queue) > 1
+        with self._outbox.backstop() if several else contextlib.nullcontext():
+            while self._queue:
+                assignment, _ = self._queue[0]
+                self._words[START] = 0
+                self._words[INDEX] = assignment.start
+                self._words[RUN] = assignment.run
+                if self._words[HOLD] == self._held:
+                    self._run(*self._queue.popleft())
+                    self._words[RUN] = 0
+                else:
+                    self._words[RUN] = 0
+                    self._listen()
+        flush_output()
+        self._outbox.flush()
+
+    def _listen(self) -> None:
+        """Hear the agent before going on. It may also be about to kill this process: then not in a call that has nothing to do with it."""
+        self._words[START] = 0
+        self._outbox.flush()
+        while self._words[HOLD] != self._held:
+            for message, buffers in self._channel.wait():
+                HANDLERS[type(message)](self, message, buffers)
+
+    def _run(self, assignment: Assignment, payload: Payload) -> None:
+        self._outbox.begin(assignment.run, assignment.start)
+        if assignment.watched:
+            self._outbox.deliver(Started(assignment.run, os.getpid()))
+        try:
+            call = self._callable(assignment)
+            calls = pickling.load_calls(payload)
+        except BaseException as error:
+            self._fail(assignment, error)
+        else:
+            (self._call if assignment.timeout is None else self._call_timed)(call, calls, assignment)
+        self._outbox.end()
+        if assignment.watched:
+            flush_output()
+            ctypes.CDLL(None).fflush(None)
+            self._outbox.flush()
+
+    def _fail(self, assignment: Assignment, error: BaseException) -> None:
+        """Answer each call of a run that cannot even begin."""
+        self._leave_if_forked(error)
+        payload = pickling.dump_exception(error)
+        for index in range(assignment.start, assignment.stop):
+            self._outbox.add_raised(index, payload)
+
+    def _call(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
+        """Make the calls of a run. What stands in this loop is paid for each call."""
+        words, outbox, clock = self._words, self._outbox, monotonic
+        append = outbox.values.append
+        for index in range(assignment.start, assignment.stop):
+            words[INDEX] = index
+            try:
+                append(call(calls[index]))
+            except BaseException as error:
+                self._add_raised(index, error)
+            if clock() >= outbox.due:
+                self._send()
+
+    def _call_timed(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
+        """Make the calls of a run that has a time limit for each. The agent kills only in a call that it has seen to be late."""
+        words, outbox = self._words, self._outbox
+        for index in range(assignment.start, assignment.stop):
+            words[INDEX] = index
+            words[START] = monotonic_ns()
+            while words[HOLD] != self._held:
+                self._listen()
+                words[START] = monotonic_ns()
+            try:
+                outbox.values.append(call(calls[index]))
+            except BaseException as error:
+                self._add_raised(index, error)
+            if monotonic() >= outbox.due:
+                self._send()
+        words[START] = 0
+
+    def _add_raised(self, index: int, error: BaseException) -> None:
+        self._leave_if_forked(error)
+        self._outbox.add_raised(index, pickling.dump_exception(error), retryable=is_retryable(error))
+
+    def _send(self) -> None:
+        self._leave_if_forked()
+        flush_output()
+        self._outbox.flush()
+
+    def _leave_if_forked(self, error: BaseException | None = None) -> None:
+        """End a process that user code forked and that came back out of it, as it would have ended at the end of a script."""
+        if not self._outbox.forked():
+            return
+        if isinstance(error, SystemExit):
+            leave(error.code if isinstance(error.code, int) else int(error.code is not None))
+        if error is not None:
+            sys.excepthook(type(error), error, error.__traceback__)
+        leave(int(error is not None))
+
+    def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
+        """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
+        define, payload = self._defined[assignment.function]
+        self._move(define)
+        function = self._loaded.get(assignment.function)
+        if function is None:
+            function = self._loaded[assignment.function] = _load(payload)
+        if assignment.controlled:
+            function = self._controlled(function, assignment)
+        if assignment.form == SINGLE:
+            return function
+        if assignment.form == STAR:
+            return lambda arguments: function(*arguments)
+        return lambda pair: function(*pair[0], **pair[1])
+
+    def _move(self, define: Define) -> None:
+        """Set the module search path and the working directory to the caller's."""
+        path = [*define.path, *(entry for entry in self._own_path if entry not in define.path)]
+        if sys.path != path:
+            sys.path[:] = path
+        try:
+            if _here() != define.directory:
+                os.chdir(define.directory)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the working directory {define.directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
+                hint="run from a folder that every node has",
+            ) from error
+
+    def _controlled(self, function: Callable[..., Any], assignment: Assignment) -> Callable[..., Any]:
+        """Return the function with a controller given to it. While it runs SIGTERM asks it to end, and does not kill."""
+
+        def push(value: Any) -> None:
+            payload = pickling.dump(value)
+            self._outbox.deliver(Pushed(assignment.run, len(payload)), payload)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            controller = Controller(job_id=assignment.task, attempt=assignment.attempt, push=push)
+            before = signal.signal(signal.SIGTERM, lambda number, frame: controller.cancel())
+            try:
+                return function(*args, **kwargs, controller=controller)
+            finally:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+        return call
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
+    except OSError:  # a call has removed the folder it was in
+        return ""
+
+
+def _load(payload: Payload) -> Callable[..., Any]:
+    """Return a function made from its pickled form; an error says where, and with which path, it was tried."""
+    importlib.invalidate_caches()  # a module may have been written since a folder was last looked into
+    try:
+        return pickling.load_function(payload)
+    except BaseException as error:
+        error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
+        raise
+
+
+HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
+    Define: Runner._define,
+    Forget: Runner._forget,
+    Assign: Runner._assign,
+    Cancel: Runner._cancel,
+}

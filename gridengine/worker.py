@@ -1,0 +1,193 @@
+"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`.
+
+It calls the dispatcher and is its agent there, until it is told to leave, is terminated, or hears nothing for too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gridengine import runner
+from gridengine._version import __version__
+from gridengine.agent import Agent
+from gridengine.errors import GridEngineError
+from gridengine.nursery import Nursery
+from gridengine.protocol import VERSION, Goodbye, Hello, Message, Payload, Refuse, Stop, Welcome
+from gridengine.security import Connection
+
+if TYPE_CHECKING:
+    from gridengine.transport import Client
+
+REFUSED = 3
+"""The exit status of a worker that its dispatcher does not want."""
+_LISTEN_BEATS = 5
+"""For how many beats a worker that was stopped and goes on listens before it takes silence for the dispatcher's end."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a fault of the set-up, 3 when refused."""
+    if len(arguments) != 1:
+        print("usage: python -P -m gridengine.worker CONNECTION_FILE", file=sys.stderr)
+        return 2
+    path = Path(arguments[0])
+    nursery = Nursery(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    from gridengine.transport import Client
+
+    try:
+        connection = Connection.load(path)
+        client = Client(connection)
+    except GridEngineError as error:
+        nursery.close()
+        print(f"gridengine worker: {error}", file=sys.stderr)
+        return 2
+    worker = Worker(connection, path, client, nursery)
+    try:
+        return worker.work()
+    finally:
+        client.close()
+
+
+class Worker:
+    """Joins an agent to its dispatcher, and judges when to leave.
+
+    Args:
+        path: of the connection file, removed when the dispatcher of a local worker has died without doing so.
+    """
+
+    def __init__(self, connection: Connection, path: Path, client: Client, nursery: Nursery) -> None:
+        self._connection = connection
+        self._path = path
+        self._client = client
+        self._agent = Agent(
+            client.send,
+            nursery,
+            slots=connection.slots,
+            grace_seconds=connection.grace_seconds,
+            output_bytes=connection.output_bytes,
+        )
+        self._local = connection.addresses[0].startswith("ipc://")
+        self._parent = os.getppid()
+        self._lifeline = 0 if self._local and _is_lifeline(0) else None
+        self._reason = ""
+        self._status = 0
+        self._looked_at = self._listen_until = time.monotonic()
+
+    def work(self) -> int:
+        """Work until there is a reason to leave; return the exit status."""
+        wake, woken = socket.socketpair()
+        for end in (wake, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda number, frame: self._leave("terminated"))
+        try:
+            self._client.send(_hello(self._connection), ())
+            self._loop(wake)
+        except GridEngineError as error:
+            self._leave(error.message, status=1)
+        self._agent.close()
+        self._client.send(Goodbye(self._reason), ())
+        return self._status
+
+    def _loop(self, wake: socket.socket) -> None:
+        import zmq
+
+        poller = zmq.Poller()
+        poller.register(self._client.socket, zmq.POLLIN)
+        for fd in (self._agent.fileno(), wake.fileno(), self._lifeline):
+            if fd is not None:
+                poller.register(fd, zmq.POLLIN)
+        while not self._reason:
+            now = time.monotonic()
+            wait = min(self._client.tick(now), self._agent.tick(now), self._judge(now))
+            ready = dict(poller.poll(max(0, int(wait * 1000) + 1)))
+            if self._lifeline in ready and not os.read(0, 4096):
+                self._leave_for_lack_of_dispatcher()
+            if wake.fileno() in ready:
+                wake.recv(4096)
+            if self._agent.fileno() in ready:
+                self._agent.on_ready()
+            for message, buffers in self._client.receive():
+                self._handle(message, buffers)
+
+    def _handle(self, message: Message, buffers: Payload) -> None:
+        match message:
+            case Welcome():
+                return
+            case Refuse(reason=reason):
+                print(f"gridengine worker on {socket.gethostname()}: refused: {reason}", file=sys.stderr, flush=True)
+                self._leave(f"refused: {reason}", status=REFUSED)
+            case Stop():
+                self._leave("told to stop")
+            case _ if not self._reason:
+                self._agent.handle(message, buffers)
+
+    def _judge(self, now: float) -> float:
+        """See whether there is a reason to leave; return after how many seconds to look again."""
+        connection = self._connection
+        if now - self._looked_at > 2 * connection.beat_seconds:
+            # This process was stopped (a suspended job), or the machine was: what was said meanwhile has yet to be read.
+            self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
+        self._looked_at = now
+        if self._agent.broken:
+            self._leave(self._agent.broken, status=1)
+        elif self._local and os.getppid() != self._parent:
+            self._leave_for_lack_of_dispatcher()
+        elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
+            self._leave(f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1)
+        return min(connection.beat_seconds, connection.lease_seconds)
+
+    def _leave(self, reason: str, *, status: int = 0) -> None:
+        if not self._reason:
+            self._reason, self._status = reason, status
+
+    def _leave_for_lack_of_dispatcher(self) -> None:
+        """Leave, and remove what a dispatcher that was killed could not."""
+        self._leave("the dispatcher's process is gone", status=1)
+        for path in (self._path, *(Path(address.removeprefix("ipc://")) for address in self._connection.addresses)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # only when it is empty
+
+
+def _is_lifeline(fd: int) -> bool:
+    """Say whether a descriptor is a pipe, whose end means that the process at its other end is gone."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _hello(connection: Connection) -> Hello:
+    return Hello(
+        protocol=VERSION,
+        version=__version__,
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        run_id=connection.run_id,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        slots=connection.slots,
+        log=_log_path(),
+    )
+
+
+def _log_path() -> str:
+    """Return the path of our standard output when that is a file, else an empty text."""
+    try:
+        return str(Path("/proc/self/fd/1").readlink()) if stat.S_ISREG(os.fstat(1).st_mode) else ""
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
