@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from gridengine.errors import ConfigurationError
 
@@ -57,7 +58,7 @@ class Settings:
         return cls(**{name: _parsed(name, kinds[name], text) for name, text in given.items()})
 
 
-def _parsed(name: str, kind: type, text: str) -> object:
+def _parsed(name: str, kind: type, text: str) -> Any:
     try:
         if kind is bool:
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
