@@ -5,83 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine import pickling
 from gridengine.errors import TimeoutError
-from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.events import Settled
 from gridengine.flight import check_limits, hub_at, make_function, unpickled
 from gridengine.protocol import FULL, SINGLE, Payload
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.base import Place
 from gridengine.target import NAME, Left, Target, accepts_controller, attributes_of, run
+from gridengine.ticket import Luggage, Ticket, exitcode_of, messages_of
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Luggage:
-    """What of a job travels."""
-
-    function: Function
-    call: Payload
-    form: int
-    controlled: bool
-
-
-class _Ticket:
-    """A started job as the I/O thread tells of it."""
-
-    def __init__(self, hub: Hub, scheduler: Scheduler | None, *, ours: bool, daemon: bool) -> None:
-        self.task = hub.new_id()
-        self.daemon = daemon
-        self.end: Settled | None = None
-        self.start: Began | None = None
-        self.notes: list[Payload] = []
-        self._changed = threading.Condition()
-        self._hub = hub
-        self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
-        self._ours = ours
-
-    def submit(self, luggage: _Luggage, retries: int, timeout: float | None) -> None:
-        task = Task(self.task, luggage.call, 1, luggage.form, retries, timeout, watched=True, controlled=luggage.controlled)
-        self._hub.submit(luggage.function, [task], self)
-
-    def settled(self, event: Settled) -> None:
-        with self._changed:
-            self.end = event
-            self._changed.notify_all()
-
-    def began(self, event: Began) -> None:
-        self.start = event
-
-    def noted(self, event: Note) -> None:
-        with self._changed:
-            self.notes.append(event.payload)
-            self._changed.notify_all()
-
-    def wait(self, timeout: float | None, *, notes: int | None = None) -> bool:
-        """Wait for the end, or for more than so many notes; return whether it has come within `timeout` seconds."""
-        with self._changed:
-            come = self._changed.wait_for(lambda: self.end is not None or (notes is not None and len(self.notes) > notes), timeout)
-        if self.end is not None and self._ours and self._scheduler is not None:
-            self._ours = False
-            self._scheduler.close()
-        return come
-
-    def end_event(self) -> Settled:
-        """Return how it ended; only to be asked once it has."""
-        assert self.end is not None
-        return self.end
-
-    def cancel(self, number: int) -> None:
-        if self.end is None:
-            self._hub.cancel([self.task], number)
 
 
 class _Host:
@@ -91,7 +30,7 @@ class _Host:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.ticket: _Ticket | None = None
+        self.ticket: Ticket | None = None
         self.outcome: Outcome | None = None
 
     # Here and not in Job.__getstate__, so that a subclass is free to have its own.
@@ -170,7 +109,7 @@ class Job:
         luggage = self._packed()
         hub, scheduler, ours = hub_at(host.place)
         try:
-            self._submit(luggage, _Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
+            self._submit(luggage, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:
             if ours:
                 scheduler.close()
@@ -179,7 +118,7 @@ class Job:
     def start_at(self, hub: Hub) -> None:
         """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's scheduler."""
         self._startable()
-        self._submit(self._packed(), _Ticket(hub, None, ours=False, daemon=self._daemon))
+        self._submit(self._packed(), Ticket(hub, None, ours=False, daemon=self._daemon))
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
@@ -253,7 +192,7 @@ class Job:
             return None
         end = self._host.ticket.end_event()
         # Nothing but an exception has an exit code of its own: a result may stay as it is until it is asked for.
-        return _exitcode(end, self._outcome()[1] if end.raised or self._mutable else None)
+        return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
 
     def __repr__(self) -> str:
         words = [type(self).__name__, f"name={self._name!r}", f"parent={self._parent_pid}"]
@@ -317,7 +256,7 @@ class Job:
         When it was run again, the values of the runs that were lost come too, first.
         """
         self._check_open()
-        return _messages(self._ticket("can only read the messages of a started process"))
+        return messages_of(self._ticket("can only read the messages of a started process"))
 
     # -------------------------------------------------------------- how
 
@@ -331,7 +270,7 @@ class Job:
         assert self._host is not None
         return self._host
 
-    def _ticket(self, message: str = "can only join a started process") -> _Ticket:
+    def _ticket(self, message: str = "can only join a started process") -> Ticket:
         host = self._at_home("can only join a child process")
         _require(host.ticket is not None, message)
         assert host.ticket is not None
@@ -342,19 +281,19 @@ class Job:
         _require(self._host is None or self._host.ticket is None, "cannot start a process twice")
         return self._at_home("can only start a process object created by current process")
 
-    def _packed(self) -> _Luggage:
+    def _packed(self) -> Luggage:
         """Return what is called at the other end, and with what."""
         own_run = type(self).run is not Job.run or "run" in vars(self)
         wanted = accepts_controller(self.run) if own_run else accepts_controller(self._target, self._args, self._kwargs)
         if own_run or self._mutable:
-            return _Luggage(make_function(run), self._pickled(self), SINGLE, wanted)
+            return Luggage(make_function(run), self._pickled(self), SINGLE, wanted)
         call = (self._args, {**self._kwargs, NAME: self._name})
-        return _Luggage(make_function(Target(self._target)), self._pickled(call), FULL, wanted)
+        return Luggage(make_function(Target(self._target)), self._pickled(call), FULL, wanted)
 
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
 
-    def _submit(self, luggage: _Luggage, ticket: _Ticket) -> None:
+    def _submit(self, luggage: Luggage, ticket: Ticket) -> None:
         host = self._startable()
         host.ticket = ticket
         try:
@@ -394,24 +333,6 @@ class Job:
                 value, error = value.value, None if value.raised is None else pickling.load_exception(value.raised)
             host.outcome = value, error
         return host.outcome
-
-
-def _exitcode(end: Settled, error: BaseException | None) -> int:
-    if end.payload is None or error is None:
-        return end.exitcode
-    if not isinstance(error, SystemExit):
-        return end.exitcode or 1
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
-def _messages(ticket: _Ticket) -> Iterator[Any]:
-    for index in itertools.count():
-        ticket.wait(None, notes=index)
-        if index >= len(ticket.notes):
-            return
-        yield pickling.load(ticket.notes[index])
 
 
 def _require(condition: bool, message: str) -> None:

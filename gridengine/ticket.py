@@ -1,0 +1,97 @@
+"""A started job as its host knows it: what of it travels, what the I/O thread tells of it, how it ended."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gridengine import pickling
+from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.protocol import Payload
+from gridengine.schedulers.base import Scheduler
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher import Hub
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What of a job travels."""
+
+    function: Function
+    call: Payload
+    form: int
+    controlled: bool
+
+
+class Ticket:
+    """A started job as the I/O thread tells of it."""
+
+    def __init__(self, hub: Hub, scheduler: Scheduler | None, *, ours: bool, daemon: bool) -> None:
+        self.task = hub.new_id()
+        self.daemon = daemon
+        self.end: Settled | None = None
+        self.start: Began | None = None
+        self.notes: list[Payload] = []
+        self._changed = threading.Condition()
+        self._hub = hub
+        self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
+        self._ours = ours
+
+    def submit(self, luggage: Luggage, retries: int, timeout: float | None) -> None:
+        task = Task(self.task, luggage.call, 1, luggage.form, retries, timeout, watched=True, controlled=luggage.controlled)
+        self._hub.submit(luggage.function, [task], self)
+
+    def settled(self, event: Settled) -> None:
+        with self._changed:
+            self.end = event
+            self._changed.notify_all()
+
+    def began(self, event: Began) -> None:
+        self.start = event
+
+    def noted(self, event: Note) -> None:
+        with self._changed:
+            self.notes.append(event.payload)
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None, *, notes: int | None = None) -> bool:
+        """Wait for the end, or for more than so many notes; return whether it has come within `timeout` seconds."""
+        with self._changed:
+            come = self._changed.wait_for(lambda: self.end is not None or (notes is not None and len(self.notes) > notes), timeout)
+        if self.end is not None and self._ours and self._scheduler is not None:
+            self._ours = False
+            self._scheduler.close()
+        return come
+
+    def end_event(self) -> Settled:
+        """Return how it ended; only to be asked once it has."""
+        assert self.end is not None
+        return self.end
+
+    def cancel(self, number: int) -> None:
+        if self.end is None:
+            self._hub.cancel([self.task], number)
+
+
+def exitcode_of(end: Settled, error: BaseException | None) -> int:
+    """Return the exit code that a process would have had; `error` is the exception it raised, if it did."""
+    if end.payload is None or error is None:
+        return end.exitcode
+    if not isinstance(error, SystemExit):
+        return end.exitcode or 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def messages_of(ticket: Ticket) -> Iterator[Any]:
+    """Yield the pushed values of a job, as they come, until it has ended."""
+    for index in itertools.count():
+        ticket.wait(None, notes=index)
+        if index >= len(ticket.notes):
+            return
+        yield pickling.load(ticket.notes[index])
