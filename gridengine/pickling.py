@@ -10,14 +10,19 @@ import functools
 import hashlib
 import io
 import pickle
-import traceback
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from gridengine.byvalue import Pickler, Recipe, global_names
+from gridengine.byvalue import Pickler, Recipe, Reduction, global_names
+from gridengine.classes import is_by_value
 from gridengine.errors import PicklingError, RemoteTraceback
-from gridengine.protocol import Buffer, Payload
+from gridengine.exceptions import presentable, traceback_text
+from gridengine.protocol import FULL, SINGLE, STAR, Buffer, Payload
+
+Parts: TypeAlias = Iterator[tuple[str, Any]]
+"""The parts of an object, each with the words that say where in it they are."""
 
 OUT_OF_BAND = 64 * 1024
 """From this size in bytes a buffer travels on its own; copying a smaller one costs less than a frame."""
@@ -68,15 +73,18 @@ def load_function(payload: Payload) -> Callable[..., Any]:
     return function
 
 
-def dump_calls(calls: Sequence[Any], *, describe: Callable[[int], str] = "call {}".format) -> list[Buffer]:
-    """Return the payload of a list of calls, each in one of the forms of `protocol.Assignment`.
+def dump_calls(
+    calls: Sequence[Any], *, form: int | None = None, describe: Callable[[int], str] = "call {}".format
+) -> list[Buffer]:
+    """Return the payload of a list of calls.
 
+    form: what the calls are, as in `protocol.Assignment`, for the text of errors (default: guessed from each).
     describe: gives a call's name for errors, by its index in the list.
 
     Raises:
         PicklingError: the text names the call, its argument (the first is argument 1) and what in it cannot be pickled.
     """
-    return _dump_list(list(calls), describe, _arguments)
+    return _dump_list(list(calls), describe, lambda call: _arguments(call, form))
 
 
 def load_calls(payload: Payload) -> list[Any]:
@@ -95,7 +103,7 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
     Raises:
         PicklingError: the text names the result and what in it cannot be pickled.
     """
-    return _dump_list(list(values), describe, _children, homeward=True)
+    return _dump_list(list(values), describe, _parts, homeward=True)
 
 
 def load_values(payload: Payload) -> list[Any]:
@@ -114,18 +122,16 @@ def load_values(payload: Payload) -> list[Any]:
 def dump_exception(error: BaseException) -> list[Buffer]:
     """Return the payload of an exception that a call raised, with its traceback as text. Never fails.
 
-    Attributes that cannot be pickled are replaced by their `repr`, and a note says so. An exception that cannot travel at all
+    What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that cannot travel at all
     is replaced by a `PicklingError` with its type's name.
     """
-    text = _traceback_text(error)
-    for candidate in (lambda: error, lambda: _presentable(error)):
-        try:
-            body, *buffers = _pickle(candidate(), homeward=True)
-            return [pickle.dumps((_name(type(error)), text, bytes(body)), 5), *buffers]
-        except Exception as failure:
-            reason = _reason(failure)
-    message = f"an exception of type {_name(type(error))} was raised that cannot be pickled: {reason}"
-    return [pickle.dumps((_name(type(error)), text, pickle.dumps(PicklingError(message))), 5)]
+    name = _name(type(error))
+    try:
+        body, *buffers = _dump_error(error)
+    except Exception as failure:
+        substitute = PicklingError(f"an exception of type {name} was raised that cannot be pickled: {_reason(failure)}")
+        body, *buffers = _pickle(substitute)
+    return [pickle.dumps((name, traceback_text(error), bytes(body)), 5), *buffers]
 
 
 def load_exception(payload: Payload) -> BaseException:
@@ -138,7 +144,7 @@ def load_exception(payload: Payload) -> BaseException:
         error: BaseException = load([body, *payload[1:]])
     except Exception as failure:
         error = PicklingError(f"an exception of type {name} was raised that cannot be rebuilt here: {_reason(failure)}")
-    error.__cause__ = RemoteTraceback(text)
+    BaseException.__setattr__(error, "__cause__", RemoteTraceback(text))  # a frozen dataclass would refuse
     return error
 
 
@@ -157,42 +163,50 @@ def _pickle(obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] 
 
     file = io.BytesIO()
     pickler = Pickler(file, 5, buffer_callback=in_band)
-    if homeward:
-        pickler.homeward = True
-    if recipes:
+    pickler.homeward = homeward
+    if recipes is not None:
         pickler.recipes = recipes
     pickler.dump(obj)
     return [file.getvalue(), *buffers]
 
 
-def _try_pickle(obj: Any, *, homeward: bool = False) -> list[Buffer]:
+def _pickle_anything(obj: Any, *, homeward: bool = False) -> list[Buffer]:
     try:
         return _pickle(obj, homeward=homeward)
-    except Exception as error:
+    except (TypeError, pickle.PicklingError) as error:
         try:
             return _pickle(obj, homeward=homeward, recipes=dill_recipes())
-        except Exception:
-            raise error from None  # dill's own words would be about dill
+        except (TypeError, pickle.PicklingError):
+            raise error from None  # dill's words would be about dill
 
 
-def _dump(obj: Any, what: str, *, homeward: bool = False) -> list[Buffer]:
+def _dump(obj: Any, what: str) -> list[Buffer]:
     try:
-        return _try_pickle(obj, homeward=homeward)
+        return _pickle_anything(obj)
+    except MemoryError:
+        raise
     except Exception as error:
-        raise _explained(obj, what, error) from error
+        raise _explained(obj, what, error, _parts(obj), seen={id(obj)}) from error
 
 
-def _dump_list(
-    items: list[Any], describe: Callable[[int], str], children: Callable[[Any], Iterator[tuple[str, Any]]], *, homeward: bool = False
-) -> list[Buffer]:
+def _dump_list(items: list[Any], describe: Callable[[int], str], parts: Callable[[Any], Parts], *, homeward: bool = False) -> list[Buffer]:
     try:
-        return _try_pickle(items, homeward=homeward)
+        return _pickle_anything(items, homeward=homeward)
+    except MemoryError:
+        raise
     except Exception as error:
         for index, item in enumerate(items):
             failure = _failure(item)
             if failure is not None:
-                raise _explained(item, describe(index), failure, children) from failure
-        raise _explained(items, "the list of calls", error) from error
+                raise _explained(item, describe(index), failure, parts(item), seen=set()) from failure
+        raise PicklingError(f"these calls cannot be pickled together: {_reason(error)}") from error
+
+
+def _dump_error(error: BaseException) -> list[Buffer]:
+    try:
+        return _pickle_anything(error, homeward=True)
+    except Exception:
+        return _pickle_anything(presentable(error, lambda obj: _failure(obj) is None), homeward=True)
 
 
 def _writable(buffer: Buffer) -> Buffer:
@@ -201,76 +215,119 @@ def _writable(buffer: Buffer) -> Buffer:
 
 @functools.cache
 def dill_recipes() -> Mapping[type, Recipe]:
-    """Return how dill pickles what C `pickle` refuses, but for what would arrive as something else: locks, files."""
-    return {}
+    """Return how dill takes apart what C `pickle` refuses, but for what would arrive as something else: locks and files."""
+    import dill
+
+    refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)
+    handlers = dict(dill.Pickler.dispatch)
+    return {kind: functools.partial(_record, handler) for kind, handler in handlers.items() if not issubclass(kind, refused)}
 
 
-# Which part of it
+class _Recorder:
+    """Stands in for dill's pickler, and keeps the reduction that one of its handlers would have saved."""
+
+    reduction: Reduction = NotImplemented
+
+    def save_reduce(self, *reduction: Any, obj: Any = None) -> None:
+        self.reduction = reduction
+
+
+def _record(handler: Callable[[_Recorder, Any], None], pickler: Pickler, obj: Any) -> Reduction:
+    recorder = _Recorder()
+    try:
+        handler(recorder, obj)
+    except AttributeError:  # it wanted to write bytes of its own
+        return NotImplemented
+    return recorder.reduction
+
+
+# Which part of it cannot be pickled
 
 
 def _failure(obj: Any) -> Exception | None:
     try:
-        _try_pickle(obj)
+        _pickle_anything(obj)
     except Exception as error:
         return error
     return None
 
 
-def _explained(
-    obj: Any, what: str, error: Exception, children: Callable[[Any], Iterator[tuple[str, Any]]] | None = None
-) -> PicklingError:
-    path: list[str] = []
-    seen: set[int] = set()
-    while len(path) < 10:
-        seen.add(id(obj))
-        for label, child in (children or _children)(obj):
-            failure = None if id(child) in seen else _failure(child)
-            if failure is not None:
-                obj, error, children = child, failure, None
-                path.append(label)
-                break
+def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]) -> PicklingError:
+    """Return an error that names the smallest part that cannot be pickled."""
+    path = ""
+    while (found := _first_failure(parts, seen)) is not None:
+        label, obj, error = found
+        if label.startswith("argument"):
+            what = f"{label} of {what}"
         else:
-            break
-    where = ", ".join([what, *path])
-    return PicklingError(f"{where} (a {_name(type(obj))}) cannot be pickled: {_reason(error)}")
+            path += label if label[0] in "[." else f", its {label}"
+        seen.add(id(obj))
+        parts = _parts(obj)
+    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}")
 
 
-def _arguments(call: Any) -> Iterator[tuple[str, Any]]:
-    return _children(call)
+def _first_failure(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:
+    for label, part in parts:
+        failure = None if id(part) in seen else _failure(part)
+        if failure is not None:
+            return label, part, failure
+    return None
 
 
-def _children(obj: Any) -> Iterator[tuple[str, Any]]:
+def _arguments(call: Any, form: int | None) -> Parts:
+    if form is None:
+        form = SINGLE if not isinstance(call, tuple) else FULL if tuple(map(type, call)) == (tuple, dict) else STAR
+    positional, named = ((call,), {}) if form == SINGLE else (call, {}) if form == STAR else call
+    for index, value in enumerate(positional, 1):
+        yield f"argument {index}", value
+    for name, value in named.items():
+        yield f"argument {name!r}", value
+
+
+def _parts(obj: Any) -> Parts:
     if isinstance(obj, types.FunctionType):
-        for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True):
-            yield f"its variable {name!r}", cell.cell_contents
-        for name in global_names(obj.__code__):
-            if name in obj.__globals__:
-                yield f"its global variable {name!r}", obj.__globals__[name]
+        yield from _function_parts(obj)
+    elif isinstance(obj, functools.partial):
+        yield "function", obj.func
+        yield from _arguments((obj.args, obj.keywords), FULL)
+    elif isinstance(obj, types.MethodType):
+        yield "object", obj.__self__
+        yield "function", obj.__func__
     elif isinstance(obj, Mapping):
-        for key, value in obj.items():
-            yield f"[{key!r}]", value
+        yield from ((f"[{key!r}]", value) for key, value in obj.items())
+        yield from (("key", key) for key in obj)
     elif isinstance(obj, (list, tuple, set, frozenset)):
-        for index, value in enumerate(obj):
-            yield f"[{index}]", value
+        yield from ((f"[{index}]", value) for index, value in enumerate(obj))
+    elif isinstance(obj, type):
+        yield from ((f".{name}", value) for name, value in vars(obj).items() if not name.startswith("__") or callable(value))
     else:
-        for name, value in getattr(obj, "__dict__", {}).items():
-            yield f".{name}", value
+        yield from ((f".{name}", value) for name, value in getattr(obj, "__dict__", {}).items())
+        if is_by_value(type(obj)):
+            yield "class", type(obj)
+
+
+def _function_parts(function: types.FunctionType) -> Parts:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"captured variable {name!r}", cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    for name in global_names(function.__code__):
+        if name in function.__globals__:
+            yield f"global variable {name!r}", function.__globals__[name]
+    yield "default values", (function.__defaults__, function.__kwdefaults__)
+    yield "annotations", function.__annotations__
+    yield "attributes", vars(function)
 
 
 def _name(obj: Any) -> str:
-    return getattr(obj, "__qualname__", None) or repr(obj)
+    return str(getattr(obj, "__qualname__", None) or _type_name(obj))
+
+
+def _type_name(obj: Any) -> str:
+    kind = type(obj)
+    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-# Exceptions
-
-
-def _traceback_text(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
-
-
-def _presentable(error: BaseException) -> BaseException:
-    return error
+    return f"{type(error).__qualname__}: {error}"
