@@ -155,7 +155,7 @@ class Settled:
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is settled exactly once.
 
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call; or it is None and `error` says
-    why there is none. `exitcode` is as that of a `multiprocessing.Process`.
+    why there is none. `exitcode` is as that of a `multiprocessing.Process`. `last`: no call of the task is left.
     """
 
     task: int
@@ -168,6 +168,7 @@ class Settled:
     stdout: bytes = b""
     stderr: bytes = b""
     attempts: Sequence[Attempt] = ()
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

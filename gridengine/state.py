@@ -617,8 +617,9 @@ class DispatchState:
         one = span.open
         one.unsettled -= stop - start
         attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
-        self._effects.append(Settled(one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts))
-        if not one.unsettled:
+        last = not one.unsettled
+        self._effects.append(Settled(one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last))
+        if last:
             del self.open[one.task.id]
             one.function.open -= 1
             if not one.function.open:
