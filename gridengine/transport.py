@@ -1,7 +1,6 @@
 """Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for a worker.
 
-ZeroMQ reconnects by itself but loses what was under way when a connection broke. So each message carries an envelope (`Session`)
-with its number and the number of the last one received, and what the other side has not got is sent again, once and in order.
+ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at each end sends that again.
 
 Over TCP every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's); on this machine it is a Unix
 socket in a folder of mode 0700.
@@ -11,14 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import resource
 import secrets
 import shutil
 import socket
-import struct
-import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,62 +25,16 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, ProtocolError
 from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
-from gridengine.security import Connection
+from gridengine.security import Connection, private_socket_folder
+from gridengine.session import Frames, Session
 
 log = logging.getLogger("gridengine")
 
-_ENVELOPE = struct.Struct("<BQQ")
-_NUMBERED, _LOOSE, _RESEND = 0, 1, 2
-_LONGEST_PATH = 107
-Frames = list[Buffer]
-
-
-class Session:
-    """One side of a conversation: numbers what is sent, keeps it until the other side has it, drops what comes twice. Sans-I/O."""
-
-    def __init__(self) -> None:
-        self._sent = 0
-        self._received = 0
-        self._kept: deque[tuple[int, Frames]] = deque()
-        self._asked_at = 0
-
-    def number(self, frames: Frames) -> Frames:
-        """Return the frames of a message with the next number, and keep them until they are acknowledged."""
-        self._sent += 1
-        self._kept.append((self._sent, frames))
-        return [_ENVELOPE.pack(_NUMBERED, self._sent, self._received), *frames]
-
-    def loose(self, frames: Frames) -> Frames:
-        """Return the frames of a message that may be lost; it tells the other side how far both have got."""
-        return [_ENVELOPE.pack(_LOOSE, self._sent, self._received), *frames]
-
-    def take(self, frames: Sequence[Buffer]) -> tuple[Sequence[Buffer] | None, list[Frames]]:
-        """Return the message in these frames, None when there is none or it has come before, and what to send at once.
-
-        Raises:
-            ProtocolError: the first frame is no envelope.
-        """
-        try:
-            kind, number, acknowledged = _ENVELOPE.unpack(frames[0])
-        except (struct.error, IndexError):
-            raise ProtocolError("a message without an envelope") from None
-        if kind not in (_NUMBERED, _LOOSE, _RESEND) or acknowledged > self._sent:
-            raise ProtocolError("an impossible envelope")
-        while self._kept and self._kept[0][0] <= acknowledged:
-            self._kept.popleft()
-        if kind == _RESEND:
-            return None, [[_ENVELOPE.pack(_NUMBERED, kept, self._received), *content] for kept, content in self._kept]
-        if kind == _LOOSE:
-            return frames[1:], self._ask() if number > self._received else []
-        if number == self._received + 1:
-            self._received = number
-            self._asked_at = 0
-            return frames[1:], []
-        return None, self._ask() if number > self._received and self._asked_at != self._received + 1 else []
-
-    def _ask(self) -> list[Frames]:
-        self._asked_at = self._received + 1
-        return [[_ENVELOPE.pack(_RESEND, self._sent, self._received)]]
+_TCP_PIECE = 256 * 1024
+_LOCAL_PIECE = 64 * 1024 * 1024
+_HANDSHAKE_SECONDS = 10
+_SPARE_FILES = 128
+_FILES_FOR_STRANGERS = 2048
 
 
 class Server:
@@ -93,15 +43,18 @@ class Server:
     Args:
         local: a Unix socket in a private folder of this machine instead of TCP.
         host: the one address or name that workers are told; empty for every address of this machine.
+        workers: how many will connect at a time, at most.
 
     Raises:
-        ConfigurationError: no address to listen at, or `host` does not resolve.
+        ConfigurationError: no address to listen at, `host` does not resolve, or too few files may be open for so many workers.
     """
 
-    def __init__(self, *, local: bool, host: str = "") -> None:
+    def __init__(self, *, local: bool, host: str = "", workers: int = 1) -> None:
+        allow_open_files(workers, for_strangers=0 if local else _FILES_FOR_STRANGERS)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._sessions: dict[bytes, Session] = {}
+        self._piece = _LOCAL_PIECE if local else _TCP_PIECE
         self.folder: Path | None = None
         self._guard: ThreadAuthenticator | None = None
         self.server_key = self.worker_public = self.worker_secret = ""
@@ -130,6 +83,8 @@ class Server:
         self._guard.start()
         self._guard.configure_curve_callback("*", _OneKey(worker_public))
         self._socket.curve_server = True
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
+        _refuse_long_frames(self._socket)
         self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
         self._socket.setsockopt(zmq.IPV6, 1)
         port = self._socket.bind_to_random_port("tcp://*")
@@ -144,7 +99,8 @@ class Server:
         """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent nothing."""
         session = self._sessions.get(peer)
         if session is not None:
-            self._put(peer, session.number(encode(message, buffers)))
+            for frames in session.number(encode(message, buffers)):
+                self._put(peer, frames)
 
     def beat(self, peer: bytes) -> None:
         """Answer a worker's sign of life."""
@@ -157,7 +113,10 @@ class Server:
         self._sessions.pop(peer, None)
 
     def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
-        """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped."""
+        """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped.
+
+        What a known worker sends and is no message yet, such as a piece of one, is yielded as a `Beat`: it is a sign of life.
+        """
         for _ in range(most):
             try:
                 peer, *frames = _frames(self._socket)
@@ -177,11 +136,11 @@ class Server:
         session = self._sessions.get(peer)
         newcomer = session is None
         if session is None:
-            session = Session()
+            session = Session(self._piece)
         content, answers = session.take(frames)
-        message = decode(content) if content is not None else None
+        message = decode(content) if content is not None else (Beat(), [])
         if newcomer:
-            if message is None or not isinstance(message[0], Hello):
+            if not isinstance(message[0], Hello):
                 self._put(peer, session.loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
                 return None
             self._sessions[peer] = session
@@ -208,7 +167,7 @@ class Client:
 
     def __init__(self, connection: Connection, worker_id: bytes | None = None) -> None:
         self._context = zmq.Context()
-        self._session = Session()
+        self._session = Session(_TCP_PIECE if connection.server_key else _LOCAL_PIECE)
         self._beat_seconds = connection.beat_seconds
         self._beat_at = 0.0
         self.heard_at = time.monotonic()
@@ -227,6 +186,7 @@ class Client:
             end.curve_publickey = connection.worker_public.encode()
             end.curve_secretkey = connection.worker_secret.encode()
             end.setsockopt(zmq.IPV6, 1)
+            _refuse_long_frames(end)
         return end
 
     def _first_to_answer(self, connection: Connection) -> str:
@@ -252,7 +212,8 @@ class Client:
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message; never blocks."""
-        self._put(self._session.number(encode(message, buffers)))
+        for frames in self._session.number(encode(message, buffers)):
+            self._put(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
         """Return all messages that have come.
@@ -313,25 +274,14 @@ def _set_up(end: zmq.Socket[bytes]) -> None:
     end.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
 
 
+def _refuse_long_frames(end: zmq.Socket[bytes]) -> None:
+    """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and its encryption, no more."""
+    end.setsockopt(zmq.MAXMSGSIZE, _TCP_PIECE + 1024)
+
+
 def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
     """Receive one message without waiting; large frames are views of ZeroMQ's memory, not copies."""
     return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)]
-
-
-def private_socket_folder() -> Path:
-    """Make and return a folder of mode 0700 whose path is short enough for a Unix socket, on a local disk.
-
-    Raises:
-        ConfigurationError: neither `$XDG_RUNTIME_DIR` nor the temporary folder will do.
-    """
-    tried = []
-    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if parent and len(parent) + len("/gridengine-12345678/s") <= _LONGEST_PATH:
-            try:
-                return Path(tempfile.mkdtemp(prefix="gridengine-", dir=parent))
-            except OSError as error:
-                tried.append(f"{parent}: {error.strerror}")
-    raise ConfigurationError(f"no folder for a Unix socket: {'; '.join(tried)}", hint="set TMPDIR to a short path that you may write to")
 
 
 def own_addresses() -> list[str]:
@@ -343,7 +293,7 @@ def own_addresses() -> list[str]:
         if entry.family in (socket.AF_INET, socket.AF_INET6) and not entry.address.lower().startswith("fe80")
     ]
     outer = [address for address in dict.fromkeys(found) if not (address.startswith("127.") or address == "::1")]
-    return sorted(outer, key=lambda address: ":" in address) + ["127.0.0.1"]
+    return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
 
 
 def resolve(host: str) -> None:
@@ -358,3 +308,25 @@ def resolve(host: str) -> None:
         raise ConfigurationError(
             f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine"
         ) from error
+
+
+def allow_open_files(workers: int, *, for_strangers: int) -> None:
+    """Raise this process's soft limit of open files so far that this many workers may connect.
+
+    Args:
+        for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
+
+    Raises:
+        ConfigurationError: the hard limit is too small.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers
+    wanted = needed + for_strangers
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigurationError(
+            f"{workers} workers need {needed} open files, and this process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
+            hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

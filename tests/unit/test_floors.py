@@ -17,7 +17,7 @@ FLOORS = {
     6: "functional",
     5: "job ticket flight progress",
     4: "dispatcher hub inline worker agent",
-    3: "state fleet events transport channel nursery hand output outbox runner target schedulers",
+    3: "state fleet events transport session channel nursery hand output outbox runner target schedulers",
     2: "protocol pickling byvalue classes exceptions resources security config",
     1: "errors _version",
 }

@@ -1,0 +1,152 @@
+"""Whatever a connection loses, each message arrives once, whole and in order, and nothing is sent again without need."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gridengine.errors import ProtocolError
+from gridengine.session import Session
+
+PIECE = 8
+MESSAGES = st.lists(st.binary(max_size=3 * PIECE), min_size=1, max_size=4)
+
+
+def plain(frames: Any) -> list[bytes]:
+    return [bytes(frame) for frame in frames]
+
+
+class Side:
+    """One end of a line that keeps order but may be cut."""
+
+    def __init__(self) -> None:
+        self.session = Session(PIECE)
+        self.line: deque[list[bytes]] = deque()
+        self.said: list[list[bytes]] = []
+        self.heard: list[list[bytes]] = []
+
+    def put(self, *wire: Any) -> None:
+        self.line.extend(plain(frames) for frames in wire)
+
+
+class Conversation(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides = Side(), Side()
+        self.copies = 0
+
+    def deliver(self, to: int) -> None:
+        me, other = self.sides[to], self.sides[1 - to]
+        content, answers = me.session.take(other.line.popleft())
+        me.put(*answers)
+        if content is not None and plain(content) != [b"beat"]:
+            me.heard.append(plain(content))
+
+    @rule(side=st.integers(0, 1), message=MESSAGES)
+    def say(self, side: int, message: list[bytes]) -> None:
+        self.sides[side].said.append(message)
+        self.sides[side].put(*self.sides[side].session.number(message))
+
+    @rule(side=st.integers(0, 1))
+    def beat(self, side: int) -> None:
+        self.sides[side].put(self.sides[side].session.loose([b"beat"]))
+
+    @rule(to=st.integers(0, 1), count=st.integers(1, 9))
+    def travel(self, to: int, count: int) -> None:
+        for _ in range(min(count, len(self.sides[1 - to].line))):
+            self.deliver(to)
+
+    @rule(first=st.integers(0, 9), second=st.integers(0, 9))
+    def cut(self, first: int, second: int) -> None:
+        """A connection breaks: what is under way is lost, in both directions, from the front."""
+        for side, count in zip(self.sides, (first, second), strict=True):
+            for _ in range(min(count, len(side.line))):
+                side.line.popleft()
+
+    @invariant()
+    def what_is_heard_is_what_was_said_so_far(self) -> None:
+        for side, other in (self.sides, self.sides[::-1]):
+            assert side.heard == other.said[: len(side.heard)]
+
+    def teardown(self) -> None:
+        for _ in range(6):
+            for side in range(2):
+                self.beat(side)
+                while self.sides[side].line:
+                    self.deliver(1 - side)
+        for side, other in (self.sides, self.sides[::-1]):
+            assert side.heard == other.said
+            assert not side.session._kept
+
+
+TestConversation = Conversation.TestCase
+TestConversation.settings = settings(deadline=None, max_examples=200, stateful_step_count=40)
+
+
+@given(MESSAGES)
+def test_a_message_arrives_as_the_frames_it_was(message: list[bytes]) -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    *before, last = [theirs.take(plain(frames))[0] for frames in ours.number(list(message))]
+    assert not any(before)
+    assert last is not None
+    assert plain(last) == message
+
+
+@given(MESSAGES)
+def test_no_frame_is_longer_than_a_piece(message: list[bytes]) -> None:
+    assert all(len(frame) <= max(PIECE, 21) for frames in Session(PIECE).number(list(message)) for frame in frames)
+
+
+def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    first, *_ = ours.number([b"first"])
+    late = [*ours.number([b"second"]), *(ours.loose([b"beat"]) for _ in range(20))]
+    questions = [answer for frames in late for answer in theirs.take(plain(frames))[1]]
+    answers = [frames for question in questions for frames in ours.take(plain(question))[1]]
+    assert plain(answers[0])[1:] == plain(first)[1:]
+    assert len(answers) == 2
+
+
+def test_a_lost_question_is_asked_again_at_a_sign_of_life() -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    ours.number([b"lost"])
+    assert theirs.take(plain(ours.loose([b"beat"])))[1]
+    [question] = theirs.take(plain(ours.loose([b"beat"])))[1]
+    [again] = ours.take(plain(question))[1]
+    assert theirs.take(plain(again))[0] == [b"lost"]
+
+
+ENVELOPE = struct.Struct("<BQQI")
+IMPOSSIBLE = {
+    "nothing": [],
+    "a short envelope": [b"\0" * 20],
+    "a long envelope": [b"\0" * 22],
+    "an unknown kind": [ENVELOPE.pack(5, 1, 0, 0), b"x"],
+    "an acknowledgement of what was never sent": [ENVELOPE.pack(0, 1, 1, 0), b"x"],
+    "an answer to what was never asked": [ENVELOPE.pack(0, 1, 0, 1), b"x"],
+    "a piece without content": [ENVELOPE.pack(4, 1, 0, 0)],
+    "a piece of two frames": [ENVELOPE.pack(3, 1, 0, 0), b"x", b"y"],
+}
+
+
+@pytest.mark.parametrize("frames", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_an_impossible_envelope_is_refused_and_changes_nothing(frames: list[bytes]) -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    with pytest.raises(ProtocolError):
+        theirs.take(frames)
+    [wire] = ours.number([b"good"])
+    assert theirs.take(plain(wire))[0] == [b"good"]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 2**64 - 1])
+def test_a_number_that_is_not_the_next_brings_nothing(number: int) -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    theirs.take(plain(ours.number([b"one"])[0]))
+    assert theirs.take([ENVELOPE.pack(0, number, 0, 0), b"forged"])[0] is None
+    assert theirs.take(plain(ours.number([b"two"])[0]))[0] == [b"two"]
