@@ -111,7 +111,7 @@ class Hub:
         self._owner = os.getpid()
         self._ids = itertools.count(1)
         self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._server = Server(local=scheduler.local, host=settings.host)
+        self._server = Server(local=scheduler.local, host=settings.host, workers=scheduler.max_workers)
         try:
             self._run = self._write_connection(scheduler, settings)
         except BaseException:
