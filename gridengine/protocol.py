@@ -14,7 +14,7 @@ before anybody acts on them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -73,8 +73,8 @@ class Result(_Item, frozen=True):
     run: int
     start: int
     stop: int
-    status: int
-    seconds: float
+    status: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     buffers: int = 1
     output: bool = False
 
@@ -171,7 +171,7 @@ class Crashed(_Message, frozen=True):
     run: int
     index: int
     exitcode: int
-    reason: str
+    reason: Annotated[str, msgspec.Meta(pattern=r"^(crash|timeout|cancelled|memory)\Z")]
     pid: int
     peak_memory: int = 0
 
@@ -226,7 +226,17 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     buffers = _split(sizes, frames)
     if len(buffers) != count_buffers(message):
         raise ProtocolError(f"{type(message).__name__} announces {count_buffers(message)} buffers and brings {len(buffers)}")
+    if isinstance(message, Results):
+        for result in message.results:
+            _check(result)
     return message, buffers
+
+
+def _check(result: Result) -> None:
+    if result.status != VALUES and result.stop - result.start != 1:
+        raise ProtocolError("an exception is the outcome of one call")
+    if result.output and result.buffers < 2:
+        raise ProtocolError("a result with output has two buffers for it")
 
 
 def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:

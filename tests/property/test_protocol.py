@@ -51,6 +51,22 @@ def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.builds(kind, **{name: fixed[name] if name in fixed else FIELDS[hint] for name, hint in hints.items()})
 
 
+SECONDS = st.floats(0, 1e12)
+RESULTS = st.one_of(
+    structs(protocol.Result, status=st.just(protocol.VALUES), seconds=SECONDS, buffers=st.integers(2, 4)),
+    structs(
+        protocol.Result,
+        start=st.just(3),
+        stop=st.just(4),
+        status=st.sampled_from([protocol.RAISED, protocol.RETRYABLE]),
+        seconds=SECONDS,
+        buffers=st.integers(0, 1),
+        output=st.just(False),
+    ),
+)
+REASONS = st.sampled_from([protocol.CRASH, protocol.TIMEOUT, protocol.CANCELLED, protocol.MEMORY])
+
+
 @st.composite
 def sent(draw: st.DrawFn) -> Sent:
     kind = draw(st.sampled_from(MESSAGES))
@@ -58,7 +74,9 @@ def sent(draw: st.DrawFn) -> Sent:
     if kind is protocol.Assign:
         message = kind(draw(st.lists(structs(protocol.Assignment, buffers=count), max_size=3)))
     elif kind is protocol.Results:
-        message = kind(draw(st.lists(structs(protocol.Result, buffers=count), max_size=3)))
+        message = kind(draw(st.lists(RESULTS, max_size=3)))
+    elif kind is protocol.Crashed:
+        message = draw(structs(kind, reason=REASONS))
     elif "buffers" in kind.__struct_fields__:
         message = draw(structs(kind, buffers=count))
     else:
@@ -173,3 +191,32 @@ def test_a_huge_announced_length_costs_nothing(before: bytes, announced: int, ma
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+GOOD = protocol.Result(run=1, start=4, stop=5, status=protocol.VALUES, seconds=0.5, buffers=2)
+WRONG = {
+    "a status that is none": {"status": 3},
+    "a negative status": {"status": -1},
+    "a negative duration": {"seconds": -0.1},
+    "an endless duration": {"seconds": float("inf")},
+    "a duration that is no number": {"seconds": float("nan")},
+    "an exception of several calls": {"status": protocol.RAISED, "stop": 6},
+    "an exception of no call": {"status": protocol.RETRYABLE, "stop": 4},
+    "output without its buffers": {"output": True, "buffers": 1},
+    "a negative count of buffers": {"buffers": -2},
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+def test_a_result_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    result = msgspec.structs.replace(GOOD, **change)
+    buffers = [b"x"] * max(result.buffers, 0)
+    with pytest.raises(ProtocolError):
+        decode(encode(protocol.Results([result]), buffers))
+    assert decode(encode(protocol.Results([GOOD]), [b"x", b"y"]))[0] == protocol.Results([GOOD])
+
+
+@pytest.mark.parametrize("reason", ["", "crashed", "crash\n", "CRASH"])
+def test_a_crash_for_an_unknown_reason_is_refused(reason: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode(encode(protocol.Crashed(1, 0, -9, reason, 1), [b"", b""]))
