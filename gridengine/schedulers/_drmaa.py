@@ -1,0 +1,292 @@
+"""The user's side of the process that speaks DRMAA: starts it, asks it, notices when it dies, starts it again."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import functools
+import json
+import logging
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from gridengine.schedulers.base import python_path
+
+logger = logging.getLogger("gridengine")
+
+START_SECONDS = 30.0
+REQUEST_SECONDS = 20.0
+CLOSE_SECONDS = 5.0
+STATIC_TLS = "glibc.rtld.optional_static_tls"
+"""Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in static TLS block"."""
+
+FOR_NOW = frozenset({"DrmCommunicationException", "TryLaterException", "NoActiveSessionException", "OutOfMemoryException"})
+"""Names of the exceptions that say nothing about the request."""
+LIMITS = re.compile(r"\b(limit|per user|allowed|quota|maximum|exceed\w*|try again|temporar\w+|later)\b", re.IGNORECASE)
+
+
+class Trouble(Exception):
+    """The batch system, or the process that speaks to it, cannot be reached now: nothing is known."""
+
+
+class Unavailable(Exception):
+    """There is no DRMAA library here, it does not load, or it opens no session; the text says which."""
+
+
+class Refused(Exception):
+    """The batch system's answer is no; the text holds its own words."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+    @property
+    def for_now(self) -> bool:
+        """Whether to ask again later may help."""
+        return self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None and TASKS_LIMIT.search(str(self)) is None
+
+
+TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
+"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
+
+
+def library_paths(environment: Mapping[str, str]) -> list[str]:
+    """Return where a DRMAA library may be, the likeliest first: what the user says, Grid Engine's own, Debian's, the linker's.
+
+    Grid Engine's are of no use without SGE_ROOT: they end the process that opens a session.
+    """
+    if environment.get("DRMAA_LIBRARY_PATH"):
+        return [environment["DRMAA_LIBRARY_PATH"]]
+    root = environment.get("SGE_ROOT")
+    places = [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")] if root else []
+    found = [str(file) for place in places for name in ("libdrmaa.so", "libdrmaa.so.1.0") if (file := place / name).is_file()]
+    linked = ctypes.util.find_library("drmaa")
+    return found + ([linked] if linked else [])
+
+
+def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
+    """Return the environment in which the library loads."""
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    if STATIC_TLS not in tunables:
+        tunables = ":".join(filter(None, [tunables, f"{STATIC_TLS}=8192"]))
+    path = python_path(environment.get("PYTHONPATH", ""))
+    return {**environment, "DRMAA_LIBRARY_PATH": library, "GLIBC_TUNABLES": tunables, "PYTHONPATH": path}
+
+
+class Child:
+    """One run of the process."""
+
+    def __init__(self, contact: str = "") -> None:
+        libraries = library_paths(os.environ)
+        if not libraries:
+            unset = "" if os.environ.get("SGE_ROOT") else " (SGE_ROOT is not set)"
+            raise Unavailable(f"no DRMAA library was found{unset}; DRMAA_LIBRARY_PATH may say where it is")
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gridengine.schedulers._drmaa_child", str(os.getpid()), contact],
+                stdin=theirs.fileno(),
+                stdout=self._errors,
+                stderr=self._errors,
+                env=child_environment(os.environ, libraries[0]),
+                start_new_session=True,
+            )
+        self._number = 0
+        self.late: list[str] = []
+        """Cluster tasks whose submission was answered when nobody waited for them any more."""
+        try:
+            hello = self._receive(0, time.monotonic() + START_SECONDS)
+        except (Trouble, Refused) as error:
+            self.close()
+            raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
+        self.contact: str = hello["contact"]
+        self.system: str = hello["system"]
+
+    def ask(self, operation: str, seconds: float, arguments: Mapping[str, Any]) -> Any:
+        """Return the answer to a request.
+
+        Raises:
+            Trouble: none came in this time, or it is that the batch system does not answer.
+            Refused: it is no.
+        """
+        self._number += 1
+        content = json.dumps([self._number, operation, arguments]).encode()
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(struct.pack(">I", len(content)) + content)
+        except OSError as error:
+            raise Trouble(self._words(error)) from error
+        return self._receive(self._number, time.monotonic() + seconds)
+
+    def _receive(self, number: int, until: float) -> Any:
+        while True:
+            try:
+                size = struct.unpack(">I", self._read(4, until))[0]
+                answered, result, failure = json.loads(self._read(size, until))
+            except OSError as error:
+                raise Trouble(self._words(error)) from error
+            if answered == number:
+                break
+            if isinstance(result, list):
+                self.late += result
+        if failure is None:
+            return result
+        if failure["kind"] in FOR_NOW:
+            raise Trouble(failure["words"])
+        raise Refused(failure["kind"], failure["words"])
+
+    def _read(self, size: int, until: float) -> bytes:
+        block = bytearray()
+        while len(block) < size:
+            # A piece of a message is never left behind: once its length is read, the rest is on its way.
+            self._socket.settimeout(max(0.01, until - time.monotonic()) if size == 4 and not block else REQUEST_SECONDS)
+            piece = self._socket.recv(size - len(block))
+            if not piece:
+                raise ConnectionResetError
+            block += piece
+        return bytes(block)
+
+    def _words(self, error: OSError) -> str:
+        if isinstance(error, TimeoutError):
+            return "the batch system does not answer"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self._errors.seek(0)
+        said = self._errors.read()[-2000:].decode(errors="replace").strip()
+        return said or f"the process that speaks DRMAA ended with status {self._process.poll()}"
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Let the process delete what it still has, and end."""
+        self._socket.close()
+        try:
+            self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Not killed: it goes on trying to delete the cluster tasks that nobody else knows of.
+            logger.warning("process %d still tries to delete this session's cluster tasks", self._process.pid)
+        self._errors.close()
+
+
+class Session:
+    """What all Grid Engine schedulers of a process share: one child, started at the first request and again after it has died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._child: Child | None = None
+        self._contact = ""
+        self._jobs: set[str] = set()
+        self._files: set[str] = set()
+
+    def __enter__(self) -> Session:
+        with self._lock:
+            self._users += 1
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._child is not None:
+                self._child.close()
+                self._child, self._contact = None, ""
+
+    def start(self) -> str:
+        """Start the child, if it does not run, and return the batch system's name.
+
+        Raises:
+            Unavailable: there is no DRMAA here, or it opens no session.
+        """
+        with self._lock:
+            return self._started().system
+
+    def submit(self, template: Mapping[str, Any], count: int) -> list[str]:
+        """Submit an array job and return the ids of its tasks, in order."""
+        ids: list[str] = self._ask("submit", template=template, count=count)
+        self._jobs.update(ids)
+        return ids
+
+    def probe(self) -> None:
+        """Raise what a submission by this user would raise."""
+        self._ask("probe")
+
+    def status(self, jobs: Sequence[str], seconds: float) -> dict[str, tuple[str, dict[str, Any] | None]]:
+        """Return the DRMAA state of those that could be asked in this time, and how each that ended did, when that is known."""
+        found = self._ask("status", jobs=list(jobs), seconds=seconds)
+        self._jobs.difference_update(job for job, (_, end) in found.items() if end is not None)
+        return {job: (state, end) for job, (state, end) in found.items()}
+
+    def terminate(self, jobs: Sequence[str]) -> None:
+        """Delete these cluster tasks."""
+        self._ask("terminate", jobs=list(jobs))
+        self._jobs.difference_update(jobs)
+
+    def guard(self, files: Iterable[Path]) -> None:
+        """Have these files removed when this process is gone."""
+        names = [str(file) for file in files]
+        self._ask("guard", files=names)
+        self._files.update(names)
+
+    def unguard(self, files: Iterable[Path]) -> None:
+        """Take that back."""
+        names = [str(file) for file in files]
+        self._files.difference_update(names)
+        self._ask("unguard", files=names)
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        with self._lock:
+            child = self._started()
+            answer = child.ask(operation, REQUEST_SECONDS, arguments)
+            if child.late:
+                late, child.late = child.late, []
+                child.ask("terminate", REQUEST_SECONDS, {"jobs": late})
+            return answer
+
+    def _started(self) -> Child:
+        """Return the child, a new one when the last has died; that one takes over the session and its cluster tasks."""
+        if self._child is not None and self._child.lives:
+            return self._child
+        if self._child is not None:
+            logger.warning("the process that speaks DRMAA died; starting another")
+            self._child.close()
+            self._child = None
+        child = self._restarted() if self._contact else Child()
+        self._child, self._contact = child, child.contact
+        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
+        child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
+        return child
+
+    def _restarted(self) -> Child:
+        try:
+            return Child(self._contact)
+        except Unavailable as error:
+            logger.info("the last session cannot be taken up again: %s", error)
+        try:
+            return Child()
+        except Unavailable as error:
+            raise Trouble(str(error)) from error
+
+
+def shared_session() -> Session:
+    """Return the session of this process. A fork has its own: it must not speak on its parent's socket."""
+    return _session_of(os.getpid())
+
+
+@functools.cache
+def _session_of(pid: int) -> Session:
+    return Session()

@@ -1,0 +1,307 @@
+"""The process that speaks DRMAA: one session, requests and answers over a socket at descriptor 0.
+
+A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the process starts, and can crash or
+stop its host: so it has a process of its own. This one outlives its user's process only to clean up: when the socket closes or the
+parent is gone, it deletes the cluster tasks that it still has, and the files that it was told of.
+
+Each message is four bytes of length (big endian) and JSON. A request is `[number, operation, arguments]`; an answer is
+`[number, result, null]` or `[number, null, {"kind", "words"}]`, the kind being the name of the exception in the `drmaa` package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TypeAlias
+
+Json: TypeAlias = Any
+
+CLEAN_SECONDS = 60.0
+"""For how long the last deletion is tried when the batch system does not answer."""
+RETRY_SECONDS = 2.0
+PARENT_SECONDS = 1.0
+"""How often we look whether the parent lives: a fork of it may hold the other end of our socket open."""
+NO_RUSAGE = 24
+
+
+class Leave(Exception):
+    """The parent has gone, or we were told to leave."""
+
+
+class Desk:
+    """The session, and what it still has in the cluster."""
+
+    def __init__(self, drmaa: Any, contact: str) -> None:
+        self._drmaa = drmaa
+        self._session = drmaa.Session
+        self._session.initialize(contact or None)
+        self._live: set[str] = set()
+        self._files: set[str] = set()
+
+    def hello(self) -> Json:
+        """Return what names this session, and the batch system's name."""
+        return {"contact": str(self._session.contact), "system": str(self._session.drmsInfo)}
+
+    def adopt(self, jobs: list[str]) -> None:
+        """Take over cluster tasks that an earlier process of ours submitted."""
+        self._live.update(jobs)
+
+    def guard(self, files: list[str]) -> None:
+        """Remember files that are to be removed at the end."""
+        self._files.update(files)
+
+    def unguard(self, files: list[str]) -> None:
+        """Forget files."""
+        self._files.difference_update(files)
+
+    def submit(self, template: dict[str, Any], count: int) -> list[str]:
+        """Submit an array job of `count` tasks and return their ids, in order."""
+        from drmaa.wrappers import drmaa_delete_job_template
+
+        job = self._template(template)
+        try:
+            ids = _run_bulk(job, count)
+        finally:
+            _call(drmaa_delete_job_template, job)
+        self._live.update(ids)
+        return ids
+
+    def probe(self) -> None:
+        """Submit a job on hold and delete it at once: the one way to learn whether this user may submit."""
+        ids = self.submit({"remoteCommand": "/bin/true", "jobSubmissionState": self._drmaa.JobSubmissionState.HOLD_STATE}, 1)
+        self.terminate(ids)
+
+    def _template(self, template: dict[str, Any]) -> Any:
+        job = self._session.createJobTemplate()
+        try:
+            for name, value in template.items():
+                setattr(job, name, value)
+        except BaseException:
+            job.delete()
+            raise
+        return job
+
+    def status(self, jobs: list[str], seconds: float) -> Json:
+        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; at the first trouble, what was learnt."""
+        until = time.monotonic() + seconds
+        states: dict[str, Json] = {}
+        for job in jobs:
+            if states and time.monotonic() > until:
+                break
+            try:
+                states[job] = self._state(job)
+            except self._drmaa.errors.DrmCommunicationException:
+                if not states:
+                    raise
+                break
+        return states
+
+    def _state(self, job: str) -> Json:
+        try:
+            state = self._session.jobStatus(job)
+        except self._drmaa.errors.InvalidJobException as error:
+            self._live.discard(job)
+            return ["unknown", {"words": str(error)}]
+        if state not in ("done", "failed"):
+            return [state, None]
+        end = self._wait(job)
+        if end is not None:
+            self._live.discard(job)
+        return [state, end]
+
+    def _wait(self, job: str) -> Json:
+        """Return how a job ended, None when that is not known yet. To ask is to make the session forget the job: so it is told once.
+
+        Asked through the library itself: the package's own `wait` fails when there is no record of usage.
+        """
+        from drmaa import errors, wrappers
+        from drmaa.helpers import adapt_rusage
+
+        status = ctypes.c_int()
+        usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
+        name = ctypes.create_string_buffer(1024)
+        try:
+            _call(wrappers.drmaa_wait, job.encode(), name, ctypes.sizeof(name), ctypes.byref(status), 0, usage)
+        except errors.ExitTimeoutException:
+            return None
+        except errors.InvalidJobException as error:
+            return {"words": str(error)}
+        except Exception as error:
+            if not str(error).startswith(f"code {NO_RUSAGE}:"):
+                raise
+            return {"aborted": True, "usage": {}}
+        return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
+
+    def terminate(self, jobs: list[str]) -> None:
+        """Delete these cluster tasks; those that have ended are no error."""
+        action = self._drmaa.JobControlAction.TERMINATE
+        wanted = set(jobs)
+        if wanted and wanted >= self._live:
+            self._control(self._session.JOB_IDS_SESSION_ALL, action)
+            wanted -= self._live
+            self._live.clear()
+        for job in wanted:
+            self._control(job, action)
+            self._live.discard(job)
+
+    def _control(self, job: str, action: str) -> None:
+        with contextlib.suppress(self._drmaa.errors.InvalidJobException):
+            self._session.control(job, action)
+
+    def clean(self) -> None:
+        """Remove the files and delete what is left in the cluster, trying for a minute."""
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                Path(file).unlink()
+        until = time.monotonic() + CLEAN_SECONDS
+        while self._live:
+            try:
+                self.terminate(list(self._live))
+            except self._drmaa.errors.DrmaaException as error:
+                print(f"cannot delete {len(self._live)} cluster tasks: {error}", file=sys.stderr)
+                if time.monotonic() > until:
+                    break
+                time.sleep(RETRY_SECONDS)
+
+    def exit(self) -> None:
+        """Close the session."""
+        with contextlib.suppress(self._drmaa.errors.DrmaaException):
+            self._session.exit()
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    from drmaa.helpers import c
+
+    return c(function, *arguments)
+
+
+def _run_bulk(job: Any, count: int) -> list[str]:
+    """As the package's own function, but for a refusal: that one frees a list of ids which it never got."""
+    from drmaa import wrappers
+
+    ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
+    _call(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
+    name = ctypes.create_string_buffer(1024)
+    found = []
+    # At the list's end, the package raises StopIteration.
+    with contextlib.suppress(StopIteration):
+        for _ in range(count):
+            wrappers.drmaa_get_next_job_id(ids.contents, name, ctypes.sizeof(name))
+            found.append(name.value.decode())
+    wrappers.drmaa_release_job_ids(ids.contents)
+    return found
+
+
+def _decoded(status: ctypes.c_int) -> dict[str, Json]:
+    from drmaa import wrappers
+
+    def flag(function: Any) -> int:
+        answer = ctypes.c_int()
+        _call(function, ctypes.byref(answer), status)
+        return answer.value
+
+    if flag(wrappers.drmaa_wifaborted):
+        return {"aborted": True}
+    if flag(wrappers.drmaa_wifexited):
+        return {"status": flag(wrappers.drmaa_wexitstatus)}
+    if flag(wrappers.drmaa_wifsignaled):
+        name = ctypes.create_string_buffer(64)
+        _call(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
+        return {"signal": name.value.decode()}
+    return {}
+
+
+def serve(desk: Desk, channel: socket.socket, parent: int) -> None:
+    """Answer requests until there is nobody left to answer.
+
+    Raises:
+        Leave: the parent has gone.
+    """
+    while True:
+        number, operation, arguments = _read(channel, parent)
+        try:
+            _write(channel, [number, getattr(desk, operation)(**arguments), None])
+        except (Leave, OSError) as error:
+            raise Leave from error
+        except Exception as error:
+            _write(channel, [number, None, failure(error)])
+
+
+def failure(error: BaseException) -> Json:
+    """Return an exception as it is told to the parent; without the number that the package puts before the library's words."""
+    words = str(error).strip()
+    if words.startswith("code "):
+        words = words.partition(": ")[2]
+    return {"kind": type(error).__name__, "words": words or repr(error)}
+
+
+def _read(channel: socket.socket, parent: int) -> Json:
+    header = _read_exactly(channel, 4, parent)
+    return json.loads(_read_exactly(channel, struct.unpack(">I", header)[0], parent))
+
+
+def _read_exactly(channel: socket.socket, size: int, parent: int) -> bytes:
+    block = bytearray()
+    while len(block) < size:
+        while not select.select([channel], [], [], PARENT_SECONDS)[0]:
+            if os.getppid() != parent:
+                raise Leave
+        try:
+            piece = channel.recv(size - len(block))
+        except OSError as error:
+            raise Leave from error
+        if not piece:
+            raise Leave
+        block += piece
+    return bytes(block)
+
+
+def _write(channel: socket.socket, answer: Json) -> None:
+    content = json.dumps(answer).encode()
+    try:
+        channel.sendall(struct.pack(">I", len(content)) + content)
+    except OSError as error:
+        raise Leave from error
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise Leave
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Open the session, say so or why not, serve, clean up."""
+    parent, contact = int(arguments[0]), arguments[1]
+    channel = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        import drmaa
+
+        desk = Desk(drmaa, contact)
+    except Exception as error:
+        with contextlib.suppress(Leave):
+            _write(channel, [0, None, failure(error)])
+        return 1
+    try:
+        _write(channel, [0, desk.hello(), None])
+        serve(desk, channel, parent)
+    except Leave:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        desk.clean()
+    desk.exit()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

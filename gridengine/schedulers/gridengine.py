@@ -1,0 +1,333 @@
+"""Workers on a cluster that DRMAA 1.0 speaks to: Grid Engine first, and any other."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gridengine.config import settings
+from gridengine.errors import ClusterError, ConfigurationError, JobDeleted, SchedulerUnavailable, SubmissionRefused, WorkerNotStarted
+from gridengine.schedulers import _drmaa
+from gridengine.schedulers._request import Resource, launch_script, line_of_text, native_specification, shell_lines, variables
+from gridengine.schedulers._words import Failure, Words, log_tail
+from gridengine.schedulers.base import Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+
+logger = logging.getLogger("gridengine")
+
+POLL_SECONDS = 1.0
+"""How long one round of questions may take: to ask for one job takes Grid Engine up to 10 ms."""
+FIRST_QUEUED = 20
+"""Tasks of an array start in order, so the first that wait are asked for in every round, the others in turn."""
+REASON_SECONDS = 17.0
+"""How long the reason of a failed start is looked for: Grid Engine writes its accounts every 15 s."""
+END_SECONDS = 6.0
+"""How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5 s."""
+
+STATES = {
+    **dict.fromkeys(("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"), TaskState.QUEUED),
+    "running": TaskState.RUNNING,
+    **dict.fromkeys(("system_suspended", "user_suspended", "user_system_suspended"), TaskState.SUSPENDED),
+}
+"""DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
+
+LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "h_data")
+
+
+class GridEngineScheduler(Scheduler):
+    """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library.
+
+    Args:
+        queue: `-q`: the queue or queues to run in.
+        parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
+        native: more options, as they are; the batch system's own.
+        max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        jobs_per_worker: after how many calls a cluster task ends (default: never).
+        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
+            When one fails, so does the task.
+        environment: variables for the worker.
+        python: the interpreter on the nodes (default: this one).
+        resources: `-l name=value`, as `h_vmem="10G"`.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
+    """
+
+    local = False
+
+    def __init__(
+        self,
+        *,
+        queue: str | None = None,
+        parallel_environment: str | None = None,
+        native: str = "",
+        max_workers: int | None = None,
+        jobs_per_worker: int | None = None,
+        prologue: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: str | None = None,
+        **resources: Resource,
+    ) -> None:
+        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
+        self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
+        self._native = native_specification(queue=queue, parallel_environment=parallel_environment, native=native, resources=resources)
+        self._limits = ", ".join(f"{name}={resources[name]}" for name in LIMITS if name in resources)
+        self._prologue = shell_lines("prologue", prologue)
+        self._environment = variables("environment", environment or {})
+        self._python = sys.executable if python is None else line_of_text("python", python)
+
+    def __repr__(self) -> str:
+        return f"GridEngineScheduler({self._native!r})"
+
+    def launcher(self, run: Run) -> GridEngineLauncher:
+        """Return what starts this scheduler's workers, as array jobs."""
+        script = launch_script(
+            worker_command(self._python, run.connection),
+            prologue=self._prologue,
+            environment=self._environment,
+            path=python_path(os.environ.get("PYTHONPATH", "")),
+        )
+        return GridEngineLauncher(run, script=script, native=self._native, limits=self._limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, as DRMAA told."""
+
+    reason: str
+    clean: bool = False
+    deleted: bool = False
+    started: bool = True
+
+
+def ending(told: Mapping[str, Any]) -> Ending:
+    """Return what DRMAA's exit information means.
+
+    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to start; but it gives the time of the
+    start of the first, none for the second, and no usage at all for one that was deleted while it waited.
+    """
+    if "status" in told:
+        return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
+    if "signal" in told:
+        return Ending(f"killed by {told['signal']}")
+    if not told.get("aborted"):
+        return Ending(told.get("words") or "the batch system does not say how it ended")
+    usage = told.get("usage") or {}
+    if not usage:
+        return Ending("deleted while it waited", deleted=True, started=False)
+    if float(usage.get("start_time") or 0) > 0:
+        return Ending("deleted while it ran", deleted=True)
+    return Ending("could not be started", started=False)
+
+
+class GridEngineLauncher(Launcher):
+    """Starts workers as the tasks of array jobs, each with a log file of its own."""
+
+    def __init__(self, run: Run, *, script: str, native: str, limits: str = "") -> None:
+        self._run = run
+        self._owner = os.getpid()
+        self._native = native
+        self._limits = limits
+        self._words = Words(os.environ)
+        self._launches = 0
+        self._largest: int | None = None
+        self._asked: dict[Handle, float] = {}
+        self._queued: set[Handle] = set()
+        self._ended: dict[Handle, tuple[Ending, float]] = {}
+        self._ending_since: dict[Handle, float] = {}
+        self._script = run.directory / "worker.sh"
+        self._logs = run.directory / "logs"
+        self._write(script)
+        self._session: _drmaa.Session | None = _drmaa.shared_session().__enter__()
+
+    def _write(self, script: str) -> None:
+        try:
+            self._logs.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
+            with open(descriptor, "w") as file:
+                file.write(script)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write to the run directory {self._run.directory}: {error.strerror}", hint="set GRIDENGINE_RUN_DIRECTORY to another"
+            ) from error
+
+    def _opened(self) -> _drmaa.Session:
+        if self._session is None:
+            raise ClusterError("this launcher has been closed")
+        return self._session
+
+    def launch(self, count: int) -> list[Handle]:
+        """Submit `count` tasks as one array job, or as several where the site limits their size."""
+        started: list[Handle] = []
+        while len(started) < count:
+            try:
+                started += self._submit(min(count - len(started), self._largest or count))
+            except (TryAgain, ClusterError):
+                if not started:
+                    raise
+                break
+        return started
+
+    def _submit(self, count: int) -> list[Handle]:
+        session = self._opened()
+        self._launches += 1
+        log = f"{self._logs}/worker.{self._launches}.{{}}.log"
+        try:
+            if self._launches == 1:
+                session.guard([self._run.connection, self._script])
+            ids = session.submit(self._template(log.format("$drmaa_incr_ph$")), count)
+        except _drmaa.Unavailable as error:
+            raise SchedulerUnavailable(f"Grid Engine cannot be used: {error}") from error
+        except _drmaa.Trouble as error:
+            raise TryAgain(f"the batch system cannot be reached: {error}") from error
+        except _drmaa.Refused as error:
+            return self._refused(error, count)
+        handles = [Handle(id, log.format(index)) for index, id in enumerate(ids, 1)]
+        self._asked.update(dict.fromkeys(handles, 0.0))
+        self._queued.update(handles)
+        return handles
+
+    def _refused(self, error: _drmaa.Refused, count: int) -> list[Handle]:
+        limit = _drmaa.TASKS_LIMIT.search(str(error))
+        if limit and 0 < int(limit[1]) < count:
+            self._largest = int(limit[1])
+            return self._submit(self._largest)
+        if error.for_now:
+            raise TryAgain(str(error)) from error
+        asked = f"; it was asked for: {self._native}" if self._native else ""
+        hint = "no queue has all of this, even when it is empty: ask for less" if "no suitable queues" in str(error) else None
+        raise SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint) from error
+
+    def _template(self, log: str) -> dict[str, Any]:
+        return {
+            "remoteCommand": str(self._script),
+            "workingDirectory": str(self._run.directory),
+            "jobName": "gridengine",
+            "outputPath": f":{log}",
+            "joinFiles": True,
+            "nativeSpecification": self._native,
+        }
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these tasks; of many, those that matter first and the others in turn."""
+        now = time.monotonic()
+        known = {handle.id: handle for handle in handles if handle in self._asked}
+        try:
+            told = self._opened().status([handle.id for handle in self._in_turn(known.values())], POLL_SECONDS)
+        except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
+            logger.info("the batch system does not say how the workers are: %s", error)
+            told = {}
+        reports = {}
+        for id, (state, end) in told.items():
+            handle = known[id]
+            self._asked[handle] = now
+            if state in STATES:
+                reports[handle] = Report(STATES[state])
+                (self._queued.add if STATES[state] is TaskState.QUEUED else self._queued.discard)(handle)
+            elif end is not None:
+                self._ended[handle] = (ending(end), now)
+            elif state != "undetermined":
+                self._ending_since.setdefault(handle, now)
+        return reports | self._inquests(known.values(), now)
+
+    def _in_turn(self, handles: Iterable[Handle]) -> list[Handle]:
+        open_ones = [handle for handle in handles if handle not in self._ended]
+        queued = [handle for handle in open_ones if handle in self._queued][:FIRST_QUEUED]
+        first = set(queued)
+        return queued + sorted((handle for handle in open_ones if handle not in first), key=self._asked.__getitem__)
+
+    def _inquests(self, handles: Iterable[Handle], now: float) -> dict[Handle, Report]:
+        """Return a report for each task that has ended, once its reason is known or has been looked for long enough."""
+        reports = {}
+        for handle in handles:
+            report = None
+            if handle in self._ended:
+                report = self._inquest(handle, *self._ended[handle], now)
+            elif now - self._ending_since.get(handle, now) > END_SECONDS:
+                report = self._in_error(handle)
+            if report is not None:
+                self._forget([handle])
+                reports[handle] = report
+        return reports
+
+    def _inquest(self, handle: Handle, end: Ending, since: float, now: float) -> Report | None:
+        failure = None
+        if not end.clean and not end.deleted:
+            failure = self._words.logged_failure(handle.id) if end.started else self._words.failure(handle.id)
+            if failure is None and not end.started and now - since < REASON_SECONDS:
+                return None
+        reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
+        if self._limits and end.reason.startswith("killed"):
+            reason += f" (its limits: {self._limits})"
+        return self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
+
+    def _in_error(self, handle: Handle) -> Report:
+        """Report a task that the batch system calls failed, and which has not ended: it is in the error state."""
+        reason = self._words.error_state(handle.id)
+        self.cancel([handle])
+        return self._report(handle, f"in the error state: {reason}" if reason else "failed, and the batch system does not say why", None)
+
+    def _report(self, handle: Handle, reason: str, failure: Failure | None, *, clean: bool = False, deleted: bool = False) -> Report:
+        kind = JobDeleted if deleted else WorkerNotStarted
+        error = kind(
+            f"the cluster job ended before its worker called home: {reason}",
+            host=(failure.host or None) if failure else None,
+            job=handle.id,
+            log=handle.log or None,
+            log_tail=log_tail(handle.log) or None,
+            hint=None if deleted else "the interpreter, the package and the run directory must be there on the node",
+        )
+        return Report(TaskState.ENDED if clean else TaskState.FAILED, reason, error, deleted)
+
+    def _forget(self, handles: Iterable[Handle]) -> None:
+        for handle in handles:
+            self._asked.pop(handle, None)
+            self._queued.discard(handle)
+            self._ended.pop(handle, None)
+            self._ending_since.pop(handle, None)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Delete these tasks. When the batch system cannot be reached, they stay ours and go at `close`."""
+        ours = [handle for handle in handles if handle in self._asked]
+        if not ours or os.getpid() != self._owner:
+            return
+        try:
+            self._opened().terminate([handle.id for handle in ours])
+        except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
+            logger.warning("%d cluster tasks could not be deleted yet: %s", len(ours), error)
+        else:
+            self._forget(ours)
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for, as `qstat -j` explains it."""
+        return self._words.waiting(handles[0].id) if handles else ""
+
+    def close(self) -> None:
+        """Delete the tasks that are left, and give back the session."""
+        if self._session is None or os.getpid() != self._owner:
+            return
+        self.cancel(list(self._asked))
+        session, self._session = self._session, None
+        try:
+            session.unguard([self._run.connection, self._script])
+        except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
+            logger.debug("the DRMAA process cannot be told: %s", error)
+        session.__exit__()
+        self._script.unlink(missing_ok=True)
+
+
+def why_unavailable() -> str:
+    """Return why this process cannot use Grid Engine, empty when it can: that is, a session opens and a job of this user is taken."""
+    with _drmaa.shared_session() as session:
+        try:
+            session.start()
+            session.probe()
+        except _drmaa.Refused as error:
+            return f"a job of this user is refused: {error}"
+        except (_drmaa.Trouble, _drmaa.Unavailable) as error:
+            return str(error)
+    return ""
