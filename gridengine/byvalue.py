@@ -105,7 +105,7 @@ class Pickler(pickle.Pickler):
         if cls not in self._families:
             family = [one for one in reversed(cls.__mro__) if one not in self._families and is_by_value(one)]
             self._families.update((one, []) for one in family)
-            self._families[cls] = [define(one) for one in family]
+            self._families[cls] = [define(one, self.recipes) for one in family]
         return self._families[cls]
 
     def reduce_exception(self, error: BaseException) -> Reduction:
@@ -126,16 +126,21 @@ class Pickler(pickle.Pickler):
 class _VersionPickler(Pickler):
     """Pickles a definition only to compare it: other classes are mere tokens, each having a version of its own."""
 
+    def __init__(self, *arguments: Any, recipes: Mapping[type, Recipe], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.recipes = recipes
+
     def reduce_class(self, cls: type) -> Reduction:
         return (classes.find_class, (known_classes().token(cls), "")) if is_by_value(cls) else super().reduce_class(cls)
 
 
-def define(cls: type) -> Definition:
+def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return what fills a class's skeleton, with its version."""
     parts = classes.attributes(cls), classes.member_attributes(cls)
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
-    _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw())).dump(parts)
+    pickler = _VersionPickler(file, 5, recipes=recipes, buffer_callback=lambda buffer: digest.update(buffer.raw()))
+    pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts
 

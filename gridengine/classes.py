@@ -91,7 +91,7 @@ def known_classes() -> KnownClasses:
 def is_importable(obj: Any) -> bool:
     """Say whether a function or class is found by its name in its module, and its module is not `__main__`."""
     module = getattr(obj, "__module__", None)
-    if module is None or module == "__main__":
+    if module in (None, "__main__", "__mp_main__"):
         return False
     try:
         return functools.reduce(getattr, obj.__qualname__.split("."), sys.modules[module]) is obj

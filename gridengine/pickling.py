@@ -254,13 +254,15 @@ def _failure(obj: Any) -> Exception | None:
 
 def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]) -> PicklingError:
     """Return an error that names the smallest part that cannot be pickled."""
-    path = ""
+    path, inside = "", False
     while (found := _first_failure(parts, seen)) is not None:
         label, obj, error = found
         if label.startswith("argument"):
             what = f"{label} of {what}"
         else:
-            path += label if label[0] in "[." else f", its {label}"
+            step = label[0] in "[."
+            path += f", its {label}" if not step else label if inside else f", at {label}"
+            inside = step
         seen.add(id(obj))
         parts = _parts(obj)
     return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}")

@@ -1,0 +1,82 @@
+"""Whatever is built of builtin values comes back equal, by name or by value, with its types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gridengine import pickling
+
+atoms = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
+    | st.text() | st.binary() | st.binary().map(bytearray)
+    | st.sampled_from([int, len, pickling.dump, ..., NotImplemented, range(3), slice(1, 2), type(None), KeyError])
+)  # fmt: skip
+hashable = st.recursive(st.integers() | st.text() | st.binary(), lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4))
+values = st.recursive(
+    atoms | st.sets(hashable, max_size=4),
+    lambda inner: st.lists(inner, max_size=5) | st.tuples(inner, inner) | st.dictionaries(hashable, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+class Holder:
+    """Not importable by its qualified name, so by value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+Holder.__qualname__ = "Nowhere"
+
+
+def shape(value: Any) -> Any:
+    """Return a value with the types of all its parts."""
+    if isinstance(value, dict):
+        return [(shape(key), shape(one)) for key, one in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [type(value), *map(shape, value)]
+    return type(value), value
+
+
+@given(values)
+def test_any_nested_value_comes_back_equal(value: Any) -> None:
+    assert shape(pickling.load(pickling.dump(value))) == shape(value)
+
+
+@given(st.lists(values, max_size=5))
+def test_calls_and_results_come_back_equal(items: list[Any]) -> None:
+    assert shape(pickling.load_calls(pickling.dump_calls(items))) == shape(items)
+    assert shape(pickling.load_values(pickling.dump_values(items))) == shape(items)
+
+
+@given(values)
+def test_values_within_instances_and_closures_come_back_equal(value: Any) -> None:
+    holder, function = pickling.load(pickling.dump([Holder(value), lambda: value]))
+    assert type(holder) is Holder
+    assert shape(holder.value) == shape(function()) == shape(value)
+
+
+@given(st.lists(values, max_size=3), st.dictionaries(st.text(min_size=1), values, max_size=3))
+def test_exceptions_come_back_with_arguments_and_attributes(arguments: list[Any], attributes: dict[str, Any]) -> None:
+    error = type("Several", (Exception,), {"__init__": lambda self, *, required: None})
+    one = error.__new__(error, *arguments)
+    vars(one).update(attributes)
+    back = pickling.load_exception(pickling.dump_exception(one))
+    assert type(back) is error
+    assert shape(back.args) == shape(tuple(arguments))
+    assert shape(vars(back)) == shape(attributes)
+
+
+@given(st.lists(st.binary(min_size=1).map(bytearray) | st.builds(bytearray, st.just(pickling.OUT_OF_BAND)), max_size=5))
+def test_buffers_come_back_whole_and_writable(buffers: list[bytearray]) -> None:
+    import numpy
+
+    arrays = [numpy.frombuffer(buffer, dtype="u1") for buffer in buffers]
+    payload = pickling.dump(arrays)
+    assert len(payload) == 1 + sum(len(buffer) >= pickling.OUT_OF_BAND for buffer in buffers)
+    for back, array in zip(pickling.load([bytes(one) for one in payload]), arrays, strict=True):
+        assert (back == array).all()
+        assert back.flags.writeable
