@@ -73,9 +73,7 @@ def load_function(payload: Payload) -> Callable[..., Any]:
     return function
 
 
-def dump_calls(
-    calls: Sequence[Any], *, form: int | None = None, describe: Callable[[int], str] = "call {}".format
-) -> list[Buffer]:
+def dump_calls(calls: Sequence[Any], *, form: int | None = None, describe: Callable[[int], str] = "call {}".format) -> list[Buffer]:
     """Return the payload of a list of calls.
 
     form: what the calls are, as in `protocol.Assignment`, for the text of errors (default: guessed from each).

@@ -14,11 +14,17 @@ atoms = (
     | st.text() | st.binary() | st.binary().map(bytearray)
     | st.sampled_from([int, len, pickling.dump, ..., NotImplemented, range(3), slice(1, 2), type(None), KeyError])
 )  # fmt: skip
-hashable = st.recursive(st.integers() | st.text() | st.binary(), lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4))
-values = st.recursive(
-    atoms | st.sets(hashable, max_size=4),
-    lambda inner: st.lists(inner, max_size=5) | st.tuples(inner, inner) | st.dictionaries(hashable, inner, max_size=5),
-    max_leaves=20,
+hashable: st.SearchStrategy[Any] = st.deferred(
+    lambda: st.integers() | st.text() | st.binary() | st.tuples(hashable, hashable) | st.frozensets(hashable, max_size=3)
+)
+values: st.SearchStrategy[Any] = st.deferred(
+    lambda: (
+        atoms
+        | st.sets(hashable, max_size=3)
+        | st.lists(values, max_size=4)
+        | st.tuples(values, values)
+        | st.dictionaries(hashable, values, max_size=4)
+    )
 )
 
 
