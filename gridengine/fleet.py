@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gridengine.errors import ClusterError, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.events import Effect, Explain, Launch, Withdraw
 from gridengine.schedulers.base import Handle, Report, TaskState
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
+KEPT_WITHDRAWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,13 @@ class Started:
 
 
 def key_of(handle: Handle) -> str:
-    """Return what a worker that calls home is recognised by: its log's path, or its process id."""
-    return handle.log or handle.id
+    """Return what a worker that calls home is recognised by: its log, or its process id."""
+    return log_key(handle.log) or handle.id
+
+
+def log_key(path: str) -> str:
+    """Return the part of a log's path that is the same on every machine: a home may be mounted elsewhere on the node."""
+    return "/".join(path.rsplit("/", 2)[-2:])
 
 
 @dataclass(slots=True)
@@ -62,7 +68,7 @@ class Fleet:
     started: dict[str, Started] = field(default_factory=dict)
     expected: dict[str, Started] = field(default_factory=dict)
     strangers: dict[str, bytes] = field(default_factory=dict)
-    withdrawn: set[str] = field(default_factory=set)
+    withdrawn: dict[str, None] = field(default_factory=dict)
     asked: int = 0
     failures: int = 0
     backoff: float = FIRST_BACKOFF
@@ -77,6 +83,7 @@ class Fleet:
         early = []
         for handle in handles:
             key = key_of(handle)
+            self.withdrawn.pop(key, None)
             one = self.started[key] = Started(handle, now)
             worker = self.strangers.pop(key, None)
             if worker is None:
@@ -87,15 +94,25 @@ class Fleet:
         return early
 
     def hold_back(self, now: float) -> None:
-        """Something went wrong: wait before asking again, longer each time until a worker calls home."""
-        self.ask_again_at = now + self.backoff
-        self.backoff = min(2 * self.backoff, LAST_BACKOFF)
+        """Something went wrong: wait before asking again, longer each time until a worker is welcomed. What fails together counts once."""
+        if now >= self.ask_again_at:
+            self.ask_again_at = now + self.backoff
+            self.backoff = min(2 * self.backoff, LAST_BACKOFF)
 
-    def called_home(self, worker: bytes, keys: Iterable[str]) -> tuple[Started | None, bool]:
-        """Return the launched worker that this one is, if it is known yet, and whether it was withdrawn meanwhile."""
+    def welcomed(self) -> None:
+        """A worker has come and may work: what failed before is forgiven."""
         self.failures = 0
         self.backoff = FIRST_BACKOFF
-        known = [key for key in keys if key]
+
+    def give_up(self, now: float) -> list[Effect]:
+        """Withdraw all that is expected, since nobody waits for it any more; who comes next may ask at once."""
+        self.welcomed()
+        self.ask_again_at = now
+        return self.withdraw(list(self.expected.values()))
+
+    def called_home(self, worker: bytes, log: str, pid: int) -> tuple[Started | None, bool]:
+        """Return the launched worker that this one is, if it is known yet, and whether it was withdrawn meanwhile."""
+        known = [key for key in (log_key(log), str(pid)) if key]
         for key in known:
             if key in self.withdrawn:
                 return None, True
@@ -113,6 +130,10 @@ class Fleet:
             self.drop(one)
         for key in [key for key, stranger in self.strangers.items() if stranger == worker]:
             del self.strangers[key]
+
+    def knows(self, one: Started) -> bool:
+        """Return whether this launched worker is still counted on."""
+        return self.started.get(key_of(one.handle)) is one
 
     def drop(self, one: Started) -> None:
         """Forget a launched worker."""
@@ -144,9 +165,15 @@ class Fleet:
         handles = []
         for one in which:
             handles.append(one.handle)
-            self.withdrawn.add(key_of(one.handle))
+            self._turn_away(one)
             self.drop(one)
         return [Withdraw(tuple(handles))] if handles else []
+
+    def _turn_away(self, one: Started) -> None:
+        """Should this worker still call home, it is told to leave. The oldest are forgotten: by now they will not."""
+        self.withdrawn[key_of(one.handle)] = None
+        if len(self.withdrawn) > KEPT_WITHDRAWN:
+            del self.withdrawn[next(iter(self.withdrawn))]
 
     def polled(self, reports: Mapping[Handle, Report], now: float) -> list[Started]:
         """Note the scheduler's word; return the workers that it says have ended just now."""
@@ -156,7 +183,9 @@ class Fleet:
             if one is None:
                 continue
             one.state, one.report = report.state, report
-            if report.state is TaskState.RUNNING and one.running_since is None:
+            if report.state is not TaskState.RUNNING:
+                one.running_since = None
+            elif one.running_since is None:
                 one.running_since = now
             if report.state in (TaskState.ENDED, TaskState.FAILED) and one.ended_at is None:
                 one.ended_at = now
@@ -167,20 +196,20 @@ class Fleet:
     def start_failed(self, one: Started, now: float) -> GridEngineError | None:
         """Note that a launched worker ended without a call home; return the error when that has happened too often."""
         self.drop(one)
+        self._turn_away(one)
         self.hold_back(now)
         self.failures += 1
         if self.failures < self.policy.failed_starts:
             return None
         self.failures = 0
-        self.ask_again_at = now
         report = one.report
         if report is not None and report.error is not None:
             return report.error
-        reason = report.reason if report is not None and report.reason else "no reason is given"
-        kind: type[ClusterError] = JobDeleted if report is not None and report.deleted else WorkerNotStarted
-        text = "was deleted" if kind is JobDeleted else "ended before its worker called home"
-        return kind(
-            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: {reason}",
+        deleted, failed = report is not None and report.deleted, one.ended_at is not None
+        text = "was deleted" if deleted else "ended before its worker called home" if failed else "ran, but its worker never called home"
+        return (JobDeleted if deleted else WorkerNotStarted)(
+            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: "
+            f"{(report.reason if report is not None else '') or 'no reason is given'}",
             job=one.handle.id,
             log=one.handle.log or None,
             hint="read the log; check that the interpreter and the package are there on the node, and the prologue",

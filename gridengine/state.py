@@ -12,9 +12,10 @@ more is late, and dropped.
 from __future__ import annotations
 
 import enum
+import math
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +60,7 @@ from gridengine.protocol import (
     RAISED,
     RETRYABLE,
     TIMEOUT,
+    VALUES,
     VERSION,
     Assign,
     Assignment,
@@ -87,6 +89,8 @@ MOST_RUNS = 1000
 MOST_BYTES = 4_000_000
 KEPT_FUNCTIONS = 64
 SETTLE_SECONDS = 0.5
+LEAVE_SECONDS = 10.0
+MOST_FRUITLESS = 3
 
 
 class Phase(enum.Enum):
@@ -108,12 +112,12 @@ NEXT_PHASES = {
 
 @dataclass(slots=True)
 class Open:
-    """A task not all of whose calls are settled."""
+    """A task not all of whose calls are settled. `cancelled` is the signal that it was ended with, 0 while nobody ended it."""
 
     task: Task
     function: Known
     unsettled: int
-    cancelled: bool = False
+    cancelled: int = 0
     runs: set[int] = field(default_factory=set)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)
 
@@ -164,7 +168,7 @@ class Running:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker that called home."""
+    """A worker that called home. `fruitless`: how often in a row it gave work back and did none."""
 
     id: bytes
     hello: Hello
@@ -176,6 +180,8 @@ class Worker:
     functions: set[bytes] = field(default_factory=set)
     batches: int = 0
     taken: int = 0
+    fruitless: int = 0
+    stopping_since: float = 0.0
 
     @property
     def job(self) -> str:
@@ -223,11 +229,14 @@ class DispatchState:
     # ---------------------------------------------------------------- what users ask
 
     def _submitted(self, event: Submitted, now: float) -> None:
+        for task in event.tasks:
+            if task.id in self.open or task.count < 1:
+                raise ValueError(f"task {task.id} was submitted twice, or has no calls")
+        if not event.tasks:
+            return
         known = self._functions.setdefault(event.function.digest, Known(event.function))
         self._retired.pop(event.function.digest, None)
         for task in event.tasks:
-            if task.id in self.open:
-                raise ValueError(f"task {task.id} was submitted twice")
             self.open[task.id] = one = Open(task, known, task.count)
             known.open += 1
             self._waiting.append(Span(one, 0, task.count))
@@ -245,10 +254,10 @@ class DispatchState:
     def _cancel(self, tasks: Iterable[int], number: int) -> None:
         per_worker: dict[bytes, list[int]] = {}
         for one in [self.open[id] for id in tasks if id in self.open]:
-            one.cancelled = True
+            one.cancelled = number
             for run in one.runs:
                 per_worker.setdefault(self._runs[run].worker.id, []).append(run)
-        self._drop_waiting(lambda span: span.open.cancelled, lambda span: self._settle_cancelled(span, number))
+        self._drop_waiting(lambda span: bool(span.open.cancelled), lambda span: self._settle_cancelled(span, number))
         for worker, runs in per_worker.items():
             self._effects.append(Send(worker, Cancel(runs, number)))
 
@@ -270,7 +279,7 @@ class DispatchState:
             self._settle_cancelled(replace(run.span, start=run.done), signal.SIGKILL)
         for worker in list(self.workers.values()):
             if worker.phase is not Phase.STOPPING:
-                self._stop(worker)
+                self._stop(worker, now)
         self._effects += self.fleet.withdraw(list(self.fleet.expected.values()))
 
     # ---------------------------------------------------------------- what workers say
@@ -284,53 +293,67 @@ class DispatchState:
             self._effects.append(Lost(event.worker))
             return
         worker.heard_at = now
-        if worker.phase is Phase.SILENT:
+        woken = worker.phase is Phase.SILENT
+        if woken:
             worker.enter(Phase.READY)
-            self._make_room(worker, now)
         answer = _ANSWERS.get(type(event.message))
         if answer is not None:
             answer(self, worker, event.message, event.buffers, now)
+        if woken:
+            self._make_room(worker, now)
 
     def _hello(self, id: bytes, hello: Hello, now: float) -> None:
         if id in self.workers:
             return
-        reason = self._reason_to_refuse(hello)
-        started, withdrawn = self.fleet.called_home(id, (hello.log, str(hello.pid)))
-        if reason:
-            self._effects.append(Send(id, Refuse(reason)))
-            if started is not None:
-                self.fleet.drop(started)
+        if hello.run_id != self.policy.run_id or hello.slots < 1:
+            self._refuse(id, f"this dispatcher's run is {self.policy.run_id}; the worker's is {hello.run_id}, with {hello.slots} slots")
+            return
+        started, withdrawn = self.fleet.called_home(id, hello.log, hello.pid)
+        mismatch = self._mismatch(hello)
+        if mismatch is not None:
+            self._refuse(id, mismatch.message)
+            self.fleet.gone(id, started)
             self.fleet.hold_back(now)
             if not self.workers:
-                self._fail_waiting(
-                    VersionMismatch(
-                        reason, host=hello.host, log=hello.log or None, hint="install the same versions on both sides, or set python="
-                    )
-                )
+                self._give_up(mismatch, now)
             return
+        self.fleet.welcomed()
         self.workers[id] = worker = Worker(id, hello, now, now, started=started)
         self._slots += hello.slots
         self._effects.append(Send(id, Welcome()))
         if withdrawn or self.closing:
-            self._stop(worker)
+            self._stop(worker, now)
             return
         self._make_room(worker, now)
 
-    def _reason_to_refuse(self, hello: Hello) -> str:
-        if hello.run_id != self.policy.run_id:
-            return f"this dispatcher's run is {self.policy.run_id}, the worker's {hello.run_id}"
-        if (hello.protocol, hello.version, hello.python) != (VERSION, self.policy.version, self.policy.python):
-            return (
-                f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on Python {hello.python}, "
-                f"the dispatcher gridengine {self.policy.version} (protocol {VERSION}) on Python {self.policy.python}"
-            )
-        return "" if hello.slots > 0 else "a worker must have at least one slot"
+    def _refuse(self, id: bytes, reason: str) -> None:
+        self._effects += [Send(id, Refuse(reason)), Lost(id)]
+
+    def _mismatch(self, hello: Hello) -> VersionMismatch | None:
+        if (hello.protocol, hello.version, hello.python) == (VERSION, self.policy.version, self.policy.python):
+            return None
+        return VersionMismatch(
+            f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on Python {hello.python}, "
+            f"the dispatcher gridengine {self.policy.version} (protocol {VERSION}) on Python {self.policy.python}",
+            host=hello.host,
+            log=hello.log or None,
+            hint="install the same versions on both sides, or set python=",
+        )
+
+    def _breach(self, worker: Worker, what: str, now: float) -> None:
+        """A worker broke the protocol. It may not go on: a call would wait for ever for an answer that fits."""
+        self._effects.append(Send(worker.id, Refuse(what)))
+        self._dismiss(worker, f"broke the protocol: {what}", now)
 
     def _results(self, worker: Worker, message: Results, buffers: Payload, now: float) -> None:
         for result, payload in portions(message.results, buffers):
             run = worker.runs.get(result.run)
-            if run is None or result.start != run.done or not run.done < result.stop <= run.span.stop:
+            if run is None or result.stop <= run.done:
                 continue
+            if not _fits(result, run):
+                self._breach(worker, f"calls {result.start} to {result.stop} of run {result.run} cannot be answered so", now)
+                return
+            worker.fruitless = 0
             self._result(run, result, payload, now)
         self._make_room(worker, now)
 
@@ -353,14 +376,19 @@ class DispatchState:
 
     def _crashed(self, worker: Worker, message: Crashed, buffers: Payload, now: float) -> None:
         run = worker.runs.get(message.run)
-        if run is None or not (message.index == -1 or run.done <= message.index < run.span.stop):
+        if run is None:
             return
+        if message.reason not in _OUTCOMES or not (message.index == -1 or run.done <= message.index < run.span.stop):
+            self._breach(worker, f"run {message.run} cannot have ended at call {message.index} by {message.reason!r}", now)
+            return
+        if message.index == -1 and message.reason != CANCELLED:
+            self._returned(worker, Returned([message.run]), (), now)
+            return
+        worker.fruitless = 0
         self._end_run(run)
         span, index = run.span, message.index
-        if span.open.cancelled or (message.reason == CANCELLED and index == -1):
+        if span.open.cancelled or index == -1:
             self._settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers))
-        elif index == -1:
-            self._wait_again([replace(span, start=run.done)])
         else:
             self._wait_again(
                 [Span(span.open, first, last, span.attempt) for first, last in ((run.done, index), (index + 1, span.stop)) if first < last]
@@ -400,11 +428,15 @@ class DispatchState:
         )
 
     def _returned(self, worker: Worker, message: Returned, buffers: Payload, now: float) -> None:
-        for number in reversed(message.runs):
-            run = worker.runs.get(number)
-            if run is not None:
-                self._end_run(run)
-                self._wait_or_cancel(replace(run.span, start=run.done))
+        runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
+        worker.fruitless += bool(runs)
+        if worker.fruitless > MOST_FRUITLESS:
+            self.fleet.hold_back(now)
+            self._dismiss(worker, "could run nothing: it gave back all it was given", now)
+            return
+        for run in runs:
+            self._end_run(run)
+            self._wait_or_cancel(replace(run.span, start=run.done))
         self._make_room(worker, now)
 
     def _started(self, worker: Worker, message: Started, buffers: Payload, now: float) -> None:
@@ -419,7 +451,8 @@ class DispatchState:
             self._effects.append(Note(run.span.open.task.id, buffers))
 
     def _goodbye(self, worker: Worker, message: Goodbye, buffers: Payload, now: float) -> None:
-        self._lose(worker, f"left ({message.reason})", now, charged=message.reason != "walltime")
+        """Who says goodbye has told all its results before: only the calls that its runners were in can be to blame."""
+        self._lose(worker, f"left ({message.reason})", now, suspects=_under_way(worker))
 
     # ---------------------------------------------------------------- what schedulers say, and time
 
@@ -429,6 +462,8 @@ class DispatchState:
                 self.workers[id].started = started
         if self.closing:
             self._effects += self.fleet.withdraw(list(self.fleet.expected.values()))
+        if not event.handles:
+            self.fleet.hold_back(now)
         self._scale(now)
 
     def _launch_failed(self, event: LaunchFailed, now: float) -> None:
@@ -437,11 +472,11 @@ class DispatchState:
             self.fleet.hold_back(now)
             self._effects.append(Warn(f"no workers were started{' for now' if event.for_now else ''}: {event.error.message}"))
         else:
-            self._fail_waiting(event.error)
+            self._give_up(event.error, now)
 
     def _polled(self, event: Polled, now: float) -> None:
         for started in self.fleet.polled(event.reports, now):
-            if started.worker is None:
+            if started.worker is None and self.fleet.knows(started):
                 self._start_failed(started, now)
         self._scale(now)
 
@@ -449,64 +484,79 @@ class DispatchState:
         for worker in list(self.workers.values()):
             self._look_after(worker, now)
         for started in self.fleet.overdue(now):
-            seconds = self.policy.start_seconds
-            self._effects.append(Warn(f"cluster job {started.handle.id} runs for {seconds:.0f} s and has not called home; it is stopped"))
-            self._effects += self.fleet.withdraw([started])
-            self._start_failed(started, now)
+            if self.fleet.knows(started):
+                seconds = self.policy.start_seconds
+                self._effects.append(Warn(f"cluster job {started.handle.id} runs for {seconds:.0f} s and has not called home; it is stopped"))
+                self._effects += self.fleet.withdraw([started])
+                self._start_failed(started, now)
         self._effects += self.fleet.explain(now, calls_waiting=self.calls_waiting, workers=len(self.workers))
         self._scale(now)
 
     def _start_failed(self, started: StartedWorker, now: float) -> None:
         error = self.fleet.start_failed(started, now)
-        if error is not None and not self.workers:
-            self._fail_waiting(error)
+        if error is not None and self.workers:
+            self._effects.append(Warn(error.message))
+        elif error is not None:
+            self._give_up(error, now)
 
     def _look_after(self, worker: Worker, now: float) -> None:
         started, silence = worker.started, now - worker.heard_at
-        suspended = started is not None and started.state is TaskState.SUSPENDED
         if started is not None and started.ended_at is not None and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS:
             report = started.report
-            self._lose(
-                worker,
-                (report.reason if report is not None else "") or "its process ended",
-                now,
-                deleted=report is not None and report.deleted,
-            )
-        elif suspended:
+            deleted = report is not None and report.deleted
+            self._lose(worker, (report.reason if report is not None else "") or "its process ended", now, deleted=deleted)
+        elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
+            self._dismiss(worker, "does not leave", now)
+        elif started is not None and started.state is TaskState.SUSPENDED:
             worker.heard_at = now
+            self._set_aside(worker)
         elif silence > self.policy.lease_seconds + 2 * self.policy.beat_seconds:
-            self._lose(worker, f"has not been heard of for {silence:.0f} s", now)
-        elif silence > 3 * self.policy.beat_seconds and worker.phase is Phase.READY:
-            worker.enter(Phase.SILENT)
-            self._idle.pop(worker.id, None)
-            self._ahead.pop(worker.id, None)
+            self._dismiss(worker, f"has not been heard of for {silence:.0f} s", now)
+        elif silence > 3 * self.policy.beat_seconds:
+            self._set_aside(worker)
         elif worker.phase is Phase.READY and not worker.batches and now - worker.idle_since >= self.policy.idle_seconds:
-            self._stop(worker)
+            self._stop(worker, now)
+
+    def _set_aside(self, worker: Worker) -> None:
+        """Give a worker nothing more until it is heard again."""
+        if worker.phase is Phase.READY:
+            worker.enter(Phase.SILENT)
+            self._place(worker)
 
     # ---------------------------------------------------------------- handing out
 
     def _make_room(self, worker: Worker, now: float) -> None:
-        """See how much more a worker may be given, give it, and have it leave when it has done its share."""
-        if worker.phase is not Phase.READY:
-            return
-        share = self.policy.jobs_per_worker
-        if share is not None and worker.taken >= share:
+        """See how much more a worker may be given, have it leave when it has done its share, and hand out what waits."""
+        if worker.phase is Phase.READY:
             if not worker.batches:
-                self._stop(worker)
+                worker.idle_since = now
+                if self._share_left(worker) == 0:
+                    self._stop(worker, now)
+            self._place(worker)
+        self._hand_out(now)
+
+    def _share_left(self, worker: Worker) -> int | None:
+        share = self.policy.jobs_per_worker
+        return None if share is None else max(0, share - worker.taken)
+
+    def _place(self, worker: Worker) -> None:
+        """List a worker by its room: idle when a slot is free, ahead when it may be given what its slots will want next."""
+        self._idle.pop(worker.id, None)
+        self._ahead.pop(worker.id, None)
+        left = self._share_left(worker)
+        if worker.phase is not Phase.READY or left == 0:
             return
         if worker.batches < worker.hello.slots:
             self._idle[worker.id] = worker
-        elif worker.batches < 2 * worker.hello.slots and share is None:
+        elif worker.batches < 2 * worker.hello.slots and left is None:
             self._ahead[worker.id] = worker
-        if not worker.batches:
-            worker.idle_since = now
-        self._hand_out(now)
 
     def _hand_out(self, now: float) -> None:
+        """Give to who came last: those before it, if there is too little for all, may leave. (Taking a dict's first again and again is slow.)"""
         while self._waiting and self._idle:
-            self._give(next(iter(self._idle.values())), now)
+            self._give(self._idle.popitem()[1], now)
         while self._waiting and self._ahead and self._may_go_ahead(self._waiting[0]):
-            self._give(next(iter(self._ahead.values())), now)
+            self._give(self._ahead.popitem()[1], now)
 
     def _may_go_ahead(self, span: Span) -> bool:
         seconds = span.open.function.seconds
@@ -542,19 +592,14 @@ class DispatchState:
         self._define(worker, span.open.function)
         worker.batches += 1
         self._effects.append(Send(worker.id, Assign(assignments), payload))
-        share = self.policy.jobs_per_worker
-        if worker.batches >= worker.hello.slots or (share is not None and worker.taken >= share):
-            self._idle.pop(worker.id, None)
-            self._ahead.pop(worker.id, None)
-            if worker.batches < 2 * worker.hello.slots and share is None:
-                self._ahead[worker.id] = worker
+        self._place(worker)
 
     def _next_spans(self, worker: Worker) -> Iterator[Span]:
         """Take from the front of the queue what is a sensible piece of work for one runner: calls of one function."""
         function, attempt = self._waiting[0].open.function, self._waiting[0].attempt
         room = self._sensible_calls(function) if attempt == 1 else 1
-        if self.policy.jobs_per_worker is not None:
-            room = min(room, self.policy.jobs_per_worker - worker.taken)
+        left = self._share_left(worker)
+        room = room if left is None else min(room, left)
         size = 0
         for _ in range(MOST_RUNS):
             span = self._waiting.popleft()
@@ -605,7 +650,7 @@ class DispatchState:
 
     def _wait_or_cancel(self, span: Span) -> None:
         if span.open.cancelled:
-            self._settle_cancelled(span, signal.SIGTERM)
+            self._settle_cancelled(span, span.open.cancelled)
         elif span.start < span.stop:
             self._wait_again([span])
 
@@ -635,24 +680,35 @@ class DispatchState:
                 self.workers[worker].functions.discard(digest)
                 self._effects.append(Send(worker, Forget([digest])))
 
-    def _fail_waiting(self, error: GridEngineError) -> None:
+    def _give_up(self, error: GridEngineError, now: float) -> None:
+        """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
+
         def settle(span: Span) -> None:
             self._settle(span, span.start, span.stop, error=error, exitcode=1)
 
         self._drop_waiting(lambda span: True, settle)
+        self._effects += self.fleet.give_up(now)
 
-    def _stop(self, worker: Worker) -> None:
+    def _stop(self, worker: Worker, now: float) -> None:
         worker.enter(Phase.STOPPING)
-        self._idle.pop(worker.id, None)
-        self._ahead.pop(worker.id, None)
+        worker.stopping_since = now
+        self._place(worker)
         self._effects.append(Send(worker.id, Stop()))
 
-    def _lose(self, worker: Worker, reason: str, now: float, *, charged: bool = True, deleted: bool = False) -> None:
-        """A worker is no more: what it was given waits again, or has been tried often enough."""
+    def _dismiss(self, worker: Worker, reason: str, now: float) -> None:
+        """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must end."""
+        if worker.started is not None:
+            self._effects += self.fleet.withdraw([worker.started])
+        self._lose(worker, reason, now)
+
+    def _lose(self, worker: Worker, reason: str, now: float, *, suspects: Collection[int] | None = None, deleted: bool = False) -> None:
+        """A worker is no more: what it was given waits again, or has been tried often enough.
+
+        With `suspects` only the first open calls of these runs are charged with an attempt, else all the worker held.
+        """
         worker.enter(Phase.GONE)
         del self.workers[worker.id]
-        self._idle.pop(worker.id, None)
-        self._ahead.pop(worker.id, None)
+        self._place(worker)
         self._slots -= worker.hello.slots
         self.fleet.gone(worker.id, worker.started)
         self._effects.append(Lost(worker.id))
@@ -661,16 +717,18 @@ class DispatchState:
         for run in reversed(list(worker.runs.values())):
             self._end_run(run)
             span = replace(run.span, start=run.done)
-            if span.open.cancelled or not charged:
+            if span.open.cancelled or (suspects is not None and run.number not in suspects):
                 self._wait_or_cancel(span)
                 continue
+            if suspects is not None and span.stop - span.start > 1:
+                self._wait_again([replace(span, start=span.start + 1)])
+                span = replace(span, stop=span.start + 1)
             self._remember(run, run.done, now, f"the worker {reason}")
             if span.attempt <= span.open.task.retries:
                 self._wait_again([replace(span, attempt=span.attempt + 1)])
             else:
-                self._settle(
-                    span, span.start, span.stop, error=self._why_lost(worker, span, reason, deleted=deleted), exitcode=-signal.SIGKILL
-                )
+                error = self._why_lost(worker, span, reason, deleted=deleted)
+                self._settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
         self._hand_out(now)
         self._scale(now)
 
@@ -693,6 +751,26 @@ class DispatchState:
         if not self.closing:
             busy = len(self.workers) - len(self._idle)
             self._effects += self.fleet.scale(now, calls_waiting=self.calls_waiting, workers_busy=busy, workers_idle=len(self._idle))
+
+
+def _fits(result: Result, run: Running) -> bool:
+    """Return whether a result answers the next calls of a run, as the protocol has it."""
+    return (
+        result.start == run.done
+        and result.stop <= run.span.stop
+        and (result.status == VALUES or (result.status in (RAISED, RETRYABLE) and result.stop == result.start + 1))
+        and result.buffers > 2 * result.output
+        and math.isfinite(result.seconds)
+    )
+
+
+def _under_way(worker: Worker) -> set[int]:
+    """Return the runs that a worker's runners are in: they take batches, and the runs of a batch, in order."""
+    first: dict[int, int] = {}
+    for number, run in worker.runs.items():
+        if id(run.batch) not in first and len(first) < worker.hello.slots:
+            first[id(run.batch)] = number
+    return set(first.values())
 
 
 def exit_words(exitcode: int) -> str:
