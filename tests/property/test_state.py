@@ -1,0 +1,521 @@
+"""Whatever workers, schedulers and users do, and in whatever order: each call is settled once, and the books agree."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gridengine import state
+from gridengine.errors import ClusterError
+from gridengine.events import (
+    CancelAsked,
+    Closing,
+    Event,
+    Function,
+    Launch,
+    Launched,
+    LaunchFailed,
+    Lost,
+    Polled,
+    Received,
+    Send,
+    Settled,
+    Submitted,
+    Task,
+    Tick,
+    Withdraw,
+)
+from gridengine.fleet import KEPT_WITHDRAWN, Policy
+from gridengine.protocol import (
+    CANCELLED,
+    CRASH,
+    MEMORY,
+    RAISED,
+    RETRYABLE,
+    TIMEOUT,
+    VALUES,
+    VERSION,
+    Assign,
+    Assignment,
+    Beat,
+    Cancel,
+    Crashed,
+    Define,
+    Forget,
+    Goodbye,
+    Hello,
+    Message,
+    Refuse,
+    Result,
+    Results,
+    Returned,
+    Started,
+    Stop,
+    Welcome,
+)
+from gridengine.schedulers.base import Handle, Report, TaskState
+from gridengine.state import DispatchState, Phase
+
+ROUNDS = 3000
+OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
+CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
+
+
+@dataclass
+class Item:
+    """A run as its worker sees it; what comes before `done` is answered."""
+
+    run: int
+    task: int
+    done: int
+    stop: int
+    watched: bool
+
+
+@dataclass
+class Peer:
+    """An honest worker. It may die, be stopped, or be cut off, but it says nothing false."""
+
+    id: bytes
+    handle: Handle
+    slots: int
+    version: str
+    called: bool = False
+    alive: bool = True
+    suspended: bool = False
+    forgotten: bool = False
+    said_goodbye: bool = False
+    inbox: deque[Message] = field(default_factory=deque)
+    outbox: deque[tuple[Message, tuple[bytes, ...]]] = field(default_factory=deque)
+    said: list[tuple[Message, tuple[bytes, ...]]] = field(default_factory=list)
+    functions: set[bytes] = field(default_factory=set)
+    batches: list[list[Item]] = field(default_factory=list)
+
+    @property
+    def able(self) -> bool:
+        return self.alive and self.called and not self.suspended
+
+    def say(self, message: Message, *buffers: bytes) -> None:
+        self.outbox.append((message, buffers))
+        self.said.append((message, buffers))
+
+    def hello(self) -> None:
+        self.called = True
+        pid = 1 if self.handle.log else int(self.handle.id)
+        self.say(Hello(VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log))
+
+    def read(self) -> None:
+        """Take in all that has come."""
+        while self.inbox and self.alive:
+            message = self.inbox.popleft()
+            READ[type(message)](self, message)
+
+    def assigned(self, message: Assign) -> None:
+        assert {one.function for one in message.assignments} <= self.functions
+        self.batches.append([Item(one.run, one.task, one.start, one.stop, one.watched) for one in message.assignments])
+        assert len(self.batches) <= 2 * self.slots
+
+    def cancelled(self, message: Cancel) -> None:
+        for place, batch in reversed(list(enumerate(self.batches))):
+            for item in list(batch):
+                if item.run not in message.runs:
+                    continue
+                if item is batch[0] and place < self.slots:
+                    self.say(Crashed(item.run, item.done, -message.signal, CANCELLED, 1), b"", b"")
+                    self.say(Returned([other.run for other in batch[1:]]))
+                    self.batches.remove(batch)
+                    break
+                self.say(Crashed(item.run, -1, -message.signal, CANCELLED, 0), b"", b"")
+                batch.remove(item)
+        self.batches = [batch for batch in self.batches if batch]
+
+    def leave(self, reason: str) -> None:
+        self.say(Goodbye(reason))
+        self.said_goodbye = True
+        self.end()
+
+    def end(self) -> None:
+        self.alive = False
+        self.batches.clear()
+        self.inbox.clear()
+
+    def work(self, place: int, act: str, many: int) -> None:
+        """One runner comes one step further, or dies."""
+        running = self.batches[: self.slots]
+        if not running:
+            return
+        batch = running[place % len(running)]
+        item = batch[0]
+        if act == "values":
+            self.answer(batch, VALUES, min(item.done + many, item.stop))
+        elif act in OUTCOMES:
+            self.answer(batch, OUTCOMES[act], item.done + 1)
+        elif act == "returned":
+            self.batches.remove(batch)
+            self.say(Returned([one.run for one in batch]))
+        else:
+            culprit = min(item.done + many - 1, item.stop - 1)
+            self.batches.remove(batch)
+            self.say(Crashed(item.run, culprit, -signal.SIGSEGV, CRASHES[act], 1), b"out", b"err")
+            self.say(Returned([one.run for one in batch[1:]]))
+
+    def answer(self, batch: list[Item], status: int, stop: int) -> None:
+        item = batch[0]
+        if item.watched:
+            self.say(Started(item.run, 1))
+        buffers = (f"{item.task} {item.done} {stop}".encode(), *((b"out", b"err") if item.watched else ()))
+        self.say(Results([Result(item.run, item.done, stop, status, 0.001 * (stop - item.done), len(buffers), item.watched)]), *buffers)
+        item.done = stop
+        if item.done == item.stop:
+            batch.pop(0)
+        if not batch:
+            self.batches = [one for one in self.batches if one]
+
+
+def ignore(peer: Peer, message: Message) -> None:
+    """Nothing to be done."""
+
+
+READ: dict[type, Callable[[Peer, object], None]] = {
+    Welcome: ignore,
+    Beat: ignore,
+    Refuse: lambda peer, message: peer.end(),
+    Define: lambda peer, message: peer.functions.add(message.function),
+    Forget: lambda peer, message: peer.functions.difference_update(message.functions),
+    Assign: Peer.assigned,
+    Cancel: Peer.cancelled,
+    Stop: lambda peer, message: peer.leave("asked to"),
+}
+
+
+class Play(RuleBasedStateMachine):
+    """Users, a scheduler and workers, as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.few_functions = mock.patch.object(state, "KEPT_FUNCTIONS", 1)
+        self.few_functions.start()
+
+    @initialize(
+        slots=st.integers(1, 3),
+        max_workers=st.integers(1, 4),
+        jobs_per_worker=st.sampled_from([None, None, 1, 3]),
+        gather_seconds=st.sampled_from([0.0, 0.1]),
+        closes=st.booleans(),
+    )
+    def begin(self, slots: int, max_workers: int, jobs_per_worker: int | None, gather_seconds: float, closes: bool) -> None:
+        self.policy = Policy(
+            max_workers=max_workers,
+            slots=slots,
+            jobs_per_worker=jobs_per_worker,
+            gather_seconds=gather_seconds,
+            version="1",
+            python="3.11",
+            run_id="run",
+        )
+        self.core = DispatchState(self.policy)
+        self.now = 100.0
+        self.closes = closes
+        self.left: dict[int, set[int]] = {}
+        self.peers: list[Peer] = []
+        self.known: set[bytes] = set()
+        self.stopped: set[bytes] = set()
+        self.launches: deque[int] = deque()
+        self.last_task = 0
+        self.last_handle = 0
+        self.honest = False
+
+    # ------------------------------------------------------------ the shell: performs effects and checks each
+
+    def play(self, event: Event) -> None:
+        if isinstance(event, Received) and isinstance(event.message, Hello):
+            self.known.add(event.worker)
+        for effect in self.core.handle(event, self.now):
+            if isinstance(effect, Settled):
+                self.settle(effect)
+            elif isinstance(effect, Send):
+                self.send(effect)
+            elif isinstance(effect, Lost):
+                self.known.discard(effect.worker)
+                self.stopped.discard(effect.worker)
+                for peer in self.peers:
+                    if peer.id == effect.worker:
+                        peer.forgotten = True
+            elif isinstance(effect, Launch):
+                assert effect.count > 0 and not self.launches
+                self.launches.append(effect.count)
+            elif isinstance(effect, Withdraw):
+                for peer in self.peers:
+                    if peer.handle in effect.handles:
+                        peer.end()
+
+    def settle(self, effect: Settled) -> None:
+        calls = set(range(effect.start, effect.stop))
+        assert calls and calls <= self.left[effect.task], "settled twice, or never submitted"
+        self.left[effect.task] -= calls
+        assert effect.last == (not self.left[effect.task])
+        assert (effect.payload is None) == (effect.error is not None)
+        if effect.payload is not None:
+            assert [bytes(buffer) for buffer in effect.payload] == [f"{effect.task} {effect.start} {effect.stop}".encode()]
+
+    def send(self, effect: Send) -> None:
+        assert effect.worker in self.known, "sent to a worker that is gone"
+        assert effect.worker not in self.stopped or not isinstance(effect.message, (Assign, Define)), "work for a worker that leaves"
+        if isinstance(effect.message, Stop):
+            self.stopped.add(effect.worker)
+        if isinstance(effect.message, Assign):
+            for one in effect.message.assignments:
+                self.check_assignment(one)
+        for peer in self.peers:
+            if peer.id == effect.worker and peer.alive:
+                peer.inbox.append(effect.message)
+
+    def check_assignment(self, one: Assignment) -> None:
+        calls = set(range(one.start, one.stop))
+        assert calls and calls <= self.left[one.task], "handed out what is settled"
+        assert one.attempt <= self.core.open[one.task].task.retries + 1
+
+    # ------------------------------------------------------------ users
+
+    @rule(
+        sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
+        function=st.integers(0, 2),
+        retries=st.integers(0, 2),
+        watched=st.booleans(),
+    )
+    def submit(self, sizes: list[int], function: int, retries: int, watched: bool) -> None:
+        tasks = []
+        for size in sizes:
+            self.last_task += 1
+            self.left[self.last_task] = set(range(size))
+            tasks.append(Task(self.last_task, (b"calls",), size, retries=retries, watched=watched))
+        self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}"), tasks))
+
+    @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
+    def cancel(self, which: int, number: int) -> None:
+        self.play(CancelAsked([self.last_task - which, self.last_task - which - 1], number))
+
+    # ------------------------------------------------------------ the scheduler
+
+    @precondition(lambda self: self.launches)
+    @rule(many=st.integers(0, 5), how=st.sampled_from(["takes", "takes", "takes", "for now", "for good"]), log=st.booleans())
+    def answer_launch(self, many: int, how: str, log: bool) -> None:
+        count = self.launches.popleft()
+        if how != "takes":
+            self.play(LaunchFailed(ClusterError("no"), for_now=how == "for now"))
+            return
+        peers = [self.new_peer(log) for _ in range(min(count, many))]
+        if peers and many % 2:
+            peers[0].hello()
+            self.deliver_from(peers[0])
+        self.play(Launched([peer.handle for peer in peers]))
+
+    def new_peer(self, log: bool) -> Peer:
+        self.last_handle += 1
+        handle = Handle(str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else "")
+        version = "0" if not self.honest and self.last_handle % 7 == 0 else "1"
+        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version)
+        self.peers.append(peer)
+        return peer
+
+    @rule(queued=st.booleans())
+    def poll(self, queued: bool) -> None:
+        reports = {}
+        for peer in self.peers:
+            state = TaskState.QUEUED if queued and not peer.called else TaskState.RUNNING
+            if not peer.alive:
+                state = TaskState.ENDED if peer.said_goodbye else TaskState.FAILED
+            elif peer.suspended:
+                state = TaskState.SUSPENDED
+            reports[peer.handle] = Report(state, "its own words", deleted=len(peer.id) % 2 == 0)
+        self.play(Polled(reports))
+
+    # ------------------------------------------------------------ workers
+
+    def one_of(self, place: int, which: Callable[[Peer], bool]) -> Peer | None:
+        fit = [peer for peer in self.peers if which(peer)]
+        return fit[place % len(fit)] if fit else None
+
+    @rule(place=st.integers(0, 9))
+    def call_home(self, place: int) -> None:
+        peer = self.one_of(place, lambda peer: peer.alive and not peer.called and not peer.suspended)
+        if peer is not None:
+            peer.hello()
+            self.deliver_from(peer)
+
+    @rule(
+        place=st.integers(0, 9),
+        runner=st.integers(0, 2),
+        act=st.sampled_from(["values", "values", "values", "raise", "retry", "crash", "memory", "timeout", "returned"]),
+        many=st.integers(1, 12),
+        deliver=st.booleans(),
+    )
+    def work(self, place: int, runner: int, act: str, many: int, deliver: bool) -> None:
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.inbox or peer.batches))
+        if peer is not None:
+            peer.read()
+            peer.work(runner, act, many)
+            if deliver:
+                self.deliver_from(peer)
+
+    @rule(place=st.integers(0, 9))
+    def read(self, place: int) -> None:
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.inbox))
+        if peer is not None:
+            peer.read()
+
+    @rule(place=st.integers(0, 9), many=st.integers(1, 9))
+    def deliver(self, place: int, many: int) -> None:
+        peer = self.one_of(place, lambda peer: bool(peer.outbox))
+        if peer is not None:
+            self.deliver_from(peer, many)
+
+    def deliver_from(self, peer: Peer, many: int = 1000) -> None:
+        for _ in range(min(many, len(peer.outbox))):
+            message, buffers = peer.outbox.popleft()
+            self.play(Received(peer.id, message, buffers))
+
+    @rule(place=st.integers(0, 9), which=st.integers(0, 50))
+    def repeat(self, place: int, which: int) -> None:
+        """An old message comes once more. A greeting does not: the connection numbers its messages, and that is number one."""
+        peer = self.one_of(place, lambda peer: len(peer.said) - len(peer.outbox) > 1)
+        if peer is not None:
+            told = peer.said[1 : len(peer.said) - len(peer.outbox)]
+            message, buffers = told[which % len(told)]
+            self.play(Received(peer.id, message, buffers))
+
+    @rule(place=st.integers(0, 9), how=st.sampled_from(["dies", "leaves", "stops", "goes on"]))
+    def turn(self, place: int, how: str) -> None:
+        if how == "goes on":
+            peer = self.one_of(place, lambda peer: peer.suspended)
+            if peer is not None:
+                peer.suspended = False
+            return
+        peer = self.one_of(place, lambda peer: peer.able)
+        if peer is None:
+            return
+        if how == "dies":
+            peer.end()
+        elif how == "leaves":
+            peer.leave("terminated")
+        else:
+            peer.suspended = True
+
+    @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 0.3, 1.0, 6.0, 40.0, 70.0]), beats=st.booleans())
+    def pass_time(self, seconds: float, beats: bool) -> None:
+        self.now += seconds
+        if beats:
+            self.beat()
+        self.play(Tick())
+
+    def beat(self) -> None:
+        for peer in self.peers:
+            if peer.able and peer.id in self.known:
+                self.play(Received(peer.id, Beat()))
+
+    # ------------------------------------------------------------ what is always so
+
+    @invariant()
+    def books_agree(self) -> None:
+        if hasattr(self, "core"):
+            check_books(self.core, self.left)
+            fleet = self.core.fleet
+            assert set(fleet.strangers.values()) <= set(self.core.workers)
+            assert len(fleet.withdrawn) <= KEPT_WITHDRAWN
+            for key, started in fleet.started.items():
+                assert (key in fleet.expected) == (started.worker is None and started.ended_at is None)
+                assert started.worker is None or self.core.workers[started.worker].started is started
+
+    # ------------------------------------------------------------ the end
+
+    def teardown(self) -> None:
+        self.few_functions.stop()
+        if not hasattr(self, "core"):
+            return
+        self.honest = True
+        for peer in self.peers:
+            peer.suspended = False
+        if self.closes:
+            self.play(Closing())
+            assert not any(self.left.values()), "not settled at closing"
+        self.finish(lambda: not self.core.open)
+        assert not any(self.left.values()), "never settled"
+        self.finish(lambda: not self.core.workers and not self.core.fleet.started)
+        self.books_agree()
+        assert not self.core.fleet.strangers
+
+    def finish(self, done: Callable[[], bool]) -> None:
+        """From here on nothing fails, but what is dead stays dead."""
+        for _ in range(ROUNDS):
+            if done():
+                return
+            self.now += 0.3
+            while self.launches:
+                self.play(Launched([self.new_peer(True).handle for _ in range(self.launches.popleft())]))
+            for peer in self.peers:
+                if peer.alive and not peer.called:
+                    peer.hello()
+                if peer.alive and peer.forgotten:
+                    peer.end()
+                peer.read()
+                while peer.alive and peer.batches:
+                    peer.work(0, "values", 100)
+                self.deliver_from(peer)
+            self.beat()
+            self.poll(queued=False)
+            self.play(Tick())
+            self.books_agree()
+        raise AssertionError("it hangs")
+
+
+def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
+    """All that the core counts twice must be the same both times."""
+    held: dict[int, list[range]] = {task: [] for task in core.open}
+    for span in core._waiting:
+        held[span.open.task.id].append(range(span.start, span.stop))
+    for run in core._runs.values():
+        held[run.span.open.task.id].append(range(run.done, run.span.stop))
+    for task, one in core.open.items():
+        calls = [call for stretch in held[task] for call in stretch]
+        assert sorted(calls) == sorted(left[task]) and one.unsettled == len(calls)
+        assert all(held[task]), "an empty stretch"
+        assert one.runs == {number for number, run in core._runs.items() if run.span.open is one}
+    assert core.calls_waiting == sum(span.stop - span.start for span in core._waiting)
+    assert core._runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
+    assert core._slots == sum(worker.hello.slots for worker in core.workers.values())
+    check_workers(core)
+    check_functions(core)
+
+
+def check_workers(core: DispatchState) -> None:
+    share = core.policy.jobs_per_worker
+    for worker in core.workers.values():
+        batches = {id(run.batch): run.batch for run in worker.runs.values()}
+        for batch in batches.values():
+            assert batch.left == sum(run.batch is batch for run in worker.runs.values())
+        assert worker.batches == len(batches)
+        willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
+        assert (worker.id in core._idle) == (willing and worker.batches < worker.hello.slots)
+        ahead = willing and share is None and worker.hello.slots <= worker.batches < 2 * worker.hello.slots
+        assert (worker.id in core._ahead) == ahead
+    assert set(core._idle) | set(core._ahead) <= set(core.workers)
+    assert not (core._idle and core._waiting), "work waits while a worker has nothing to do"
+
+
+def check_functions(core: DispatchState) -> None:
+    for digest, known in core._functions.items():
+        assert known.open == sum(one.function is known for one in core.open.values())
+        assert (digest in core._retired) == (not known.open)
+        assert known.workers == {worker.id for worker in core.workers.values() if digest in worker.functions}
+
+
+TestPlay = pytest.mark.timeout(600)(Play.TestCase)
+TestPlay.settings = settings(max_examples=100, stateful_step_count=60)
