@@ -281,6 +281,7 @@ class Agent:
 
     def _forget_run(self, hand: Hand, run: int) -> None:
         del hand.given[run]
+        hand.last_ended = run
         hand.answered.pop(run, None)
         hand.cancelled.pop(run, None)
 

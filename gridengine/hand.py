@@ -48,6 +48,8 @@ class Hand:
         """The rest of its batch, which it has not got yet."""
         self.given: dict[int, Assignment] = {}
         """The runs it was given and has not ended, in their order."""
+        self.last_ended = 0
+        """The run that it ended last; the words may still name it."""
         self.answered: dict[int, int] = {}
         """Of runs it has answered in part: the index of the first call not answered."""
         self.cancelled: dict[int, int] = {}
@@ -126,6 +128,10 @@ class Hand:
         run, index = self.run, self.index
         if self.ending is not None and self.ending.run == run:
             index = self.ending.index
+        if run not in self.given and run not in (0, self.last_ended):
+            # User code has overwritten the words; it was in the first run that has not ended.
+            run = next(iter(self.given), 0)
+            index = self.answered.get(run, self.given[run].start) if run else 0
         assignment = self.given.get(run)
         if assignment is None or not self.answered.get(run, assignment.start) <= index < assignment.stop:
             return None

@@ -155,6 +155,7 @@ def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Calla
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.set_wakeup_fd(-1)
         end_children()
         os._exit(status)
 

@@ -58,7 +58,7 @@ def main(ends: Ends) -> NoReturn:
         os.set_inheritable(fd, False)
     words = map_words(ends.words)
     os.close(ends.words)
-    _take_over_output(ends)
+    _take_over_streams(ends)
     sys.modules["__main__"] = types.ModuleType("__main__")  # user code must not find ours
     try:
         Runner(Channel(socket.socket(fileno=ends.channel)), words).serve()
@@ -66,10 +66,11 @@ def main(ends: Ends) -> NoReturn:
         leave(0)
 
 
-def _take_over_output(ends: Ends) -> None:
+def _take_over_streams(ends: Ends) -> None:
     for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
         os.dup2(fd, number)
         os.close(fd)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)

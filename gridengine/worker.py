@@ -93,6 +93,7 @@ class Worker:
             self._loop(wake)
         except GridEngineError as error:
             self._leave(error.message, status=1)
+        signal.set_wakeup_fd(-1)
         self._agent.close()
         self._client.send(Goodbye(self._reason), ())
         return self._status

@@ -1,132 +1,24 @@
-"""A real agent with its nursery and runners, driven without a transport."""
+"""A real agent with its nursery and runners, driven without a transport: calls, their outcomes and their output."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
-import select
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gridengine import pickling, runner
-from gridengine.agent import Agent
-from gridengine.nursery import Nursery
-from gridengine.protocol import (
-    CRASH,
-    FULL,
-    SINGLE,
-    STAR,
-    VALUES,
-    Assign,
-    Assignment,
-    Crashed,
-    Define,
-    Message,
-    Payload,
-    Results,
-    Returned,
-    portions,
+from gridengine.protocol import CRASH, FULL, STAR, Crashed, Pushed, Results, Returned, Started
+from tests.integration.agent_driver import (
+    Dispatcher,
+    square,
+    start,
 )
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 30
-
-
-@dataclass
-class Dispatcher:
-    """Drives an agent, and notes all that it says."""
-
-    agent: Agent
-    said: list[tuple[Message, Payload]] = field(default_factory=list)
-    values: dict[tuple[int, int], Any] = field(default_factory=dict)
-    raised: dict[tuple[int, int], BaseException] = field(default_factory=dict)
-    output: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def hear(self, message: Message, buffers: Payload) -> None:
-        self.said.append((message, buffers))
-        if isinstance(message, Results):
-            for result, payload in portions(message.results, buffers):
-                if result.output:
-                    *payload, out, err = payload
-                    self.output[result.run] = bytes(out), bytes(err)
-                if result.status == VALUES:
-                    found = pickling.load_values(payload)
-                    assert len(found) == result.stop - result.start
-                    self.values.update(((result.run, result.start + i), value) for i, value in enumerate(found))
-                else:
-                    self.raised[result.run, result.start] = pickling.load_exception(payload)
-
-    def define(self, function: Callable[..., Any], directory: str | None = None) -> bytes:
-        digest, payload = pickling.dump_function(function)
-        path = [entry for entry in sys.path if entry]
-        self.agent.handle(Define(digest, path, directory or str(Path.cwd()), len(payload)), payload)
-        return digest
-
-    def assign(self, function: Callable[..., Any], *batches: list[list[Any]], **options: Any) -> list[int]:
-        """Hand out batches; each is a list of runs, each a list of calls. Return the runs' numbers."""
-        digest = self.define(function, options.pop("directory", None))
-        numbers = []
-        for batch in batches:
-            assignments, buffers = [], []
-            for calls in batch:
-                payload = pickling.dump_calls(calls)
-                number = next(self.numbers)
-                numbers.append(number)
-                settings = {"run": number, "task": number + 1000, "start": 0, "stop": len(calls), "attempt": 0, "form": SINGLE, **options}
-                assignments.append(Assignment(function=digest, buffers=len(payload), **settings))
-                buffers += payload
-            self.agent.handle(Assign(assignments), buffers)
-        return numbers
-
-    def run(self, function: Callable[..., Any], calls: list[Any], **options: Any) -> int:
-        return self.assign(function, [calls], **options)[0]
-
-    def until(self, done: Callable[[], object]) -> None:
-        """Drive the agent until something has come true."""
-        deadline = time.monotonic() + PATIENCE
-        while not done():
-            now = time.monotonic()
-            assert now < deadline, f"waited in vain; the agent said {[message for message, _ in self.said]}, broken: {self.agent.broken!r}"
-            select.select([self.agent], [], [], min(self.agent.tick(now), 0.5))
-            self.agent.on_ready()
-
-    def heard(self, kind: type) -> list[Any]:
-        return [message for message, _ in self.said if isinstance(message, kind)]
-
-    def until_heard(self, kind: type, count: int = 1) -> Any:
-        self.until(lambda: len(self.heard(kind)) >= count)
-        return self.heard(kind)[-1]
-
-    def results(self, run: int, count: int) -> list[Any]:
-        self.until(lambda: all((run, i) in self.values for i in range(count)))
-        return [self.values[run, i] for i in range(count)]
-
-    def error(self, run: int, index: int = 0) -> BaseException:
-        self.until(lambda: (run, index) in self.raised)
-        return self.raised[run, index]
-
-
-def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
-    said: list[Any] = []
-    dispatcher: Dispatcher
-    agent = Agent(
-        lambda message, buffers: dispatcher.hear(message, buffers),
-        Nursery(runner.main),
-        slots=slots,
-        grace_seconds=grace_seconds,
-        output_bytes=output_bytes,
-    )
-    dispatcher = Dispatcher(agent, said)
-    return dispatcher
 
 
 @pytest.fixture
@@ -148,17 +40,6 @@ def hasty() -> Iterator[Dispatcher]:
     made = start(grace_seconds=0.2)
     yield made
     made.agent.close()
-
-
-def square(x: int) -> int:
-    return x * x
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_values_come_back_in_order(dispatcher: Dispatcher) -> None:
@@ -267,3 +148,146 @@ def test_a_runner_killed_while_idle_costs_nothing(dispatcher: Dispatcher) -> Non
     again = dispatcher.run(lambda _: os.getpid(), [0])
     dispatcher.until(lambda: (again, 0) in dispatcher.values or dispatcher.heard(Returned))
     assert dispatcher.heard(Crashed) == []
+
+
+# Output
+
+
+def test_all_that_a_watched_run_writes_is_kept_and_its_own(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("python", x)
+        print("error", x, file=sys.stderr, end="")
+        subprocess.run(["echo", f"child {x}"], check=True)
+        ctypes.CDLL(None).printf(b"C %d\n", x)
+
+    runs = dispatcher.assign(call, [[1], [2]], watched=True)
+    dispatcher.until(lambda: len(dispatcher.output) == 2)
+    for x, run in enumerate(runs, 1):
+        out, err = dispatcher.output[run]
+        assert sorted(out.splitlines()) == [f"C {x}".encode(), f"child {x}".encode(), f"python {x}".encode()]
+        assert err == f"error {x}".encode()
+
+
+def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("last words")
+        os._exit(1)
+
+    dispatcher.run(call, [0], watched=True)
+    dispatcher.until_heard(Crashed)
+    assert [list(map(bytes, buffers)) for message, buffers in dispatcher.said if isinstance(message, Crashed)] == [[b"last words\n", b""]]
+
+
+def test_a_flood_of_output_is_bounded() -> None:
+    dispatcher = start(output_bytes=1000)
+    run = dispatcher.run(
+        lambda x: os.write(1, b"a" * 600) and os.write(1, b"x" * 10_000_000) and os.write(1, b"z" * 600), [0], watched=True
+    )
+    dispatcher.until(lambda: run in dispatcher.output)
+    dispatcher.agent.close()
+    assert dispatcher.output[run][0] == b"a" * 500 + b"\n[... 10000200 bytes left out ...]\n" + b"z" * 500
+
+
+def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
+    started = dispatcher.until_heard(Started)
+    assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]
+
+
+def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: sys.stdin.read(), [0])
+    assert dispatcher.results(run, 1) == [""]
+
+
+# Controllers and payloads
+
+
+def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatcher) -> None:
+    def call(count: int, *, controller: runner.Controller) -> tuple[int, int]:
+        for number in range(count):
+            controller.push(number)
+        return controller.job_id, controller.attempt
+
+    run = dispatcher.run(call, [100], controlled=True, watched=True, attempt=2)
+    assert dispatcher.results(run, 1) == [(run + 1000, 2)]
+    pushed = [pickling.load(buffers) for message, buffers in dispatcher.said if isinstance(message, Pushed)]
+    assert pushed == list(range(100))
+    assert isinstance(dispatcher.said[-1][0], Results)
+
+
+def test_a_hundred_megabytes_go_there_and_back(dispatcher: Dispatcher) -> None:
+    data = bytearray(os.urandom(1 << 20) * 100)
+    run = dispatcher.run(lambda x: x, [data])
+    assert dispatcher.results(run, 1) == [data]
+
+
+def test_the_agent_stays_awake_while_a_runner_does_not_read(dispatcher: Dispatcher) -> None:
+    (pid,) = dispatcher.results(dispatcher.run(lambda _: os.getpid(), [0]), 1)
+    os.kill(pid, signal.SIGSTOP)
+    large = dispatcher.run(len, [bytes(10_000_000)])
+    dispatcher.agent.on_ready()
+    os.kill(pid, signal.SIGCONT)
+    assert dispatcher.results(large, 1) == [10_000_000]
+
+
+def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda x: (i for i in ()) if x == 2 else x, [0, 1, 2, 3])
+    error = dispatcher.error(run, 2)
+    dispatcher.until(lambda: len(dispatcher.values) == 3)
+    assert "result of call 2" in str(error)
+    assert "generator" in str(error)
+
+
+# Functions, folders, modules
+
+
+def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    (tmp_path / "vanishing_module.py").write_text("def f(x): return x")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import vanishing_module  # type: ignore[import-not-found]
+
+        function = vanishing_module.f
+        run = dispatcher.run(function, [1, 2], path=["/nowhere"])
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["vanishing_module"]
+    for index in range(2):
+        error = dispatcher.error(run, index)
+        assert isinstance(error, ModuleNotFoundError)
+        assert "/nowhere" in "".join(error.__notes__)
+
+
+def test_a_call_has_the_caller_s_folder_and_path(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    path = [str(tmp_path), *(entry for entry in sys.path if entry)]
+    run = dispatcher.run(lambda _: (str(Path.cwd()), sys.path), [0], directory=str(tmp_path), path=path)
+    ((folder, found),) = dispatcher.results(run, 1)
+    assert folder == str(tmp_path)
+    assert found[: len(path)] == path
+
+
+def test_a_folder_that_this_machine_does_not_have_is_named(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(square, [1], directory="/no/such/folder")
+    assert "/no/such/folder" in str(dispatcher.error(run))
+
+
+def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_path: Path) -> None:
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+
+    def call(mode: str) -> tuple[int, float]:
+        import random
+
+        with open(fifo, mode):  # so that each is on a runner of its own
+            return os.getpid(), random.random()
+
+    runs = two.assign(call, [["r"]], [["w"]])
+    two.until(lambda: len(two.values) == 2)
+    (first, one), (second, other) = (two.values[run, 0] for run in runs)
+    assert first != second
+    assert one != other
+
+
+def test_user_code_does_not_find_the_worker_as_its_main_module(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: [name for name in vars(sys.modules["__main__"]) if not name.startswith("__")], [0])
+    assert dispatcher.results(run, 1) == [[]]

@@ -1,0 +1,162 @@
+"""Drives a real agent, with its nursery and runners, as a dispatcher would, without a transport."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gridengine import pickling, runner
+from gridengine.agent import Agent
+from gridengine.nursery import Nursery
+from gridengine.protocol import (
+    SINGLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Define,
+    Message,
+    Payload,
+    Results,
+    portions,
+)
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30
+
+
+@dataclass
+class Dispatcher:
+    """Drives an agent, and notes all that it says."""
+
+    agent: Agent
+    said: list[tuple[Message, Payload]] = field(default_factory=list)
+    values: dict[tuple[int, int], Any] = field(default_factory=dict)
+    raised: dict[tuple[int, int], BaseException] = field(default_factory=dict)
+    output: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def hear(self, message: Message, buffers: Payload) -> None:
+        self.said.append((message, buffers))
+        if isinstance(message, Results):
+            for result, payload in portions(message.results, buffers):
+                if result.output:
+                    *payload, out, err = payload
+                    self.output[result.run] = bytes(out), bytes(err)
+                if result.status == VALUES:
+                    found = pickling.load_values(payload)
+                    assert len(found) == result.stop - result.start
+                    self.values.update(((result.run, result.start + i), value) for i, value in enumerate(found))
+                else:
+                    self.raised[result.run, result.start] = pickling.load_exception(payload)
+
+    def define(self, function: Callable[..., Any], *, directory: str | None = None, path: list[str] | None = None) -> bytes:
+        digest, payload = pickling.dump_function(function)
+        path = path or [entry for entry in sys.path if entry]
+        self.agent.handle(Define(digest, path, directory or str(Path.cwd()), len(payload)), payload)
+        return digest
+
+    def assign(self, function: Callable[..., Any], *batches: list[list[Any]], **options: Any) -> list[int]:
+        """Hand out batches; each is a list of runs, each a list of calls. Return the runs' numbers."""
+        digest = self.define(function, directory=options.pop("directory", None), path=options.pop("path", None))
+        numbers = []
+        for batch in batches:
+            assignments, buffers = [], []
+            for calls in batch:
+                payload = pickling.dump_calls(calls)
+                number = next(self.numbers)
+                numbers.append(number)
+                settings = {"run": number, "task": number + 1000, "start": 0, "stop": len(calls), "attempt": 0, "form": SINGLE, **options}
+                assignments.append(Assignment(function=digest, buffers=len(payload), **settings))
+                buffers += payload
+            self.agent.handle(Assign(assignments), buffers)
+        return numbers
+
+    def run(self, function: Callable[..., Any], calls: list[Any], **options: Any) -> int:
+        return self.assign(function, [calls], **options)[0]
+
+    def until(self, done: Callable[[], object]) -> None:
+        """Drive the agent until something has come true."""
+        deadline = time.monotonic() + PATIENCE
+        while not done():
+            now = time.monotonic()
+            assert now < deadline, f"waited in vain; the agent said {[message for message, _ in self.said]}, broken: {self.agent.broken!r}"
+            select.select([self.agent], [], [], min(self.agent.tick(now), 0.5))
+            self.agent.on_ready()
+
+    def heard(self, kind: type) -> list[Any]:
+        return [message for message, _ in self.said if isinstance(message, kind)]
+
+    def until_heard(self, kind: type, count: int = 1) -> Any:
+        self.until(lambda: len(self.heard(kind)) >= count)
+        return self.heard(kind)[-1]
+
+    def results(self, run: int, count: int) -> list[Any]:
+        self.until(lambda: all((run, i) in self.values for i in range(count)))
+        return [self.values[run, i] for i in range(count)]
+
+    def error(self, run: int, index: int = 0) -> BaseException:
+        self.until(lambda: (run, index) in self.raised)
+        return self.raised[run, index]
+
+
+def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
+    said: list[Any] = []
+    dispatcher: Dispatcher
+    agent = Agent(
+        lambda message, buffers: dispatcher.hear(message, buffers),
+        Nursery(runner.main),
+        slots=slots,
+        grace_seconds=grace_seconds,
+        output_bytes=output_bytes,
+    )
+    dispatcher = Dispatcher(agent, said)
+    return dispatcher
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def written(path: Path) -> Callable[[], bool]:
+    return lambda: path.exists() and path.read_text() != ""
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    """Wait for what no descriptor tells."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        select.select([], [], [], 0.01)
+
+
+def leave_a_grandchild(path: str) -> None:
+    """Start a process that leaves the session, and whose parent ends; write its id down."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(path).write_text(str(os.getpid()))
+            signal.pause()
+        os._exit(0)
+    os.wait()
+
+
+def wait_with_a_grandchild(path: str) -> None:
+    leave_a_grandchild(path + ".grandchild")
+    Path(path).write_text(f"{os.getpid()} {os.getppid()}")
+    signal.pause()
