@@ -486,7 +486,9 @@ class DispatchState:
         for started in self.fleet.overdue(now):
             if self.fleet.knows(started):
                 seconds = self.policy.start_seconds
-                self._effects.append(Warn(f"cluster job {started.handle.id} runs for {seconds:.0f} s and has not called home; it is stopped"))
+                self._effects.append(
+                    Warn(f"cluster job {started.handle.id} runs for {seconds:.0f} s and has not called home; it is stopped")
+                )
                 self._effects += self.fleet.withdraw([started])
                 self._start_failed(started, now)
         self._effects += self.fleet.explain(now, calls_waiting=self.calls_waiting, workers=len(self.workers))
@@ -552,7 +554,7 @@ class DispatchState:
             self._ahead[worker.id] = worker
 
     def _hand_out(self, now: float) -> None:
-        """Give to who came last: those before it, if there is too little for all, may leave. (Taking a dict's first again and again is slow.)"""
+        """Give to who came last: if there is too little for all, those before it may leave."""
         while self._waiting and self._idle:
             self._give(self._idle.popitem()[1], now)
         while self._waiting and self._ahead and self._may_go_ahead(self._waiting[0]):

@@ -250,7 +250,8 @@ class Play(RuleBasedStateMachine):
                     if peer.id == effect.worker:
                         peer.forgotten = True
             elif isinstance(effect, Launch):
-                assert effect.count > 0 and not self.launches
+                assert effect.count > 0
+                assert not self.launches, "asked before the last answer"
                 self.launches.append(effect.count)
             elif isinstance(effect, Withdraw):
                 for peer in self.peers:
@@ -259,7 +260,8 @@ class Play(RuleBasedStateMachine):
 
     def settle(self, effect: Settled) -> None:
         calls = set(range(effect.start, effect.stop))
-        assert calls and calls <= self.left[effect.task], "settled twice, or never submitted"
+        assert calls
+        assert calls <= self.left[effect.task], "settled twice, or never submitted"
         self.left[effect.task] -= calls
         assert effect.last == (not self.left[effect.task])
         assert (effect.payload is None) == (effect.error is not None)
@@ -280,7 +282,8 @@ class Play(RuleBasedStateMachine):
 
     def check_assignment(self, one: Assignment) -> None:
         calls = set(range(one.start, one.stop))
-        assert calls and calls <= self.left[one.task], "handed out what is settled"
+        assert calls
+        assert calls <= self.left[one.task], "handed out what is settled"
         assert one.attempt <= self.core.open[one.task].task.retries + 1
 
     # ------------------------------------------------------------ users
@@ -485,7 +488,8 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         held[run.span.open.task.id].append(range(run.done, run.span.stop))
     for task, one in core.open.items():
         calls = [call for stretch in held[task] for call in stretch]
-        assert sorted(calls) == sorted(left[task]) and one.unsettled == len(calls)
+        assert sorted(calls) == sorted(left[task])
+        assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
         assert one.runs == {number for number, run in core._runs.items() if run.span.open is one}
     assert core.calls_waiting == sum(span.stop - span.start for span in core._waiting)
