@@ -1,0 +1,167 @@
+"""A real Grid Engine for the tests that want one: brought up by `schedulers/gridengine/up --yes`, used as a plain user.
+
+Grid Engine takes no jobs of root. So, as root, the scripts of these tests run as the user `gridtest` (made when missing; another name
+in GRIDENGINE_TEST_USER), by the interpreter that GRIDENGINE_TEST_PYTHON names and that user can read. Where nothing answers these tests
+are skipped, or fail when GRIDENGINE_REQUIRE_GRID_ENGINE=1.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SGE_ROOT = Path("/var/lib/gridengine")
+
+
+@dataclass(frozen=True, slots=True)
+class GridEngine:
+    """The Grid Engine of this machine, and the user who uses it."""
+
+    user: pwd.struct_passwd
+    python: str
+    environment: Mapping[str, str]
+    folder: Path
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(
+        self, script: str, *, files: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a Python script as the user, in a folder of its own that also holds these files."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        for name, text in {**(files or {}), "script.py": script}.items():
+            (folder / name).write_text(text)
+        self._give(folder)
+        started = subprocess.Popen(
+            [self.python, str(folder / "script.py")],
+            cwd=folder,
+            env={**self.environment, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **self._identity(),
+        )
+        self.children.append(started)
+        return started
+
+    def run(
+        self,
+        script: str,
+        *,
+        files: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = 60,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a Python script as the user and return what it wrote; with `check`, the test fails when the script does."""
+        started = self.start(script, files=files, environment=environment)
+        try:
+            output, errors = started.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            # The stacks say where it hangs, when the script had faulthandler see to that.
+            os.killpg(started.pid, signal.SIGABRT)
+            output, errors = started.communicate()
+            pytest.fail(f"the script did not end within {seconds} s\n{output}\n{errors}")
+        if check and started.returncode:
+            pytest.fail(f"the script ended with status {started.returncode}\n{output}\n{errors}")
+        return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
+
+    def command(self, *arguments: str) -> str:
+        """Run a command of Grid Engine's as the user and return its output."""
+        return self._command(arguments, self._identity())
+
+    def administer(self, *arguments: str) -> str:
+        """Run a command of Grid Engine's as this process's own user, who must be root for most."""
+        return self._command(arguments, {})
+
+    def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
+        done = subprocess.run(arguments, env=self.environment, capture_output=True, text=True, timeout=30, check=False, **identity)  # type: ignore[call-overload]
+        return str(done.stdout + done.stderr)
+
+    def _identity(self) -> dict[str, object]:
+        if os.getuid() == self.user.pw_uid:
+            return {}
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+
+    def _give(self, folder: Path) -> None:
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+
+def why_no_grid_engine() -> str:
+    """Return why there is no Grid Engine to test on, empty when there is one."""
+    if shutil.which("qstat") is None:
+        return "Grid Engine is not installed; as root: schedulers/gridengine/up --yes"
+    environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
+    try:
+        done = subprocess.run(["qconf", "-sql"], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"Grid Engine does not answer: {error}"
+    if done.returncode:
+        return f"Grid Engine does not answer ({done.stderr.strip()}); as root: schedulers/gridengine/up --yes"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[GridEngine]:
+    reason = why_no_grid_engine()
+    if reason and os.environ.get("GRIDENGINE_REQUIRE_GRID_ENGINE") == "1":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    user = plain_user()
+    folder = Path(tempfile.mkdtemp(prefix="gridengine-tests.", dir=user.pw_dir))
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    python = os.environ.get("GRIDENGINE_TEST_PYTHON", sys.executable)
+    yield GridEngine(user, python, user_environment(user, python), folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def grid_engine(_cluster: GridEngine) -> Iterator[GridEngine]:
+    """The Grid Engine of this machine. Scripts that a test started and left are killed at its end."""
+    yield _cluster
+    while _cluster.children:
+        child = _cluster.children.pop()
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+def plain_user() -> pwd.struct_passwd:
+    """Return the user as whom jobs are submitted: this one, or, for root, one who is made when missing."""
+    if os.getuid():
+        return pwd.getpwuid(os.getuid())
+    name = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
+        return pwd.getpwnam(name)
+
+
+def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
+    """Return a login's environment; with the checkout in the path when this interpreter does not have the package."""
+    environment = {
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT)),
+    }
+    installed = subprocess.run([python, "-P", "-c", "import gridengine"], env=environment, cwd="/", capture_output=True, check=False)
+    return environment if installed.returncode == 0 else {**environment, "PYTHONPATH": str(ROOT)}
