@@ -33,6 +33,8 @@ log = logging.getLogger("gridengine")
 _TCP_PIECE = 256 * 1024
 _LOCAL_PIECE = 64 * 1024 * 1024
 _HANDSHAKE_SECONDS = 10
+_BACKLOG = 4096
+"""How many may wait to be let in: all workers of a cluster may start at once. When it is full the kernel has them try again a second later."""
 _SPARE_FILES = 128
 _FILES_FOR_STRANGERS = 2048
 
@@ -84,6 +86,7 @@ class Server:
         self._guard.configure_curve_callback("*", _OneKey(worker_public))
         self._socket.curve_server = True
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
+        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
         _refuse_long_frames(self._socket)
         self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
         self._socket.setsockopt(zmq.IPV6, 1)
