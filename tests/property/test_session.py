@@ -30,6 +30,7 @@ class Side:
         self.line: deque[list[bytes]] = deque()
         self.said: list[list[bytes]] = []
         self.heard: list[list[bytes]] = []
+        self.taken: list[list[bytes]] = []
 
     def put(self, *wire: Any) -> None:
         self.line.extend(plain(frames) for frames in wire)
@@ -39,11 +40,11 @@ class Conversation(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.sides = Side(), Side()
-        self.copies = 0
 
     def deliver(self, to: int) -> None:
         me, other = self.sides[to], self.sides[1 - to]
-        content, answers = me.session.take(other.line.popleft())
+        me.taken.append(other.line.popleft())
+        content, answers = me.session.take(me.taken[-1])
         me.put(*answers)
         if content is not None and plain(content) != [b"beat"]:
             me.heard.append(plain(content))
@@ -68,6 +69,20 @@ class Conversation(RuleBasedStateMachine):
         for side, count in zip(self.sides, (first, second), strict=True):
             for _ in range(min(count, len(side.line))):
                 side.line.popleft()
+
+    @rule(first=st.integers(0, 9), second=st.integers(0, 9))
+    def cut_short(self, first: int, second: int) -> None:
+        """A connection breaks, and what was sent last is lost."""
+        for side, count in zip(self.sides, (first, second), strict=True):
+            for _ in range(min(count, len(side.line))):
+                side.line.pop()
+
+    @rule(to=st.integers(0, 1), which=st.integers(0, 20), at_once=st.booleans())
+    def repeat(self, to: int, which: int, at_once: bool) -> None:
+        """What has come before comes once more: now, or after all that is under way."""
+        taken, line = self.sides[to].taken, self.sides[1 - to].line
+        if taken:
+            (line.appendleft if at_once else line.append)(taken[-1 - which % len(taken)])
 
     @invariant()
     def what_is_heard_is_what_was_said_so_far(self) -> None:
