@@ -1,7 +1,8 @@
 """Calls and outcomes to bytes and back.
 
-A payload is a list of buffers: the pickle (protocol 5), then each large buffer of it (an array's data, say) on its own,
-not copied. How a thing that cannot be imported travels is told in `byvalue`.
+A payload is a list of buffers: the pickle (protocol 5), then each large buffer of it (an array's data, say) on its own.
+On the caller's side these are copies, made once, since the array may change before it is sent; results are not copied.
+How a thing that cannot be imported travels is told in `byvalue`.
 """
 
 from __future__ import annotations
@@ -156,7 +157,8 @@ def _pickle(obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] 
         view = buffer.raw()
         if view.nbytes < OUT_OF_BAND:
             return True
-        buffers.append(view)
+        # What is handed in may change before it is sent, or sent again; what comes back is sent at once.
+        buffers.append(view if homeward or view.readonly else view.tobytes())
         return False
 
     file = io.BytesIO()

@@ -160,12 +160,19 @@ def test_plain_pickle_behaves_as_if_dill_were_not_there() -> None:
 # Buffers
 
 
-def test_large_buffers_are_not_copied_and_small_ones_are_in_band() -> None:
+def test_large_buffers_of_results_are_not_copied_and_small_ones_are_in_band() -> None:
     large, small = bytearray(pickling.OUT_OF_BAND), bytearray(pickling.OUT_OF_BAND - 1)
-    payload = pickling.dump([pickle.PickleBuffer(large), pickle.PickleBuffer(small)])
+    payload = pickling.dump_values([pickle.PickleBuffer(large), pickle.PickleBuffer(small)])
     assert len(payload) == 2
     assert memoryview(payload[1]).obj is large
     assert pickling.load(payload) == [large, small]
+
+
+def test_an_argument_that_changes_after_it_was_handed_in_arrives_as_it_was() -> None:
+    array = bytearray(b"a" * pickling.OUT_OF_BAND)
+    payload = pickling.dump_calls([pickle.PickleBuffer(array)])
+    array[0] = 0
+    assert pickling.load_calls(payload)[0][:1] == b"a"
 
 
 def test_a_writable_buffer_is_not_copied_when_it_arrives() -> None:
