@@ -80,7 +80,8 @@ class Job:
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
-        self._name = name or f"{type(self).__name__}-{next(Job._numbers)}"
+        number = next(Job._numbers)  # one with a name counts too, as with processes
+        self._name = name or f"{type(self).__name__}-{number}"
         self._daemon = bool(daemon)
         self._mutable = mutable
         self._retries = retries

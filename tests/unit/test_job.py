@@ -173,9 +173,9 @@ def test_join_with_a_time_limit_returns_while_the_job_runs(silent: FakeScheduler
 
 
 def test_names_are_counted_as_processes_are() -> None:
-    first, second = Job(), Counting(0)
+    first, _, third = Job(), Job(name="it"), Counting(0)
     number = int(first.name.removeprefix("Job-"))
-    assert second.name == f"Counting-{number + 1}"
+    assert third.name == f"Counting-{number + 2}"
 
 
 def test_the_process_id_is_that_of_the_process_that_runs_it(scheduler: FakeScheduler) -> None:

@@ -1,0 +1,339 @@
+"""`Job` beside `multiprocessing.Process`, on this machine's processes."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine import Job
+from gridengine.errors import Cancelled, RemoteTraceback
+
+ROOT = Path(gridengine.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+def ended(job: Job) -> Job:
+    job.start()
+    job.join()
+    return job
+
+
+# ------------------------------------------------------------------ how it ends
+
+
+def do_nothing() -> None:
+    pass
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+def leave(code: object) -> None:
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def hard_exit() -> None:
+    os._exit(9)
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        (do_nothing, ()),
+        (fail, ()),
+        (leave, (None,)),
+        (leave, (3,)),
+        (leave, ("words",)),
+        (hard_exit, ()),
+        (die, (signal.SIGKILL,)),
+        (die, (signal.SIGSEGV,)),
+        (die, (signal.SIGTERM,)),
+    ],
+    ids=["well", "exception", "exit", "exit 3", "exit words", "hard exit", "SIGKILL", "SIGSEGV", "SIGTERM"],
+)
+def test_the_exit_code_is_that_of_a_process(
+    target: Callable[..., Any], args: tuple[Any, ...], scheduler: gridengine.ProcessScheduler
+) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=target, args=args)
+    process.start()
+    process.join()
+    assert ended(Job(target=target, args=args, retries=0, scheduler=scheduler)).exitcode == process.exitcode
+
+
+@pytest.mark.parametrize(("end", "exitcode"), [(Job.terminate, -signal.SIGTERM), (Job.kill, -signal.SIGKILL)])
+def test_a_running_job_is_ended(end: Callable[[Job], None], exitcode: int, scheduler: gridengine.ProcessScheduler) -> None:
+    job = Job(target=time.sleep, args=(600,), scheduler=scheduler)
+    job.start()
+    wait_for(lambda: job.pid is not None)
+    end(job)
+    job.join()
+    assert (job.exitcode, job.is_alive()) == (exitcode, False)
+    assert isinstance(job.exception(), Cancelled)
+
+
+def test_a_job_that_ignores_sigterm_is_killed(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+
+    def stubborn() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ready.touch()
+        time.sleep(600)
+
+    job = Job(target=stubborn, scheduler=scheduler)
+    job.start()
+    wait_for(ready.exists)
+    job.terminate()
+    job.join()
+    assert job.exitcode == -signal.SIGKILL
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Return when it holds; fail when it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def test_a_job_that_has_not_begun_never_runs(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+    busy = [Job(target=time.sleep, args=(600,), scheduler=scheduler) for _ in range(2)]
+    for job in busy:
+        job.start()
+    waiting = Job(target=(tmp_path / "ran").touch, scheduler=scheduler)
+    waiting.start()
+    waiting.terminate()
+    waiting.join()
+    for job in busy:
+        job.kill()
+        job.join()
+    assert waiting.exitcode == -signal.SIGTERM
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_pid_is_that_of_the_process_that_runs_it(scheduler: gridengine.ProcessScheduler) -> None:
+    job = ended(Job(target=os.getpid, scheduler=scheduler))
+    assert job.pid == job.ident == job.result() != os.getpid()
+
+
+def test_a_failed_job_has_its_exception_with_the_remote_line(scheduler: gridengine.ProcessScheduler) -> None:
+    error = ended(Job(target=fail, scheduler=scheduler)).exception()
+    assert isinstance(error, ValueError)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert 'raise ValueError("no")' in str(error.__cause__)
+
+
+# ------------------------------------------------------------------ output
+
+
+def write_by_all_means() -> None:
+    print("print")
+    os.write(1, b"descriptor\n")
+    subprocess.run(["echo", "subprocess"], check=True)
+    ctypes.CDLL(None).printf(b"C\n")
+    print("error", file=sys.stderr)
+    os.write(2, b"error descriptor\n")
+
+
+def test_all_that_a_job_writes_is_found(scheduler: gridengine.ProcessScheduler) -> None:
+    job = ended(Job(target=write_by_all_means, scheduler=scheduler))
+    assert sorted(job.stdout().splitlines()) == ["C", "descriptor", "print", "subprocess"]
+    assert job.stderr() == "error\nerror descriptor\n"
+
+
+def test_each_job_has_its_own_output(scheduler: gridengine.ProcessScheduler) -> None:
+    jobs = [Job(target=print, args=(number,), scheduler=scheduler) for number in range(10)]
+    for job in jobs:
+        job.start()
+    assert [job.stdout() for job in jobs] == [f"{number}\n" for number in range(10)]
+
+
+def test_an_uncaught_exception_is_told_on_standard_error_as_a_process_tells_it(
+    scheduler: gridengine.ProcessScheduler, capfd: pytest.CaptureFixture[str]
+) -> None:
+    process = multiprocessing.get_context("fork").Process(target=fail, name="sad")
+    process.start()
+    process.join()
+    expected = capfd.readouterr().err.splitlines()
+    actual = ended(Job(target=fail, name="sad", scheduler=scheduler)).stderr().splitlines()
+    assert (actual[:2], actual[-3:]) == (expected[:2], expected[-3:])
+
+
+# ------------------------------------------------------------------ controller, subclasses
+
+
+def push_then_wait(path: str, controller: Any) -> tuple[int, int]:
+    controller.push("first")
+    while not Path(path).exists():
+        time.sleep(0.01)
+    controller.push(["second"])
+    return controller.job_id, controller.attempt
+
+
+def test_messages_are_read_while_the_job_runs(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+    job = Job(target=push_then_wait, args=(str(tmp_path / "go_on"),), scheduler=scheduler)
+    job.start()
+    messages = job.messages()
+    assert next(messages) == "first"
+    assert job.is_alive()
+    (tmp_path / "go_on").touch()
+    assert list(messages) == [["second"]]
+    job.join()
+    assert list(job.messages()) == ["first", ["second"]]
+    _, attempt = job.result()
+    assert attempt == 1
+
+
+def wait_until_cancelled(controller: Any) -> str:
+    controller.push("ready")
+    while not controller.cancelled:
+        time.sleep(0.01)
+    return "tidied up"
+
+
+def test_a_controlled_job_may_tidy_up_when_it_is_terminated(scheduler: gridengine.ProcessScheduler) -> None:
+    job = Job(target=wait_until_cancelled, scheduler=scheduler)
+    job.start()
+    assert next(job.messages()) == "ready"
+    job.terminate()
+    job.join()
+    assert (job.exitcode, job.result()) == (0, "tidied up")
+
+
+class Counter(Job):
+    def __init__(self, count: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.count = count
+        self.seen: list[int] = []
+
+    def run(self, controller: Any = None) -> str:
+        for step in range(self.count):
+            controller.push(step)
+            self.seen.append(step)
+        self.where = (self.pid, os.getpid(), self.is_alive())
+        return self.name
+
+
+def test_a_mutable_subclass_comes_back_as_its_run_left_it(scheduler: gridengine.ProcessScheduler) -> None:
+    job = ended(Counter(3, name="it", mutable=True, scheduler=scheduler))
+    assert (job.result(), job.seen, list(job.messages())) == ("it", [0, 1, 2], [0, 1, 2])
+    assert job.where == (job.pid, job.pid, True)
+
+
+def test_a_subclass_that_is_not_mutable_stays_as_it_was(scheduler: gridengine.ProcessScheduler) -> None:
+    job = ended(Counter(3, scheduler=scheduler))
+    assert (job.seen, hasattr(job, "where")) == ([], False)
+
+
+def test_a_local_subclass_travels(scheduler: gridengine.ProcessScheduler) -> None:
+    class Local(Job):
+        def run(self) -> int:  # type: ignore[override]
+            return 42
+
+    assert ended(Local(scheduler=scheduler)).result() == 42
+
+
+# ------------------------------------------------------------------ scripts
+
+
+def run_script(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(source))
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": search}
+    environment.pop("SGE_ROOT", None)
+    return subprocess.run([sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+MULTIPROCESSING_SCRIPT = """
+    import os, sys, time
+    from multiprocessing import Process
+
+    class Greeter(Process):
+        def __init__(self, whom):
+            super().__init__(name=f"greeter of {whom}")
+            self.whom = whom
+        def run(self):
+            with open(f"greeting-{self.whom}", "w") as file:
+                file.write(f"{self.name} {os.getpid() == self.pid}")
+
+    def write(path, *, text="plain"):
+        with open(path, "w") as file:
+            file.write(text)
+
+    def leave(code):
+        sys.exit(code)
+
+    if __name__ == "__main__":
+        processes = [Process(target=write, args=("a",)), Process(target=write, args=("b",), kwargs={"text": "keyword"}), Greeter("you")]
+        processes += [Process(target=leave, args=(code,), daemon=True) for code in range(3)]
+        for process in processes:
+            assert process.exitcode is None and not process.is_alive() and process.pid is None
+            process.start()
+        for process in processes:
+            process.join()
+            print(process.name.replace("Job", "Process"), process.exitcode, process.is_alive(), process.daemon)
+        sleeper = Process(target=time.sleep, args=(600,))
+        sleeper.start()
+        sleeper.join(0.2)
+        print(sleeper.is_alive(), sleeper.exitcode)
+        sleeper.terminate()
+        sleeper.join()
+        print(sleeper.is_alive(), sleeper.exitcode)
+        sleeper.close()
+        print(open("a").read(), open("b").read(), open("greeting-you").read())
+"""
+
+
+def test_a_script_for_multiprocessing_works_with_one_line_changed(tmp_path: Path) -> None:
+    import_line = "from multiprocessing import Process"
+    expected = run_script(tmp_path, MULTIPROCESSING_SCRIPT)
+    actual = run_script(tmp_path, MULTIPROCESSING_SCRIPT.replace(import_line, "from gridengine import Job as Process"))
+    assert expected.returncode == 0, expected.stderr
+    assert (actual.stdout, actual.stderr, actual.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+EXIT_SCRIPT = """
+    import time, gridengine
+
+    def work(name):
+        time.sleep(SECONDS)
+        with open(name, "w") as file:
+            file.write("done")
+
+    gridengine.Job(target=work, args=("file",), daemon=DAEMON, scheduler=gridengine.ProcessScheduler(1)).start()
+    ENDING
+"""
+
+
+@pytest.mark.parametrize(
+    ("daemon", "seconds", "ending", "done"),
+    [(False, 0.5, "", True), (True, 600, "", False), (False, 600, "raise LookupError", False)],
+    ids=["waits for a job", "ends a daemon job", "ends all at an exception"],
+)
+def test_the_interpreters_exit(daemon: bool, seconds: float, ending: str, done: bool, tmp_path: Path) -> None:
+    source = EXIT_SCRIPT.replace("SECONDS", str(seconds)).replace("DAEMON", str(daemon)).replace("ENDING", ending)
+    run = run_script(tmp_path, source)
+    assert run.returncode == (1 if ending else 0), run.stderr
+    assert (tmp_path / "file").exists() is done
