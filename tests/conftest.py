@@ -70,7 +70,7 @@ class GridEngine:
         try:
             output, errors = started.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            # The stacks say where it hangs, when the script had faulthandler see to that.
+            # Before it ends, all its threads' stacks are printed.
             os.killpg(started.pid, signal.SIGABRT)
             output, errors = started.communicate()
             pytest.fail(f"the script did not end within {seconds} s\n{output}\n{errors}")
@@ -160,6 +160,7 @@ def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
         "LOGNAME": user.pw_name,
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
+        "PYTHONFAULTHANDLER": "1",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT)),
     }
