@@ -84,9 +84,9 @@ def tell(name: str, error: BaseException) -> None:
         if not (error.code is None or isinstance(error.code, int)):
             print(error.code, file=sys.stderr)
         return
-    # The first frame is the one above, and says nothing to the user.
+    # The first frame is the one above, and says nothing to the user; arguments that do not fit have no other.
     above = error.__traceback__
-    text = traceback.format_exception(type(error), error, above.tb_next if above is not None else None)
+    text = traceback.format_exception(type(error), error, above.tb_next or above if above is not None else None)
     print(f"Process {name}:\n{''.join(text)}", end="", file=sys.stderr)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import itertools
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import threading
 import time
@@ -445,7 +448,7 @@ def test_after_any_end_of_the_script_no_process_is_left(ending: str, status: int
     assert one.all_gone()
 
 
-def test_ctrl_c_in_a_map_ends_everything_and_reaches_the_user(script: MakeScript, tmp_path: Path) -> None:
+def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(script: MakeScript, tmp_path: Path) -> None:
     one = script(
         """
         import time
@@ -462,13 +465,14 @@ def test_ctrl_c_in_a_map_ends_everything_and_reaches_the_user(script: MakeScript
             raise
         """
     )
-    process = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=20)
-    assert stdout == "interrupted\n"
-    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert process.returncode == -signal.SIGINT
+    with at_terminal(one) as (process, terminal):
+        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
+        printed = read_all(terminal)
+        assert process.wait(20) == -signal.SIGINT
+    assert "interrupted" in printed
+    assert printed.count("Traceback") == 1
+    assert printed.rstrip().endswith("KeyboardInterrupt")
     assert one.all_gone()
     assert not (tmp_path / "started-2").exists()
 
@@ -480,16 +484,35 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
         gridengine.map(time.sleep, [0.5] * 12, scheduler=gridengine.ProcessScheduler(2), chunksize=1)
         """
     )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    assert "/12" in printed
+    assert "running on 1 workers" in printed
+    assert "\x1b[?25l" not in printed, "the cursor was hidden"
+
+
+@contextlib.contextmanager
+def at_terminal(script: Script) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a script as the foreground process of a terminal of its own; yield it and the terminal's other end."""
     ours, theirs = pty.openpty()
-    process = one.start(stdout=subprocess.DEVNULL, stderr=theirs)
-    os.close(theirs)
+    try:
+        take_terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
+        process = script.start(stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal)
+    finally:
+        os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
+
+
+def read_all(terminal: int) -> str:
+    """Return what is written on a terminal until nobody holds it any more."""
     written = b""
-    with contextlib.suppress(OSError):  # the terminal is gone when the script is
-        while piece := os.read(ours, 4096):
+    with contextlib.suppress(OSError):  # that is how its end is told
+        while piece := os.read(terminal, 4096):
             written += piece
-    os.close(ours)
-    assert process.wait(20) == 0
-    text = written.decode()
-    assert "/12" in text
-    assert "running on 1 workers" in text
-    assert "\x1b[?25l" not in text
+    return written.decode()

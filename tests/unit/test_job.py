@@ -120,6 +120,12 @@ def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(sche
     assert "gridengine/" not in job.stderr()
 
 
+def test_arguments_that_do_not_fit_are_told_with_a_traceback(scheduler: FakeScheduler) -> None:
+    lines = ended(Job(target=add, args=(1, 2, 3), name="sad", scheduler=scheduler)).stderr().splitlines()
+    assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
+    assert lines[-1].startswith("TypeError: add() takes")
+
+
 def test_the_result_of_a_failed_job_raises_its_exception(scheduler: FakeScheduler) -> None:
     job = ended(Job(target=fail, scheduler=scheduler))
     with pytest.raises(ValueError, match="no") as caught:
