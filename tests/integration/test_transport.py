@@ -1,0 +1,572 @@
+"""Messages over real sockets: whole, once and in order, whatever becomes of the connection; and where the sockets are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+import gridengine
+from gridengine.errors import ConfigurationError
+from gridengine.protocol import Beat, Cancel, Goodbye, Hello, Message, Pushed, Refuse, Stop, Welcome
+from gridengine.security import Connection, private_socket_folder
+from gridengine.transport import Client, Server, resolve
+
+PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
+PATIENCE_SECONDS = 60
+DROP_SECONDS = 20
+HELLO = Hello(protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log="")
+SIZES = [0, 1, 30_000, 40_000, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3_000_001]
+
+
+def connection_to(server: Server, *addresses: str, lease_seconds: float = 60) -> Connection:
+    return Connection(
+        run_id="run",
+        addresses=addresses or server.addresses,
+        slots=1,
+        version="1",
+        python="3.11",
+        beat_seconds=0.2,
+        lease_seconds=lease_seconds,
+        grace_seconds=5,
+        output_bytes=1000,
+        server_key=server.server_key,
+        worker_public=server.worker_public,
+        worker_secret=server.worker_secret,
+    )
+
+
+@pytest.fixture(params=["local", "tcp"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(local=request.param == "local", host="" if request.param == "local" else "127.0.0.1")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def tcp_server() -> Iterator[Server]:
+    server = Server(local=False, host="127.0.0.1")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    client = Client(connection_to(server))
+    yield client
+    client.close(0)
+
+
+class Ends:
+    """Both ends of conversations in one thread: moves what can be moved until something holds."""
+
+    def __init__(self, server: Server, *clients: Client) -> None:
+        self.server, self.clients = server, clients
+        self.poller = zmq.Poller()
+        server.register(self.poller)
+        for client in clients:
+            self.poller.register(client.socket, zmq.POLLIN)
+        self.of_workers: list[tuple[bytes, Message, list[bytes]]] = []
+        self.of_server: list[tuple[Message, list[bytes]]] = []
+
+    def until(self, done: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not done():
+            assert time.monotonic() < deadline, "it never came"
+            now = time.monotonic()
+            self.poller.poll(1000 * min(client.tick(now) for client in self.clients))
+            for peer, message, buffers in self.server.receive():
+                if isinstance(message, Beat):
+                    self.server.beat(peer)
+                else:
+                    self.of_workers.append((peer, message, [bytes(buffer) for buffer in buffers]))
+            for client in self.clients:
+                self.of_server += [(message, [bytes(buffer) for buffer in buffers]) for message, buffers in client.receive()]
+
+    def greet(self) -> bytes:
+        """Have the first worker be known; return its id."""
+        self.clients[0].send(HELLO)
+        self.until(lambda: self.of_workers)
+        return self.of_workers.pop()[0]
+
+
+def test_messages_of_any_length_arrive_whole_and_in_order(server: Server, client: Client) -> None:
+    ends = Ends(server, client)
+    peer = ends.greet()
+    contents = [[os.urandom(size) for size in sizes] for sizes in (*([size] for size in SIZES), SIZES, SIZES[::-1])]
+    for content in contents:
+        client.send(Pushed(1, len(content)), content)
+        server.send(peer, Pushed(2, len(content)), content)
+    ends.until(lambda: len(ends.of_workers) == len(contents) == len(ends.of_server))
+    assert [buffers for _, _, buffers in ends.of_workers] == contents
+    assert [buffers for _, buffers in ends.of_server] == contents
+
+
+def test_a_worker_that_does_not_begin_with_hello_is_refused(server: Server, client: Client) -> None:
+    ends = Ends(server, client)
+    client.send(Goodbye("for no reason"))
+    ends.until(lambda: ends.of_server)
+    assert isinstance(ends.of_server[0][0], Refuse)
+    assert not ends.of_workers
+
+
+def test_a_forgotten_worker_that_comes_back_is_refused(server: Server, client: Client) -> None:
+    ends = Ends(server, client)
+    server.forget(ends.greet())
+    client.send(Goodbye("again"))
+    ends.until(lambda: ends.of_server)
+    assert isinstance(ends.of_server[0][0], Refuse)
+
+
+def test_what_is_sent_to_nobody_is_dropped(server: Server, client: Client) -> None:
+    ends = Ends(server, client)
+    server.send(b"nobody", Welcome())
+    server.send(ends.greet(), Stop())
+    ends.until(lambda: ends.of_server)
+    assert ends.of_server == [(Stop(), [])]
+
+
+# ---------------------------------------------------------------- broken connections
+
+
+class Cable:
+    """A TCP connection through us, which can be cut: what is under way is lost."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cuts = 0
+        self._lock = threading.Lock()
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                with self._lock:
+                    self._ends += [near, far]
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while content := source.recv(4096):
+                target.sendall(content)
+        for end in (source, target):
+            end.close()
+
+    def cut(self) -> None:
+        self.cuts += 1
+        with self._lock:
+            ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+
+@pytest.fixture
+def cable(tcp_server: Server) -> Iterator[Cable]:
+    cable = Cable(int(tcp_server.addresses[0].rpartition(":")[2]))
+    yield cable
+    cable.close()
+
+
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once_and_in_order(
+    tcp_server: Server, cable: Cable, size: int
+) -> None:
+    client = Client(connection_to(tcp_server, cable.address))
+    with contextlib.closing(client):
+        ends = Ends(tcp_server, client)
+        peer = ends.greet()
+        said = [(number, bytes([number]) * size) for number in range(60)]
+        for number, content in said:
+            client.send(Pushed(number), [content])
+            tcp_server.send(peer, Pushed(number), [content])
+            if number % 20 == 19:
+                heard = len(ends.of_workers)
+                ends.until(lambda: len(ends.of_workers) > heard)  # noqa: B023
+                cable.cut()
+        ends.until(lambda: len(ends.of_workers) >= len(said) <= len(ends.of_server))
+        assert [(message.run, *buffers) for _, message, buffers in ends.of_workers] == said
+        assert [(message.run, *buffers) for message, buffers in ends.of_server] == said
+        assert cable.cuts == 3
+
+
+# ---------------------------------------------------------------- a network of its own
+
+NETWORK_TOOLS = os.getuid() == 0 and shutil.which("ip") is not None
+needs_network = pytest.mark.skipif(not NETWORK_TOOLS, reason="needs root and the `ip` command, to make a network namespace")
+
+
+class Network:
+    """A network namespace, joined to this one by a cable of its own."""
+
+    def __init__(self) -> None:
+        self.name = f"gt{os.getpid()}"
+        self.ours, self.theirs = f"{self.name}a", f"{self.name}b"
+        self.address = "10.213.77.1"
+        self._ip(f"link add {self.ours} type veth peer name {self.theirs}")
+        self._ip(f"netns add {self.name}")
+        self._ip(f"link set {self.theirs} netns {self.name}")
+        self._ip(f"addr add {self.address}/30 dev {self.ours}")
+        self._ip(f"link set {self.ours} up")
+        self._ip(f"-n {self.name} addr add 10.213.77.2/30 dev {self.theirs}")
+        self._ip(f"-n {self.name} link set {self.theirs} up")
+
+    def _ip(self, arguments: str) -> None:
+        done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}")
+
+    def link(self, state: str) -> None:
+        self._ip(f"link set {self.ours} {state}")
+
+    def slow_down(self, rate: str) -> None:
+        if shutil.which("tc") is None:
+            pytest.skip("needs the `tc` command")
+        limit = f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb latency 50ms"
+        done = subprocess.run(limit.split(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"this kernel cannot slow a line down: {done.stderr.strip()}")
+
+    def start(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.name, sys.executable, "-c", textwrap.dedent(script), *arguments],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
+        )
+
+    def close(self) -> None:
+        subprocess.run(["ip", "netns", "del", self.name], check=False)
+        subprocess.run(["ip", "link", "del", self.ours], check=False, capture_output=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network()
+    yield network
+    network.close()
+
+
+@contextlib.contextmanager
+def worker_elsewhere(network: Network, server: Server, folder: Path, script: str) -> Iterator[None]:
+    connection_to(server).save(folder / "connection.json")
+    worker = network.start(WORKER + textwrap.dedent(script), str(folder / "connection.json"))
+    try:
+        yield
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from gridengine.protocol import *
+from gridengine.security import Connection
+from gridengine.transport import Client
+
+client = Client(Connection.load(Path(sys.argv[1])))
+client.send(Hello(1, "1", "3.11", "run", "there", 1, 1, ""))
+
+def serve():
+    wait = client.tick(time.monotonic())
+    client.socket.poll(int(1000 * min(wait, 0.05)))
+    return [message for message, _ in client.receive()]
+"""
+
+
+@needs_network
+@pytest.mark.timeout(DROP_SECONDS + 3 * PATIENCE_SECONDS)
+def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_and_in_order(network: Network, tmp_path: Path) -> None:
+    talk = """
+        heard, number = [], 0
+        while True:
+            for message in serve():
+                if isinstance(message, Stop):
+                    client.send(Goodbye(repr(heard)))
+                else:
+                    heard.append(message.signal)
+            client.send(Pushed(number), [b"%d" % number])
+            number += 1
+    """
+    with contextlib.closing(Server(local=False, host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+        pushed: list[int] = []
+        sent, goodbye, peer = 0, "", b""
+        phases = iter([("down", 2.0), ("up", float(DROP_SECONDS)), ("stop", 10.0), ("", float(PATIENCE_SECONDS))])
+        what, seconds = next(phases)
+        before, after = 0, 0
+        until = time.monotonic() + PATIENCE_SECONDS
+        poller = zmq.Poller()
+        server.register(poller)
+        while not goodbye:
+            poller.poll(20)
+            for sender, message, _ in server.receive():
+                if not peer:
+                    until = time.monotonic() + seconds
+                peer = sender
+                if isinstance(message, Beat):
+                    server.beat(peer)
+                elif isinstance(message, Pushed):
+                    pushed.append(message.run)
+                elif isinstance(message, Goodbye):
+                    goodbye = message.reason
+            if peer and what != "":
+                server.send(peer, Cancel([], sent))
+                sent += 1
+            if time.monotonic() >= until:
+                assert what, "the worker never came back"
+                if what == "stop":
+                    after = len(pushed)
+                    server.send(peer, Stop())
+                else:
+                    before = len(pushed) if what == "down" else before
+                    network.link(what)
+                what, seconds = next(phases)
+                until = time.monotonic() + seconds
+        assert pushed == list(range(len(pushed)))
+        assert goodbye == repr(list(range(sent)))
+        assert 0 < before < after
+
+
+@needs_network
+def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_slow_line(network: Network, tmp_path: Path) -> None:
+    network.slow_down("8mbit")
+    talk = """
+        client.send(Pushed(1), [bytes(15_000_000)])
+        while True:
+            serve()
+    """
+    with contextlib.closing(Server(local=False, host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+        poller = zmq.Poller()
+        server.register(poller)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        came: list[int] = []
+        beats = 0
+        while not came:
+            assert time.monotonic() < deadline, "it never came"
+            poller.poll(1000)
+            for _, message, buffers in server.receive():
+                beats += isinstance(message, Beat)
+                if isinstance(message, Pushed):
+                    came = [len(buffer) for buffer in buffers]
+        assert came == [15_000_000]
+        assert beats >= 50  # each piece is a sign of life
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> None:
+    with pytest.raises(ConfigurationError, match=r"no-such-host\.invalid(.|\n)*GRIDENGINE_HOST"):
+        Server(local=False, host="no-such-host.invalid")
+
+
+def test_a_host_that_resolves_is_taken() -> None:
+    resolve("127.0.0.1")
+
+
+def test_of_several_addresses_the_one_that_answers_is_used(tcp_server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        client = Client(connection_to(tcp_server, dead, *tcp_server.addresses))
+        with contextlib.closing(client):
+            Ends(tcp_server, client).greet()
+
+
+def test_when_no_address_answers_the_error_names_them_all(tcp_server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        addresses = [f"tcp://127.0.0.1:{silent.getsockname()[1]}" for silent in (one, two)]
+        with pytest.raises(ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"):
+            Client(connection_to(tcp_server, *addresses, lease_seconds=0.3))
+
+
+# ---------------------------------------------------------------- where a Unix socket is
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Set or unset the variables that say where a socket goes; what was remembered of them is forgotten."""
+
+    def put(runtime: str | None, temporary: str | None) -> None:
+        for name, value in (("XDG_RUNTIME_DIR", runtime), ("TMPDIR", temporary)):
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, value)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+
+    return put
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gt", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def made() -> Iterator[list[Path]]:
+    folders: list[Path] = []
+    yield folders
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_socket_is_made_in_the_runtime_folder_first(place: Any, short_path: Path, made: list[Path]) -> None:
+    place(str(short_path), None)
+    made.append(private_socket_folder())
+    assert made[0].parent == short_path
+
+
+LONG = "x" * 100
+
+
+def unfit(kind: str, folder: Path) -> str:
+    """Return a path at which no socket must or can be made."""
+    path = folder / (LONG if kind == "too long" else "é" * 50 if kind == "too long in bytes" else "f")
+    if kind == "relative":
+        return "."
+    if kind == "a file":
+        path.touch()
+    elif kind != "missing":
+        path.mkdir()
+    if kind == "open to everybody":
+        path.chmod(0o777)
+    if kind == "of another user":
+        os.chown(path, 65534, 65534)
+    return str(path)
+
+
+KINDS = ["too long", "too long in bytes", "relative", "missing", "a file", "open to everybody", "of another user"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unfit_runtime_folder_is_passed_over(place: Any, short_path: Path, made: list[Path], kind: str) -> None:
+    if kind == "of another user" and os.getuid():
+        pytest.skip("needs root, to give a folder away")
+    place(unfit(kind, short_path), str(short_path))
+    made.append(private_socket_folder())
+    assert made[0].parent == short_path
+
+
+def test_a_temporary_folder_that_is_not_there_is_passed_over(place: Any, short_path: Path, made: list[Path]) -> None:
+    place(str(short_path / "missing"), str(short_path / "missing too"))
+    made.append(private_socket_folder())
+    assert made[0].parent != short_path
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_runtime_folder_that_is_not_writable_is_passed_over(place: Any, short_path: Path, made: list[Path]) -> None:
+    (short_path / "closed").mkdir(mode=0o500)
+    place(str(short_path / "closed"), str(short_path))
+    made.append(private_socket_folder())
+    assert made[0].parent == short_path
+
+
+def test_without_any_fit_folder_the_error_names_each_and_why(place: Any, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(unfit("too long", short_path), str(short_path))
+
+    def full(*arguments: object, **options: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(ConfigurationError) as caught:
+        Server(local=True)
+    text = str(caught.value)
+    assert f"{LONG}: its path is too long" in text
+    assert f"{short_path}: No space left on device" in text
+    assert "set TMPDIR" in text
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o277, 0o777])
+def test_a_sockets_folder_is_closed_to_others_whatever_the_umask_and_removed_at_the_end(umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        server = Server(local=True)
+    finally:
+        os.umask(before)
+    assert server.folder is not None
+    with contextlib.closing(server):
+        assert stat.S_IMODE(server.folder.stat().st_mode) == 0o700
+        with contextlib.closing(Client(connection_to(server))) as client:
+            Ends(server, client).greet()
+    assert not server.folder.exists()
+
+
+# ---------------------------------------------------------------- open files
+
+
+def in_a_process_with_limits(soft: int, hard: int, script: str) -> str:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    command: Sequence[str] = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}, preexec_fn=limit, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_what_the_workers_need() -> None:
+    text = in_a_process_with_limits(
+        64,
+        4096,
+        """
+        import contextlib, resource
+        from gridengine.transport import Server
+        with contextlib.closing(Server(local=False, host="127.0.0.1", workers=1000)):
+            print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+        """,
+    )
+    soft, hard = map(int, text.split())
+    assert 1000 < soft <= hard == 4096
+
+
+def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
+    text = in_a_process_with_limits(
+        64,
+        512,
+        """
+        from gridengine.transport import Server
+        Server(local=False, host="127.0.0.1", workers=1000)
+        """,
+    )
+    assert "ConfigurationError: 1000 workers need" in text
+    assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text
+    assert "GRIDENGINE_MAX_WORKERS" in text
+
+
+def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
+    text = in_a_process_with_limits(
+        1000,
+        2000,
+        """
+        import contextlib, resource
+        from gridengine.transport import Server
+        with contextlib.closing(Server(local=True)):
+            print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+        """,
+    )
+    assert text.split() == ["1000", "2000"]
