@@ -6,7 +6,6 @@ time has passed (`tick`); it speaks by the function it was given.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -19,13 +18,12 @@ from typing import Any
 import msgspec
 
 from gridengine.errors import ProtocolError
-from gridengine.hand import Ending, Hand, Work
+from gridengine.hand import Hand, Work
 from gridengine.nursery import Exited, Forked, Nursery, Refused
 from gridengine.output import Outlet, Tap
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
-    TIMEOUT,
     Assign,
     Cancel,
     Crashed,
@@ -99,27 +97,18 @@ class Agent:
 
     def tick(self, now: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
-        waits = [3600.0]
-        for hand in list(self._hands.values()):
-            if hand.ending is not None:
-                waits.append(self._press(hand, hand.ending, now))
-            elif hand.cancelled:
-                waits.append(self._look_again(hand, now))
-            elif hand.given:
-                waits.append(self._time(hand, now))
+        waits = [3600.0, *[hand.press(now, self._grace_seconds) for hand in self._hands.values()]]
         for outlet in self._outlets:
             if not outlet.flush():
                 waits.append(_LOOK_SECONDS)
         return min(waits)
 
     def close(self) -> None:
-        """End all runners and what they left behind. Nothing more is sent."""
-        self._send = lambda message, buffers: None
+        """End all runners and what they left behind; send what they had answered before. May be called twice."""
         self._nursery.close()
-        for hand in self._hands.values():
-            hand.take_output()
-            hand.close()
-        self._hands.clear()
+        for hand in list(self._hands.values()):
+            self._hear_last_words(hand)
+            self._remove(hand)
         self._epoll.close()
 
     # What the dispatcher says
@@ -162,11 +151,11 @@ class Agent:
         hand.cancelled.update(dict.fromkeys(asked, number))
         if hand.ending is not None:
             if number == signal.SIGKILL and hand.run in hand.cancelled:
-                self._kill(hand, hand.ending)
+                hand.kill()
             return
         hand.hold()
         if hand.run in hand.cancelled:
-            self._end(hand, CANCELLED, number, time.monotonic())
+            hand.end(CANCELLED, number, time.monotonic() + self._grace_seconds)
         else:
             self._tell(hand, Cancel(list(asked), number))
 
@@ -219,13 +208,10 @@ class Agent:
         self._tell(hand, Assign([assignment for assignment, _ in portion]), [buffer for _, payload in portion for buffer in payload])
 
     def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
-        if not hand.channel.ended:
-            hand.channel.send(message, buffers)
-            self._mind_stall(hand)
+        self._mind_stall(hand, stalled=not hand.channel.send(message, buffers))
 
-    def _mind_stall(self, hand: Hand) -> None:
+    def _mind_stall(self, hand: Hand, *, stalled: bool) -> None:
         """Be woken when a full channel takes more."""
-        stalled = not hand.channel.flush()
         if stalled != hand.stalled and not hand.channel.ended:
             hand.stalled = stalled
             self._epoll.modify(hand.channel.fileno(), select.EPOLLIN | (select.EPOLLOUT if stalled else 0))
@@ -234,7 +220,7 @@ class Agent:
 
     def _hear_runner(self, hand: Hand, events: int = 0) -> None:
         if hand.stalled:
-            self._mind_stall(hand)
+            self._mind_stall(hand, stalled=not hand.channel.flush())
         try:
             for message, buffers in hand.channel.poll():
                 handler = RUNNER_HANDLERS.get(type(message))
@@ -245,7 +231,7 @@ class Agent:
         except ProtocolError:
             hand.channel.ended = True  # user code wrote into the channel, or over our memory
             if not hand.dead:
-                self._signal(hand, signal.SIGKILL)
+                hand.kill()
         if hand.channel.ended:
             self._unwatch(hand.channel.fileno())
 
@@ -263,7 +249,7 @@ class Agent:
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, hand.take_output())
-                self._forget_run(hand, result.run)
+                hand.forget(result.run)
             else:
                 hand.answered[result.run] = result.stop
         self._send(message, buffers)
@@ -272,25 +258,19 @@ class Agent:
     def _dropped(self, hand: Hand, message: Crashed, buffers: Payload) -> None:
         if message.run not in hand.given:
             raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
-        self._forget_run(hand, message.run)
+        hand.forget(message.run)
         self._send(message, buffers)
         self._go_on(hand)
 
     def _pass_on(self, hand: Hand, message: Message, buffers: Payload) -> None:
         self._send(message, buffers)
 
-    def _forget_run(self, hand: Hand, run: int) -> None:
-        del hand.given[run]
-        hand.last_ended = run
-        hand.answered.pop(run, None)
-        hand.cancelled.pop(run, None)
-
     def _go_on(self, hand: Hand) -> None:
         """When a runner has done all it was given: give it the next, or end it if that was asked for."""
         if hand.given or hand.dead:
             return
         if hand.ending is not None:
-            self._kill(hand, hand.ending)
+            hand.kill()
         elif hand.backlog:
             self._feed(hand)
         else:
@@ -298,44 +278,6 @@ class Agent:
             self._hand_out()
 
     # The ends of runners
-
-    def _end(self, hand: Hand, reason: str, number: int, now: float) -> None:
-        hand.ending = Ending(reason, hand.run, hand.index, now + self._grace_seconds if number != signal.SIGKILL else math.inf)
-        self._signal(hand, number)
-
-    def _kill(self, hand: Hand, ending: Ending) -> None:
-        ending.kill_at = math.inf
-        self._signal(hand, signal.SIGKILL)
-
-    def _signal(self, hand: Hand, number: int) -> None:
-        try:
-            self._nursery.signal(hand.id, number)
-        except OSError as error:
-            self.broken = f"the process that starts runners is gone: {error.strerror}"
-
-    def _press(self, hand: Hand, ending: Ending, now: float) -> float:
-        if now >= ending.kill_at:
-            self._kill(hand, ending)
-        return ending.kill_at - now
-
-    def _look_again(self, hand: Hand, now: float) -> float:
-        """See whether a runner has begun a run just when it was to be dropped: it may not have noticed in time."""
-        if hand.run in hand.cancelled:
-            self._end(hand, CANCELLED, hand.cancelled[hand.run], now)
-        return _LOOK_SECONDS
-
-    def _time(self, hand: Hand, now: float) -> float:
-        """End the call in progress if it is over its time limit, else return how many seconds it has left at least."""
-        limit, run, began = hand.time_limit(), hand.run, hand.call_began
-        left = limit - (now - began * 1e-9) if began else limit
-        if left > 0:
-            return left
-        hand.hold()
-        if (hand.run, hand.call_began) == (run, began):
-            self._end(hand, TIMEOUT, signal.SIGTERM, now)
-            return self._grace_seconds
-        self._tell(hand, Cancel([], 0))  # it has ended just now: let the runner go on
-        return limit
 
     def _hear_nursery(self, ready: int) -> None:
         try:
@@ -360,10 +302,7 @@ class Agent:
 
     def _bury(self, hand: Hand, event: Exited) -> None:
         """Say what became of a dead runner's work; what it had answered before counts."""
-        hand.dead = True
-        self._hear_runner(hand)
-        while hand.channel.more and not hand.channel.ended:
-            self._hear_runner(hand)
+        self._hear_last_words(hand)
         self._stillborn = 0 if hand.spoke or hand.run else self._stillborn + 1
         self._send_crashed(hand, event)
         self._send_returned(hand)
@@ -371,6 +310,12 @@ class Agent:
         if self._stillborn >= _MOST_STILLBORN:
             self.broken = f"runners die before they do anything (exit status {event.exitcode})"
         self._hand_out()
+
+    def _hear_last_words(self, hand: Hand) -> None:
+        hand.dead = True
+        self._hear_runner(hand)
+        while hand.channel.more:
+            self._hear_runner(hand)
 
     def _send_crashed(self, hand: Hand, event: Exited) -> None:
         accused = hand.accused()
@@ -380,13 +325,13 @@ class Agent:
         reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else CRASH
         output = hand.take_output()
         self._send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
-        self._forget_run(hand, run)
+        hand.forget(run)
 
     def _send_returned(self, hand: Hand) -> None:
         """Give back what the runner did not end; of that, what was to be cancelled is."""
         for run, number in list(hand.cancelled.items()):
             self._send_cancelled(run, number)
-            self._forget_run(hand, run)
+            hand.forget(run)
         runs = [*hand.given, *(assignment.run for assignment, _ in hand.backlog)]
         if runs:
             self._send(Returned(runs), ())

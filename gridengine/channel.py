@@ -51,10 +51,13 @@ class Channel:
         self._unsent.clear()
         self._socket.close()
 
-    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Queue a message and send what the socket takes now; never waits. That the peer is gone shows when reading."""
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
+        """Queue a message and send what the socket takes now; return whether everything is out. Never waits.
+
+        That the peer is gone shows when reading.
+        """
         self._unsent.extend(_pieces(encode(message, buffers)))
-        self.flush()
+        return self.flush()
 
     def flush(self) -> bool:
         """Send what the socket takes now; return whether everything is out."""
@@ -83,6 +86,7 @@ class Channel:
             ProtocolError: what came is no message; the channel is of no more use.
         """
         messages: list[tuple[Message, list[Buffer]]] = []
+        self.more = False
         for _ in range(_MOST_READS):
             self.more = not self.ended and self._pull(messages, socket.MSG_DONTWAIT)
             if not self.more:

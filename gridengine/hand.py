@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -13,10 +15,11 @@ from typing import TypeAlias
 from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
-from gridengine.protocol import Assignment, Payload
+from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload
 from gridengine.runner import HOLD, INDEX, RUN, START, WORDS_SIZE, map_words
 
 Work: TypeAlias = tuple[Assignment, Payload]
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -43,6 +46,7 @@ class Hand:
 
     def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet]) -> None:
         self.id = id
+        self._nursery = nursery
         self.pid = 0
         self.backlog: deque[Work] = deque()
         """The rest of its batch, which it has not got yet."""
@@ -107,6 +111,54 @@ class Hand:
         current = self.given.get(self.run)
         limits = [current] if current is not None else self.given.values()
         return min((assignment.timeout for assignment in limits if assignment.timeout is not None), default=math.inf)
+
+    def forget(self, run: int) -> None:
+        """Note that a run has ended, whatever way."""
+        del self.given[run]
+        self.last_ended = run
+        self.answered.pop(run, None)
+        self.cancelled.pop(run, None)
+
+    def end(self, reason: str, number: int, kill_at: float) -> None:
+        """Signal the runner and its process group; kill it when it has not ended by `kill_at` (monotonic seconds)."""
+        self.ending = Ending(reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at)
+        self._signal(number)
+
+    def kill(self) -> None:
+        """Kill the runner, whatever it is at."""
+        if self.ending is not None:
+            self.ending.kill_at = math.inf
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(OSError):  # a nursery that is gone shows when its events are read
+            self._nursery.signal(self.id, number)
+
+    def press(self, now: float, grace_seconds: float) -> float:
+        """End what is due (`now` in monotonic seconds), and return after how many seconds to look again."""
+        if self.ending is not None:
+            if now >= self.ending.kill_at:
+                self.kill()
+            return self.ending.kill_at - now
+        if self.cancelled:
+            # It may have begun a run just when it was to be dropped, and not have noticed in time.
+            if self.run in self.cancelled:
+                self.end(CANCELLED, self.cancelled[self.run], now + grace_seconds)
+            return _LOOK_SECONDS
+        return self._time(now, grace_seconds) if self.given else math.inf
+
+    def _time(self, now: float, grace_seconds: float) -> float:
+        """End the call in progress if it is over its time limit, else return how many seconds it has left at least."""
+        limit, run, began = self.time_limit(), self.run, self.call_began
+        left = limit - (now - began * 1e-9) if began else limit
+        if left > 0:
+            return left
+        self.hold()
+        if (self.run, self.call_began) == (run, began):
+            self.end(TIMEOUT, signal.SIGTERM, now + grace_seconds)
+            return grace_seconds
+        self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
+        return limit
 
     def keep_output(self, limit: int) -> None:
         """Keep from here on what it writes, and not what it wrote before."""

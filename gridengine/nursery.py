@@ -143,7 +143,7 @@ def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Calla
     status = 1
     try:
         os.setsid()
-        _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
+        adopt_orphans()
         _keep_only(sock.fileno())
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)  # the agent decides; some batch systems signal each process of a job
@@ -219,7 +219,7 @@ class _Keeper:
         try:
             os.setsid()
             _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
+            adopt_orphans()
             if os.getppid() != parent:
                 os._exit(0)  # it died before the signal was asked for
             signal.set_wakeup_fd(-1)
@@ -256,6 +256,11 @@ class _Keeper:
     def _tell(self, kind: int, runner: int, first: int, second: int = 0) -> None:
         with contextlib.suppress(OSError):  # an agent that is gone shows at the next read
             self._socket.send(_RECORD.pack(kind, runner, first, second))
+
+
+def adopt_orphans() -> None:
+    """Have the orphans below this process fall to it rather than to the system's first process."""
+    _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:

@@ -133,7 +133,8 @@ class Runner:
         self._words = words
         self._outbox = Outbox(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
-        self._defined: dict[bytes, tuple[Define, Payload]] = {}
+        self._defined: dict[bytes, tuple[list[str], str, Payload]] = {}
+        """Of each function the module search path and the working directory to run it with, and how it is pickled."""
         self._loaded: dict[bytes, Callable[..., Any]] = {}
         self._held = 0
         self._own_path = tuple(sys.path)
@@ -150,7 +151,8 @@ class Runner:
             self._work()
 
     def _define(self, message: Define, buffers: Payload) -> None:
-        self._defined[message.function] = message, buffers
+        path = [*message.path, *(entry for entry in self._own_path if entry not in message.path)]
+        self._defined[message.function] = path, message.directory, buffers
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
         for digest in message.functions:
@@ -269,8 +271,8 @@ class Runner:
 
     def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
-        define, payload = self._defined[assignment.function]
-        self._move(define)
+        path, directory, payload = self._defined[assignment.function]
+        _move(path, directory)
         function = self._loaded.get(assignment.function)
         if function is None:
             function = self._loaded[assignment.function] = _load(payload)
@@ -281,20 +283,6 @@ class Runner:
         if assignment.form == STAR:
             return lambda arguments: function(*arguments)
         return lambda pair: function(*pair[0], **pair[1])
-
-    def _move(self, define: Define) -> None:
-        """Set the module search path and the working directory to the caller's."""
-        path = [*define.path, *(entry for entry in self._own_path if entry not in define.path)]
-        if sys.path != path:
-            sys.path[:] = path
-        try:
-            if _here() != define.directory:
-                os.chdir(define.directory)
-        except OSError as error:
-            raise ConfigurationError(
-                f"the working directory {define.directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
-                hint="run from a folder that every node has",
-            ) from error
 
     def _controlled(self, function: Callable[..., Any], assignment: Assignment) -> Callable[..., Any]:
         """Return the function with a controller given to it. While it runs SIGTERM asks it to end, and does not kill."""
@@ -312,6 +300,25 @@ class Runner:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
         return call
+
+
+def _move(path: list[str], directory: str) -> None:
+    """Set the module search path and the working directory to the caller's: the call before may have changed them.
+
+    Raises:
+        ConfigurationError: this machine does not have that directory.
+    """
+    if sys.path != path:
+        sys.path[:] = path
+    if _here() == directory:
+        return
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the working directory {directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
+            hint="run from a folder that every node has",
+        ) from error
 
 
 def _here() -> str:

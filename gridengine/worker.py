@@ -20,7 +20,7 @@ from gridengine import runner
 from gridengine._version import __version__
 from gridengine.agent import Agent
 from gridengine.errors import GridEngineError
-from gridengine.nursery import Nursery
+from gridengine.nursery import Nursery, adopt_orphans, end_children
 from gridengine.protocol import VERSION, Goodbye, Hello, Message, Payload, Refuse, Stop, Welcome
 from gridengine.security import Connection
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 REFUSED = 3
 """The exit status of a worker that its dispatcher does not want."""
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
+"""What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
 _LISTEN_BEATS = 5
 """For how many beats a worker that was stopped and goes on listens before it takes silence for the dispatcher's end."""
 
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -P -m gridengine.worker CONNECTION_FILE", file=sys.stderr)
         return 2
     path = Path(arguments[0])
+    adopt_orphans()
     nursery = Nursery(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.transport import Client
 
@@ -49,9 +52,11 @@ def main(arguments: Sequence[str]) -> int:
         nursery.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
         return 2
-    worker = Worker(connection, path, client, nursery)
+    agent = Agent(
+        client.send, nursery, slots=connection.slots, grace_seconds=connection.grace_seconds, output_bytes=connection.output_bytes
+    )
     try:
-        return worker.work()
+        return Worker(connection, path, client, agent).work()
     finally:
         client.close()
 
@@ -63,23 +68,18 @@ class Worker:
         path: of the connection file, removed when the dispatcher of a local worker has died without doing so.
     """
 
-    def __init__(self, connection: Connection, path: Path, client: Client, nursery: Nursery) -> None:
+    def __init__(self, connection: Connection, path: Path, client: Client, agent: Agent) -> None:
         self._connection = connection
         self._path = path
         self._client = client
-        self._agent = Agent(
-            client.send,
-            nursery,
-            slots=connection.slots,
-            grace_seconds=connection.grace_seconds,
-            output_bytes=connection.output_bytes,
-        )
+        self._agent = agent
         self._local = connection.addresses[0].startswith("ipc://")
         self._parent = os.getppid()
         self._lifeline = 0 if self._local and _is_lifeline(0) else None
-        self._reason = ""
-        self._status = 0
-        self._looked_at = self._listen_until = time.monotonic()
+        self._looked_at = self._listen_until = client.heard_at
+        self.reason = ""
+        """Why to leave; empty while there is no reason."""
+        self.status = 0
 
     def work(self) -> int:
         """Work until there is a reason to leave; return the exit status."""
@@ -87,7 +87,9 @@ class Worker:
         for end in (wake, woken):
             end.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._leave("terminated"))
+        for number in _ENDING:
+            signal.signal(number, lambda number, frame: self._leave("terminated"))
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
             self._client.send(_hello(self._connection), ())
             self._loop(wake)
@@ -95,8 +97,10 @@ class Worker:
             self._leave(error.message, status=1)
         signal.set_wakeup_fd(-1)
         self._agent.close()
-        self._client.send(Goodbye(self._reason), ())
-        return self._status
+        if self._agent.broken:
+            end_children()  # those that fell to us with the nursery's death
+        self._client.send(Goodbye(self.reason), ())
+        return self.status
 
     def _loop(self, wake: socket.socket) -> None:
         import zmq
@@ -106,10 +110,8 @@ class Worker:
         for fd in (self._agent.fileno(), wake.fileno(), self._lifeline):
             if fd is not None:
                 poller.register(fd, zmq.POLLIN)
-        while not self._reason:
-            now = time.monotonic()
-            wait = min(self._client.tick(now), self._agent.tick(now), self._judge(now))
-            ready = dict(poller.poll(max(0, int(wait * 1000) + 1)))
+        while wait := self._next(time.monotonic()):
+            ready = dict(poller.poll(wait * 1000))
             if self._lifeline in ready and not os.read(0, 4096):
                 self._leave_for_lack_of_dispatcher()
             if wake.fileno() in ready:
@@ -117,9 +119,19 @@ class Worker:
             if self._agent.fileno() in ready:
                 self._agent.on_ready()
             for message, buffers in self._client.receive():
-                self._handle(message, buffers)
+                self.hear(message, buffers)
 
-    def _handle(self, message: Message, buffers: Payload) -> None:
+    def _next(self, now: float) -> float:
+        """Do what is due; return after how many seconds to be called again, at least a millisecond, or 0 when there is reason to leave."""
+        wait = max(0.001, min(self._client.tick(now), self._agent.tick(now), self.judge(now)))
+        return 0 if self.reason else wait
+
+    def hear(self, message: Message, buffers: Payload = ()) -> None:
+        """Act on a message of the dispatcher.
+
+        Raises:
+            ProtocolError: it is none that a worker understands.
+        """
         match message:
             case Welcome():
                 return
@@ -128,10 +140,10 @@ class Worker:
                 self._leave(f"refused: {reason}", status=REFUSED)
             case Stop():
                 self._leave("told to stop")
-            case _ if not self._reason:
+            case _ if not self.reason:
                 self._agent.handle(message, buffers)
 
-    def _judge(self, now: float) -> float:
+    def judge(self, now: float) -> float:
         """See whether there is a reason to leave; return after how many seconds to look again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
@@ -147,8 +159,8 @@ class Worker:
         return min(connection.beat_seconds, connection.lease_seconds)
 
     def _leave(self, reason: str, *, status: int = 0) -> None:
-        if not self._reason:
-            self._reason, self._status = reason, status
+        if not self.reason:
+            self.reason, self.status = reason, status
 
     def _leave_for_lack_of_dispatcher(self) -> None:
         """Leave, and remove what a dispatcher that was killed could not."""

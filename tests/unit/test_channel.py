@@ -1,0 +1,162 @@
+"""Messages arrive whole and in order however the stream is cut, and garbage is refused."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from gridengine.channel import Channel
+from gridengine.errors import ProtocolError
+from gridengine.protocol import Define, Message, Payload, Started
+
+
+class Wire:
+    """A socket pair without the sockets: what one end sends is read from `data`, at most `step` bytes at a time."""
+
+    def __init__(self, data: bytes = b"", *, step: int = 1 << 30, room: int = 1 << 40) -> None:
+        self.data = bytearray(data)
+        self.step = step
+        self.room = room
+        self.closed = False
+
+    def recv(self, size: int, flags: int) -> bytes:
+        count = min(size, self.step, len(self.data))
+        if not count and not self.closed:
+            raise BlockingIOError
+        taken = bytes(self.data[:count])
+        del self.data[:count]
+        return taken
+
+    def recv_into(self, room: memoryview, size: int, flags: int) -> int:
+        taken = self.recv(room.nbytes, flags)
+        room[: len(taken)] = taken
+        return len(taken)
+
+    def sendmsg(self, pieces: list[memoryview], ancillary: object, flags: int) -> int:
+        sent = b"".join(pieces)[: min(self.step, self.room)]
+        if not sent:
+            raise BlockingIOError
+        self.room -= len(sent)
+        self.data += sent
+        return len(sent)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Broken(Wire):
+    def sendmsg(self, pieces: list[memoryview], ancillary: object, flags: int) -> int:
+        raise BrokenPipeError
+
+
+def channel(wire: Wire) -> Channel:
+    return Channel(wire)  # type: ignore[arg-type]
+
+
+def read_all(wire: Wire) -> Iterator[tuple[Message, list[bytes]]]:
+    reader = channel(wire)
+    while wire.data:
+        for message, buffers in reader.poll():
+            yield message, list(map(bytes, buffers))
+
+
+SIZES = [0, 1, 1000, 32 * 1024, 32 * 1024 + 1, 70_000, 3_000_000]
+
+
+@pytest.mark.parametrize("step", [7, 4096, 1 << 30])
+def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(step: int) -> None:
+    scale = 1 if step > 7 else 100
+    messages: list[tuple[Message, Payload]] = [
+        (Define(bytes([i]), ["/a"], "/", 2), [bytes([i]) * (size // scale), b"small"]) for i, size in enumerate(SIZES)
+    ]
+    messages.append((Started(1, 2), []))
+    wire = Wire(step=step)
+    writer = channel(wire)
+    for message, buffers in messages:
+        assert writer.send(message, buffers)
+    assert list(read_all(wire)) == messages
+
+
+def test_what_the_socket_does_not_take_is_sent_later() -> None:
+    wire = Wire(room=100_000)
+    writer = channel(wire)
+    assert not writer.send(Define(b"f", [], "/", 1), [b"x" * 200_000])
+    assert not writer.send(Started(1, 2))
+    assert not writer.flush()
+    wire.room = 1 << 40
+    assert writer.flush()
+    assert [message for message, _ in read_all(wire)] == [Define(b"f", [], "/", 1), Started(1, 2)]
+
+
+def test_large_buffers_may_be_written_to() -> None:
+    wire = Wire()
+    channel(wire).send(Define(b"f", [], "/", 2), [b"x" * 40_000, b"y" * 2_000_000])
+    ((_, buffers),) = channel(wire).poll()
+    assert [memoryview(buffer).readonly for buffer in buffers] == [False, False]
+
+
+def test_the_end_is_seen_after_the_last_message() -> None:
+    wire = Wire()
+    channel(wire).send(Started(1, 2))
+    wire.close()
+    reader = channel(wire)
+    assert reader.poll() == [(Started(1, 2), [])]
+    assert reader.ended
+    assert reader.poll() == []
+
+
+def test_waiting_for_a_message_of_a_peer_that_is_gone_is_an_end_of_file() -> None:
+    wire = Wire()
+    wire.close()
+    with pytest.raises(EOFError):
+        channel(wire).wait()
+
+
+def test_delivering_to_a_peer_that_is_gone_is_an_end_of_file() -> None:
+    with pytest.raises(EOFError):
+        channel(Broken()).deliver(Started(1, 2))
+
+
+def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_will_tell() -> None:
+    assert channel(Broken()).send(Started(1, 2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("=I", 0),
+        struct.pack("=I", 2**32 - 1),
+        struct.pack("=IQ", 1, 2**63),
+        struct.pack("=IQ", 1, 2**39),
+        struct.pack("=IQ", 1, 4) + b"what",
+    ],
+    ids=["no frames", "countless frames", "endless frame", "frame larger than memory", "no message"],
+)
+def test_garbage_is_a_protocol_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        channel(Wire(data)).poll()
+
+
+def test_one_look_does_not_read_for_ever() -> None:
+    wire = Wire(step=1)
+    channel(wire).send(Started(1, 2))
+    wire.data *= 1000
+    reader = channel(wire)
+    reader.poll()
+    assert wire.data
+    assert reader.more
+
+
+def test_both_ends_of_a_real_socket_pair_understand_each_other() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+    assert ours.send(Started(1, 2))
+    assert theirs.wait() == [(Started(1, 2), [])]
+    theirs.deliver(Started(3, 4))
+    assert ours.poll() == [(Started(3, 4), [])]
+    ours.close()
+    with pytest.raises(EOFError):
+        theirs.wait()
+    theirs.close()

@@ -1,0 +1,148 @@
+"""When a worker leaves, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.errors import ProtocolError
+from gridengine.protocol import Assign, Message, Refuse, Stop, Welcome
+from gridengine.security import Connection
+from gridengine.worker import REFUSED, Worker, main
+
+LEASE = 60.0
+BEAT = 2.0
+
+
+class Client:
+    socket = None
+
+    def __init__(self) -> None:
+        self.heard_at = 1000.0
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.broken = ""
+        self.handled: list[Message] = []
+
+    def handle(self, message: Message, buffers: Any) -> None:
+        if not isinstance(message, Assign):
+            raise ProtocolError("no")
+        self.handled.append(message)
+
+
+def connection(address: str = "tcp://127.0.0.1:1") -> Connection:
+    return Connection(
+        run_id="run",
+        addresses=(address,),
+        slots=1,
+        version="0",
+        python="3",
+        beat_seconds=BEAT,
+        lease_seconds=LEASE,
+        grace_seconds=5.0,
+        output_bytes=1000,
+    )
+
+
+def make(path: Path = Path("/nowhere"), address: str = "tcp://127.0.0.1:1") -> tuple[Worker, Client, Agent]:
+    client, agent = Client(), Agent()
+    return Worker(connection(address), path, client, agent), client, agent  # type: ignore[arg-type]
+
+
+def listen(worker: Worker, start: float, stop: float) -> None:
+    """Have a worker look as often as it would."""
+    now = start
+    while now < stop:
+        now += BEAT
+        worker.judge(now)
+
+
+def test_a_worker_that_hears_its_dispatcher_stays() -> None:
+    worker, client, _ = make()
+    listen(worker, 1000, 1030)
+    client.heard_at = 1030
+    listen(worker, 1030, 1085)
+    assert worker.reason == ""
+
+
+def test_a_worker_that_hears_nothing_for_its_lease_leaves() -> None:
+    worker, _, _ = make()
+    listen(worker, 1000, 1058)
+    assert worker.reason == ""
+    listen(worker, 1058, 1064)
+    assert "60 seconds" in worker.reason
+    assert worker.status == 1
+
+
+def test_a_worker_that_was_stopped_listens_before_it_judges() -> None:
+    worker, _, _ = make()
+    listen(worker, 1000, 1010)
+    worker.judge(5000)
+    assert worker.reason == ""
+    listen(worker, 5000, 5020)
+    assert "60 seconds" in worker.reason
+
+
+def test_a_refused_worker_says_why_and_leaves_with_a_status_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    worker, _, _ = make()
+    worker.hear(Refuse("another version"))
+    assert worker.status == REFUSED
+    assert "another version" in capsys.readouterr().err
+
+
+def test_a_worker_told_to_stop_leaves_in_good_order() -> None:
+    worker, _, _ = make()
+    worker.hear(Welcome())
+    assert worker.reason == ""
+    worker.hear(Stop())
+    assert (worker.reason, worker.status) == ("told to stop", 0)
+
+
+def test_the_first_reason_to_leave_is_the_one_that_counts_and_no_work_is_taken_after_it() -> None:
+    worker, _, agent = make()
+    worker.hear(Assign([]))
+    worker.hear(Stop())
+    worker.hear(Assign([]))
+    worker.hear(Refuse("late"))
+    assert (worker.reason, worker.status, len(agent.handled)) == ("told to stop", 0, 1)
+
+
+def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
+    worker, _, agent = make()
+    agent.broken = "no processes left"
+    worker.judge(1001)
+    assert (worker.reason, worker.status) == ("no processes left", 1)
+
+
+def test_a_local_worker_whose_dispatcher_died_removes_what_that_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    for name in ("connection.json", "s"):
+        (folder / name).touch()
+    worker, _, _ = make(folder / "connection.json", f"ipc://{folder}/s")
+    worker.judge(1001)
+    assert worker.reason == ""
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    worker.judge(1002)
+    assert worker.reason != ""
+    assert not folder.exists()
+
+
+def test_what_others_put_beside_the_connection_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    (folder / "other").touch()
+    worker, _, _ = make(folder / "connection.json", f"ipc://{folder}/s")
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    worker.judge(1001)
+    assert (folder / "other").exists()
+
+
+def test_a_worker_without_an_argument_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "CONNECTION_FILE" in capsys.readouterr().err
