@@ -108,6 +108,8 @@ class Fleet:
         """Withdraw all that is expected, since nobody waits for it any more; who comes next may ask at once."""
         self.welcomed()
         self.ask_again_at = now
+        for one in [one for one in self.started.values() if one.worker is None and one.ended_at is not None]:
+            self.drop(one)
         return self.withdraw(list(self.expected.values()))
 
     def called_home(self, worker: bytes, log: str, pid: int) -> tuple[Started | None, bool]:
