@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import itertools
@@ -11,6 +12,7 @@ import pty
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import textwrap
 import threading
@@ -245,10 +247,12 @@ class Script:
     command: list[str]
     folder: Path
     mark: str
+    temporary: Path
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, "PYTHONPATH": path, MARK: self.mark}
+        others = {name: value for name, value in os.environ.items() if name not in ("SGE_ROOT", "XDG_RUNTIME_DIR")}
+        return {**others, "PYTHONPATH": path, "TMPDIR": str(self.temporary), MARK: self.mark}
 
     def run(self, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -267,25 +271,28 @@ class Script:
                     found.append(process)
         return found
 
-    def all_gone(self) -> bool:
+    def leftovers(self) -> list[object]:
+        """Return the processes and files that are left when they have had time to go."""
         _, left = psutil.wait_procs(self.processes(), LEAVE_SECONDS)
-        return not left
+        return [*left, *self.temporary.iterdir()]
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
     made: list[Script] = []
+    temporary = tempfile.TemporaryDirectory(dir="/tmp")  # short: sockets are made there
 
     def make(source: str, *, folder: Path = tmp_path) -> Script:
         path = tmp_path / "script.py"
         path.write_text("import gridengine\n" + textwrap.dedent(source))
-        made.append(Script([sys.executable, str(path)], folder, uuid.uuid4().hex))
+        made.append(Script([sys.executable, str(path)], folder, uuid.uuid4().hex, Path(temporary.name)))
         return made[-1]
 
     yield make
     for one in made:
         for process in one.processes():
             process.kill()
+    temporary.cleanup()
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -392,10 +399,9 @@ def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -
     assert (run.stdout, run.stderr) == ("2 101 True False\n[101]\n", "")
 
 
-def test_a_script_from_standard_input_works(script: MakeScript, tmp_path: Path) -> None:
-    one = script("")
+def test_a_script_from_standard_input_works(script: MakeScript) -> None:
     source = "import gridengine\ndef f(x): return x + 1\nprint(gridengine.map(f, range(3), scheduler=gridengine.ProcessScheduler(2)))\n"
-    run = Script([sys.executable, "-"], tmp_path, one.mark).run(input=source)
+    run = dataclasses.replace(script(""), command=[sys.executable, "-"]).run(input=source)
     assert (run.stdout, run.stderr) == ("[1, 2, 3]\n", "")
 
 
@@ -409,13 +415,7 @@ def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(
 
 
 def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript) -> None:
-    run = script(
-        """
-        import os
-        os.environ.pop("SGE_ROOT", None)
-        print(gridengine.map(abs, [-1, -2]), gridengine.map(abs, [-3]))
-        """
-    ).run()
+    run = script("print(gridengine.map(abs, [-1, -2]), gridengine.map(abs, [-3]))").run()
     assert (run.stdout, run.stderr) == ("[1, 2] [3]\n", "")
 
 
@@ -427,10 +427,12 @@ def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript)
         ("raise LookupError('the end')", 1, "LookupError: the end"),
         ("raise SystemExit(4)", 4, ""),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
+        ("import os; os._exit(5)", 5, ""),
     ],
-    ids=["normal", "closed", "exception", "exit", "sigterm"],
+    ids=["normal", "closed", "exception", "exit", "SIGTERM", "SIGKILL", "hard exit"],
 )
-def test_after_any_end_of_the_script_no_process_is_left(ending: str, status: int, words: str, script: MakeScript) -> None:
+def test_after_any_end_of_the_script_no_process_and_no_file_is_left(ending: str, status: int, words: str, script: MakeScript) -> None:
     one = script(
         f"""
         import time
@@ -445,7 +447,7 @@ def test_after_any_end_of_the_script_no_process_is_left(ending: str, status: int
     assert words in run.stderr
     if not words:
         assert run.stderr == ""
-    assert one.all_gone()
+    assert one.leftovers() == []
 
 
 def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(script: MakeScript, tmp_path: Path) -> None:
@@ -473,7 +475,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(script: Mak
     assert "interrupted" in printed
     assert printed.count("Traceback") == 1
     assert printed.rstrip().endswith("KeyboardInterrupt")
-    assert one.all_gone()
+    assert one.leftovers() == []
     assert not (tmp_path / "started-2").exists()
 
 
