@@ -1,0 +1,355 @@
+"""How many workers are asked for and withdrawn, and how those that call are recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gridengine import fleet as fleet_module
+from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
+from gridengine.events import Effect, Explain, Launch, Withdraw
+from gridengine.fleet import Fleet, Policy, Started, key_of
+from gridengine.schedulers.base import Handle, Report, TaskState
+
+QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = TaskState
+
+
+def make(**policy: Any) -> Fleet:
+    return Fleet(Policy(**{"max_workers": 10, **policy}))
+
+
+def handles(*ids: int) -> list[Handle]:
+    return [Handle(str(one), f"/home/user/runs/r/{one}.log") for one in ids]
+
+
+def scale(fleet: Fleet, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0) -> Sequence[Effect]:
+    return fleet.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
+
+
+def say(fleet: Fleet, state: TaskState, *ids: int, now: float = 0.0, **report: Any) -> list[Started]:
+    return fleet.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
+
+
+# -------------------------------------------------------------------- asking
+
+
+def test_nothing_is_asked_for_when_nothing_waits() -> None:
+    assert scale(make()) == []
+
+
+def test_workers_that_are_expected_count() -> None:
+    fleet = make()
+    fleet.launched(handles(1, 2), 0)
+    assert scale(fleet, waiting=3) == [Launch(1)]
+
+
+def test_busy_workers_do_not_serve_what_waits() -> None:
+    assert scale(make(), waiting=1, busy=3) == [Launch(1)]
+
+
+def test_busy_workers_count_towards_the_most() -> None:
+    assert scale(make(max_workers=3), waiting=5, busy=2) == [Launch(1)]
+
+
+def test_a_request_under_way_is_not_repeated() -> None:
+    fleet = make()
+    scale(fleet, waiting=1)
+    assert scale(fleet, waiting=5) == []
+
+
+def test_fewer_workers_than_asked_for_are_asked_for_again() -> None:
+    fleet = make()
+    scale(fleet, waiting=3)
+    fleet.launched(handles(1), 0)
+    assert scale(fleet, waiting=3) == [Launch(2)]
+
+
+def test_demand_that_goes_away_is_gathered_anew() -> None:
+    fleet = make(gather_seconds=1.0)
+    scale(fleet, 0.0, waiting=1)
+    scale(fleet, 0.9)
+    assert scale(fleet, 1.5, waiting=1) == []
+    assert scale(fleet, 2.5, waiting=1) == [Launch(1)]
+
+
+def test_after_a_failure_nothing_is_asked_for_until_the_wait_is_over() -> None:
+    fleet = make()
+    fleet.hold_back(10.0)
+    assert scale(fleet, 10.9, waiting=1) == []
+    assert scale(fleet, 11.0, waiting=1) == [Launch(1)]
+
+
+def test_failures_at_one_time_hold_back_once() -> None:
+    fleet = make()
+    for _ in range(100):
+        fleet.hold_back(10.0)
+    assert fleet.ask_again_at == 11.0
+
+
+def test_the_wait_grows_up_to_a_minute() -> None:
+    fleet = make()
+    now, waits = 0.0, []
+    for _ in range(8):
+        fleet.hold_back(now)
+        waits.append(fleet.ask_again_at - now)
+        now = fleet.ask_again_at
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_welcome_makes_the_wait_short_again() -> None:
+    fleet = make()
+    for now in (0.0, 10.0, 20.0):
+        fleet.hold_back(now)
+    fleet.welcomed()
+    fleet.hold_back(100.0)
+    assert fleet.ask_again_at == 101.0
+
+
+# -------------------------------------------------------------------- withdrawing
+
+
+def test_surplus_is_withdrawn_after_idle_seconds() -> None:
+    fleet = make(idle_seconds=5.0)
+    fleet.launched(handles(1, 2, 3), 0)
+    assert scale(fleet, 0.0, waiting=1) == []
+    assert scale(fleet, 4.9, waiting=1) == []
+    assert scale(fleet, 5.0, waiting=1) == [Withdraw(tuple(handles(2, 3)))]
+
+
+def test_surplus_that_is_needed_meanwhile_stays() -> None:
+    fleet = make(idle_seconds=5.0)
+    fleet.launched(handles(1), 0)
+    scale(fleet, 0.0)
+    scale(fleet, 3.0, waiting=1)
+    assert scale(fleet, 6.0) == []
+
+
+def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
+    fleet = make(idle_seconds=5.0)
+    fleet.launched(handles(1), 0)
+    say(fleet, RUNNING, 1)
+    scale(fleet, 0.0)
+    assert scale(fleet, 6.0) == []
+
+
+def test_what_is_withdrawn_is_forgotten() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    fleet.withdraw(list(fleet.expected.values()))
+    assert (fleet.started, fleet.expected) == ({}, {})
+
+
+def test_withdrawing_nobody_is_no_effect() -> None:
+    assert make().withdraw([]) == []
+
+
+def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "KEPT_WITHDRAWN", 5)
+    fleet = make()
+    for number in range(20):
+        fleet.launched(handles(number), 0)
+        fleet.withdraw(list(fleet.expected.values()))
+    assert list(fleet.withdrawn) == [key_of(handle) for handle in handles(15, 16, 17, 18, 19)]
+
+
+def test_giving_up_withdraws_all_that_have_not_come() -> None:
+    fleet = make()
+    fleet.launched(handles(1, 2, 3), 0)
+    fleet.called_home(b"w", handles(1)[0].log, 1)
+    say(fleet, FAILED, 2)
+    assert fleet.give_up(0.0) == [Withdraw(tuple(handles(3)))]
+    assert list(fleet.started) == [key_of(handles(1)[0])]
+
+
+def test_after_giving_up_one_may_ask_at_once() -> None:
+    fleet = make()
+    fleet.hold_back(10.0)
+    fleet.give_up(10.0)
+    assert scale(fleet, 10.0, waiting=1) == [Launch(1)]
+
+
+# -------------------------------------------------------------------- recognising
+
+
+def test_a_worker_is_known_by_its_log() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    started, withdrawn = fleet.called_home(b"w", "/home/user/runs/r/1.log", 999)
+    assert started is not None
+    assert (started.worker, withdrawn, fleet.expected) == (b"w", False, {})
+
+
+def test_a_worker_is_known_by_its_log_though_the_home_is_mounted_elsewhere() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    assert fleet.called_home(b"w", "/net/server/export/user/runs/r/1.log", 999)[0] is not None
+
+
+def test_a_worker_without_a_log_of_its_own_is_known_by_its_process_id() -> None:
+    fleet = make()
+    fleet.launched([Handle("77")], 0)
+    assert fleet.called_home(b"w", "/home/user/all-of-my-output.txt", 77)[0] is not None
+
+
+def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> None:
+    fleet = make()
+    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, False)
+    [(worker, started)] = fleet.launched(handles(1, 2), 0)
+    assert (worker, started.worker) == (b"w", b"w")
+    assert [one.handle for one in fleet.expected.values()] == handles(2)
+
+
+def test_a_second_worker_with_the_same_log_is_a_stranger() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    fleet.called_home(b"w", handles(1)[0].log, 5)
+    assert fleet.called_home(b"v", handles(1)[0].log, 6) == (None, False)
+
+
+def test_a_stranger_that_is_gone_is_forgotten() -> None:
+    fleet = make()
+    fleet.called_home(b"w", "/a/b.log", 5)
+    fleet.gone(b"w", None)
+    assert fleet.strangers == {}
+
+
+def test_a_worker_that_is_gone_is_forgotten() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    started, _ = fleet.called_home(b"w", handles(1)[0].log, 5)
+    fleet.gone(b"w", started)
+    assert fleet.started == {}
+
+
+def test_a_withdrawn_worker_that_calls_is_turned_away() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    fleet.withdraw(list(fleet.expected.values()))
+    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, True)
+
+
+def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    [one] = say(fleet, FAILED, 1)
+    fleet.start_failed(one, 0)
+    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, True)
+
+
+def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
+    fleet = make()
+    fleet.launched([Handle("77")], 0)
+    fleet.withdraw(list(fleet.expected.values()))
+    fleet.launched([Handle("77")], 0)
+    assert fleet.called_home(b"w", "", 77)[0] is not None
+
+
+# -------------------------------------------------------------------- the scheduler's word
+
+
+def test_the_scheduler_tells_of_an_end_once() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    assert len(say(fleet, ENDED, 1)) == 1
+    assert say(fleet, ENDED, 1) == []
+
+
+def test_a_word_on_an_unknown_worker_is_dropped() -> None:
+    assert say(make(), FAILED, 1) == []
+
+
+def test_who_has_ended_is_not_expected_any_more() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    say(fleet, FAILED, 1)
+    assert scale(fleet, waiting=1) == [Launch(1)]
+
+
+def test_a_start_is_overdue_from_when_it_runs() -> None:
+    fleet = make(start_seconds=30.0)
+    fleet.launched(handles(1), 0)
+    say(fleet, RUNNING, 1, now=100.0)
+    say(fleet, RUNNING, 1, now=120.0)
+    assert fleet.overdue(130.0) == []
+    assert [one.handle for one in fleet.overdue(130.1)] == handles(1)
+
+
+def test_a_start_that_was_suspended_has_its_time_anew() -> None:
+    fleet = make(start_seconds=30.0)
+    fleet.launched(handles(1), 0)
+    say(fleet, RUNNING, 1, now=0.0)
+    say(fleet, SUSPENDED, 1, now=10.0)
+    assert fleet.overdue(100.0) == []
+    say(fleet, RUNNING, 1, now=100.0)
+    assert fleet.overdue(110.0) == []
+
+
+def fail(fleet: Fleet, count: int, **report: Any) -> Exception | None:
+    error = None
+    for number in range(count):
+        fleet.launched(handles(number), 0)
+        [one] = say(fleet, FAILED, number, **report)
+        error = fleet.start_failed(one, 0)
+    return error
+
+
+def test_failed_starts_are_an_error_when_there_are_too_many_in_a_row() -> None:
+    assert fail(make(failed_starts=3), 2) is None
+    assert type(fail(make(failed_starts=3), 3)) is WorkerNotStarted
+
+
+def test_a_welcome_breaks_the_row() -> None:
+    fleet = make(failed_starts=3)
+    fail(fleet, 2)
+    fleet.welcomed()
+    assert fail(fleet, 2) is None
+
+
+def test_the_reports_own_error_is_the_error() -> None:
+    error = ClusterError("its own")
+    assert fail(make(), 3, error=error) is error
+
+
+def test_a_deletion_is_an_error_of_its_own() -> None:
+    assert type(fail(make(), 3, deleted=True)) is JobDeleted
+
+
+def test_an_error_without_a_reason_says_that_there_is_none() -> None:
+    assert "no reason is given" in str(fail(make(), 3))
+
+
+# -------------------------------------------------------------------- telling why
+
+
+def explain(fleet: Fleet, now: float, *, waiting: int = 1, workers: int = 0) -> Sequence[Effect]:
+    return fleet.explain(now, calls_waiting=waiting, workers=workers)
+
+
+def test_a_queued_worker_is_explained_once_a_minute() -> None:
+    fleet = make()
+    fleet.launched(handles(1, 2), 0)
+    told = [now for now in range(140) if explain(fleet, now)]
+    assert told == [10, 70, 130]
+
+
+def test_the_explanation_says_for_how_long_it_waits() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 5.0)
+    explain(fleet, 5.0)
+    assert explain(fleet, 25.0) == [Explain(tuple(handles(1)), 20.0)]
+
+
+@pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}])
+def test_nothing_is_explained_when_nobody_waits_or_somebody_works(quiet: dict[str, int]) -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    assert [explain(fleet, now, **quiet) for now in (0, 100)] == [[], []]
+
+
+def test_a_worker_that_is_starting_needs_no_explanation() -> None:
+    fleet = make()
+    fleet.launched(handles(1), 0)
+    say(fleet, RUNNING, 1)
+    assert [explain(fleet, now) for now in (0, 100)] == [[], []]
