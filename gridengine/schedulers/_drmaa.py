@@ -26,13 +26,20 @@ logger = logging.getLogger("gridengine")
 
 START_SECONDS = 30.0
 REQUEST_SECONDS = 20.0
+TERMINATE_SECONDS = 8.0
+"""To delete a thousand tasks of an array one by one takes Grid Engine less than a second."""
+UNGUARD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 STATIC_TLS = "glibc.rtld.optional_static_tls"
 """Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in static TLS block"."""
 
-FOR_NOW = frozenset({"DrmCommunicationException", "TryLaterException", "NoActiveSessionException", "OutOfMemoryException"})
-"""Names of the exceptions that say nothing about the request."""
-LIMITS = re.compile(r"\b(limit|per user|allowed|quota|maximum|exceed\w*|try again|temporar\w+|later)\b", re.IGNORECASE)
+UNREACHABLE = frozenset({"DrmCommunicationException", "NoActiveSessionException"})
+FOR_NOW = frozenset({"TryLaterException", "OutOfMemoryException"})
+"""Names of the exceptions that say nothing about the request. Grid Engine's limits on the number of jobs are of the second sort."""
+LIMITS = re.compile(r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b", re.IGNORECASE)
+"""How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
+TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
+"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
 
 
 class Trouble(Exception):
@@ -53,11 +60,7 @@ class Refused(Exception):
     @property
     def for_now(self) -> bool:
         """Whether to ask again later may help."""
-        return self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None and TASKS_LIMIT.search(str(self)) is None
-
-
-TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
-"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
+        return self.kind in FOR_NOW or (self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None)
 
 
 def library_paths(environment: Mapping[str, str]) -> list[str]:
@@ -108,7 +111,7 @@ class Child:
         """Cluster tasks whose submission was answered when nobody waited for them any more."""
         try:
             hello = self._receive(0, time.monotonic() + START_SECONDS)
-        except (Trouble, Refused) as error:
+        except (Trouble, Refused, RuntimeError) as error:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
         self.contact: str = hello["contact"]
@@ -143,8 +146,10 @@ class Child:
                 self.late += result
         if failure is None:
             return result
-        if failure["kind"] in FOR_NOW:
+        if failure["kind"] in UNREACHABLE:
             raise Trouble(failure["words"])
+        if not failure["kind"].endswith("Exception"):
+            raise RuntimeError(f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}")
         raise Refused(failure["kind"], failure["words"])
 
     def _read(self, size: int, until: float) -> bytes:
@@ -193,6 +198,7 @@ class Session:
         self._contact = ""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
+        self._condemned: set[str] = set()
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -232,9 +238,13 @@ class Session:
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Delete these cluster tasks."""
-        self._ask("terminate", jobs=list(jobs))
+        """Delete these cluster tasks; when that cannot be done now, at the next request that is answered."""
         self._jobs.difference_update(jobs)
+        try:
+            self._ask("terminate", TERMINATE_SECONDS, jobs=list(jobs))
+        except BaseException:
+            self._condemned.update(jobs)
+            raise
 
     def guard(self, files: Iterable[Path]) -> None:
         """Have these files removed when this process is gone."""
@@ -246,15 +256,17 @@ class Session:
         """Take that back."""
         names = [str(file) for file in files]
         self._files.difference_update(names)
-        self._ask("unguard", files=names)
+        self._ask("unguard", UNGUARD_SECONDS, files=names)
 
-    def _ask(self, operation: str, **arguments: Any) -> Any:
+    def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
         with self._lock:
             child = self._started()
-            answer = child.ask(operation, REQUEST_SECONDS, arguments)
-            if child.late:
-                late, child.late = child.late, []
-                child.ask("terminate", REQUEST_SECONDS, {"jobs": late})
+            answer = child.ask(operation, within, arguments)
+            self._condemned.update(child.late)
+            child.late.clear()
+            if self._condemned:
+                child.ask("terminate", TERMINATE_SECONDS, {"jobs": sorted(self._condemned)})
+                self._condemned.clear()
             return answer
 
     def _started(self) -> Child:
@@ -267,7 +279,7 @@ class Session:
             self._child = None
         child = self._restarted() if self._contact else Child()
         self._child, self._contact = child, child.contact
-        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
+        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs | self._condemned)})
         child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
         return child
 

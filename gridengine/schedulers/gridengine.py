@@ -291,7 +291,7 @@ class GridEngineLauncher(Launcher):
             self._ending_since.pop(handle, None)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Delete these tasks. When the batch system cannot be reached, they stay ours and go at `close`."""
+        """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
         ours = [handle for handle in handles if handle in self._asked]
         if not ours or os.getpid() != self._owner:
             return
@@ -299,8 +299,7 @@ class GridEngineLauncher(Launcher):
             self._opened().terminate([handle.id for handle in ours])
         except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
             logger.warning("%d cluster tasks could not be deleted yet: %s", len(ours), error)
-        else:
-            self._forget(ours)
+        self._forget(ours)
 
     def explain(self, handles: Sequence[Handle]) -> str:
         """Return what the first of these tasks waits for, as `qstat -j` explains it."""

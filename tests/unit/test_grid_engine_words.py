@@ -231,15 +231,20 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
 @pytest.mark.parametrize(
     ("words", "for_now"),
     [
-        ("job rejected: Only 10 jobs are allowed per user (current job count: 10)", True),
+        ("job rejected: only 10 jobs are allowed per user (current job count: 10)", True),
         ("job rejected: you tried to submit a job with more than 75000 tasks", False),
         ('unknown resource "nosuch"', False),
         ("job rejected: your user id 0 is lower than minimum user id 1000 of cluster configuration", False),
         ("error: no suitable queues", False),
+        ("requested memory exceeds the maximum allowed", False),
     ],
 )
 def test_only_a_refusal_for_a_limit_is_for_now(words: str, for_now: bool) -> None:
     assert Refused("DeniedByDrmException", words).for_now is for_now
+
+
+def test_what_the_library_itself_calls_later_is_for_now() -> None:
+    assert Refused("TryLaterException", "job rejected: only 1 jobs are allowed per cluster").for_now
 
 
 def test_the_library_that_the_user_names_is_the_only_one() -> None:
