@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -143,17 +144,20 @@ class Desk:
             return {"aborted": True, "usage": {}}
         return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
 
-    def terminate(self, jobs: list[str]) -> None:
-        """Delete these cluster tasks; those that have ended are no error."""
+    def terminate(self, jobs: list[str], seconds: float = math.inf) -> list[str]:
+        """Delete these cluster tasks, for so long, and return those that are left. Those that have ended are no error."""
         action = self._drmaa.JobControlAction.TERMINATE
         wanted = set(jobs)
         if wanted and wanted >= self._live:
             self._control(self._session.JOB_IDS_SESSION_ALL, action)
             wanted -= self._live
             self._live.clear()
-        for job in wanted:
+        until = time.monotonic() + seconds
+        while wanted and time.monotonic() < until:
+            job = wanted.pop()
             self._control(job, action)
             self._live.discard(job)
+        return sorted(wanted)
 
     def _control(self, job: str, action: str) -> None:
         with contextlib.suppress(self._drmaa.errors.InvalidJobException):
