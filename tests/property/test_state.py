@@ -491,7 +491,7 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
-        assert one.runs == {number for number, run in core._runs.items() if run.span.open is one}
+        assert set(one.runs) == {number for number, run in core._runs.items() if run.span.open is one}
     assert core.calls_waiting == sum(span.stop - span.start for span in core._waiting)
     assert core._runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
     assert core._slots == sum(worker.hello.slots for worker in core.workers.values())
