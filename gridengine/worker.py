@@ -6,6 +6,7 @@ It calls the dispatcher and is its agent there, until it is told to leave, is te
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -111,7 +112,7 @@ class Worker:
             if fd is not None:
                 poller.register(fd, zmq.POLLIN)
         while wait := self._next(time.monotonic()):
-            ready = dict(poller.poll(wait * 1000))
+            ready = dict(poller.poll(math.ceil(wait * 1000)))
             if self._lifeline in ready and not os.read(0, 4096):
                 self._leave_for_lack_of_dispatcher()
             if wake.fileno() in ready:
