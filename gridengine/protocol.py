@@ -55,18 +55,20 @@ class Assignment(_Item, frozen=True):
     watched: bool = False
     controlled: bool = False
     timeout: float | None = None
+    memory: int = 0
     buffers: int = 1
 
 
 SINGLE, STAR, FULL = 0, 1, 2
-VALUES, RAISED, RETRYABLE = 0, 1, 2
+VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
 
 
 class Result(_Item, frozen=True):
     """The outcome of the calls `start` to `stop` of a run.
 
     `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call, `RAISED` (the
-    pickled exception) or `RETRYABLE` (the same, and it is one of those that the caller wants retried). `seconds` is how long these
+    pickled exception), `RETRYABLE` (the same, and it is one of those that the caller wants retried) or `OUT_OF_MEMORY` (the same,
+    and it is for want of memory). `seconds` is how long these
     calls took together. With `output`, the last two buffers are what the call wrote to its standard output and error.
     """
 
@@ -226,17 +228,20 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     buffers = _split(sizes, frames)
     if len(buffers) != count_buffers(message):
         raise ProtocolError(f"{type(message).__name__} announces {count_buffers(message)} buffers and brings {len(buffers)}")
-    if isinstance(message, Results):
-        for result in message.results:
-            _check(result)
+    _check(message)
     return message, buffers
 
 
-def _check(result: Result) -> None:
-    if result.status != VALUES and result.stop - result.start != 1:
-        raise ProtocolError("an exception is the outcome of one call")
-    if result.output and result.buffers < 2:
-        raise ProtocolError("a result with output has two buffers for it")
+def _check(message: Message) -> None:
+    match message:
+        case Results(results=results):
+            if any(one.status != VALUES and one.stop - one.start != 1 for one in results):
+                raise ProtocolError("an exception is the outcome of one call")
+            if any(one.output and one.buffers < 2 for one in results):
+                raise ProtocolError("a result with output has two buffers for it")
+        case Returned(runs=runs):
+            if len(set(runs)) < len(runs):
+                raise ProtocolError("a run is given back twice")
 
 
 def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:

@@ -51,7 +51,7 @@ class Session:
         """Return the message that is complete with these frames, None when there is none or it has come before, and what to send at once.
 
         Raises:
-            ProtocolError: the first frame is no envelope.
+            ProtocolError: the first frame is no envelope, or a piece is not one frame.
         """
         try:
             kind, number, acknowledged, asked = _ENVELOPE.unpack(frames[0])
@@ -59,8 +59,6 @@ class Session:
             raise ProtocolError("a message without an envelope") from None
         if kind > _PIECE or acknowledged > self._sent or (kind != _RESEND and asked > self._asked):
             raise ProtocolError("an impossible envelope")
-        if kind in (_FRAME, _PIECE) and len(frames) != 2:
-            raise ProtocolError("a piece of a message is one frame")
         while self._kept and self._kept[0][0] <= acknowledged:
             self._kept.popleft()
         if kind == _RESEND:
@@ -71,6 +69,8 @@ class Session:
             return frames[1:], []
         if number <= self._received:
             return None, []
+        if (self._begun or kind in (_FRAME, _PIECE)) and len(frames) != 2:
+            raise ProtocolError("a piece of a message is one frame")
         self._received = number
         return self._join(kind, frames[1:]), []
 

@@ -77,6 +77,8 @@ def sent(draw: st.DrawFn) -> Sent:
         message = kind(draw(st.lists(RESULTS, max_size=3)))
     elif kind is protocol.Crashed:
         message = draw(structs(kind, reason=REASONS))
+    elif kind is protocol.Returned:
+        message = kind(draw(st.lists(NUMBERS, max_size=3, unique=True)))
     elif "buffers" in kind.__struct_fields__:
         message = draw(structs(kind, buffers=count))
     else:
@@ -220,3 +222,8 @@ def test_a_result_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
 def test_a_crash_for_an_unknown_reason_is_refused(reason: str) -> None:
     with pytest.raises(ProtocolError):
         decode(encode(protocol.Crashed(1, 0, -9, reason, 1), [b"", b""]))
+
+
+def test_a_run_that_is_given_back_twice_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        decode(encode(protocol.Returned([4, 5, 4])))

@@ -165,3 +165,20 @@ def test_a_number_that_is_not_the_next_brings_nothing(number: int) -> None:
     theirs.take(plain(ours.number([b"one"])[0]))
     assert theirs.take([ENVELOPE.pack(0, number, 0, 0), b"forged"])[0] is None
     assert theirs.take(plain(ours.number([b"two"])[0]))[0] == [b"two"]
+
+
+@pytest.mark.parametrize("rest", [[], [b"two", b"frames"]])
+def test_the_last_piece_of_a_frame_is_one_frame(rest: list[bytes]) -> None:
+    theirs = Session(PIECE)
+    assert theirs.take([ENVELOPE.pack(4, 1, 0, 0), b"begun, "])[0] is None
+    with pytest.raises(ProtocolError):
+        theirs.take([ENVELOPE.pack(0, 2, 0, 0), *rest])
+    assert plain(theirs.take([ENVELOPE.pack(0, 2, 0, 0), b"ended"])[0]) == [b"begun, ended"]
+
+
+def test_an_old_message_that_comes_again_while_a_piece_is_awaited_is_dropped() -> None:
+    theirs = Session(PIECE)
+    theirs.take([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"])
+    theirs.take([ENVELOPE.pack(4, 2, 0, 0), b"begun, "])
+    assert theirs.take([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"]) == (None, [])
+    assert plain(theirs.take([ENVELOPE.pack(0, 3, 0, 0), b"ended"])[0]) == [b"begun, ended"]
