@@ -26,8 +26,6 @@ logger = logging.getLogger("gridengine")
 
 START_SECONDS = 30.0
 REQUEST_SECONDS = 20.0
-TERMINATE_SECONDS = 5.0
-SWEEP_SECONDS = 1.0
 UNGUARD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 STATIC_TLS = "glibc.rtld.optional_static_tls"
@@ -109,6 +107,8 @@ class Child:
         self._number = 0
         self.late: list[str] = []
         """Cluster tasks whose submission was answered when nobody waited for them any more."""
+        self.left = 0
+        """How many cluster tasks are still to be deleted."""
         try:
             hello = self._receive(0, time.monotonic() + START_SECONDS)
         except (Trouble, Refused, RuntimeError) as error:
@@ -137,7 +137,7 @@ class Child:
         while True:
             try:
                 size = struct.unpack(">I", self._read(4, until))[0]
-                answered, result, failure = json.loads(self._read(size, until))
+                answered, result, failure, self.left = json.loads(self._read(size, until))
             except OSError as error:
                 raise Trouble(self._words(error)) from error
             if answered == number:
@@ -241,13 +241,10 @@ class Session:
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Delete these cluster tasks, for some seconds; what is left then, or cannot be deleted now, goes with later requests."""
-        until = time.monotonic() + TERMINATE_SECONDS
+        """Have these cluster tasks deleted, soon; when the process that does it dies, by the next."""
         with self._lock:
-            self._jobs.difference_update(jobs)
             self._condemned.update(jobs)
-            while self._condemned and time.monotonic() < until:
-                self._sweep(self._started())
+            self._ask("terminate", jobs=list(jobs))
 
     def guard(self, files: Iterable[Path]) -> None:
         """Have these files removed when this process is gone."""
@@ -266,16 +263,14 @@ class Session:
     def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
         child = self._started()
         answer = child.ask(operation, within, arguments)
-        self._condemned.update(child.late)
-        child.late.clear()
-        if self._condemned:
-            self._sweep(child)
+        if child.late:
+            late, child.late = child.late, []
+            self._condemned.update(late)
+            child.ask("terminate", within, {"jobs": late})
+        if not child.left:
+            self._jobs.difference_update(self._condemned)
+            self._condemned.clear()
         return answer
-
-    def _sweep(self, child: Child) -> None:
-        """Delete, for a second, cluster tasks that should be gone. One by one, a thousand take Grid Engine up to four."""
-        left = child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned), "seconds": SWEEP_SECONDS})
-        self._condemned = set(left)
 
     def _started(self) -> Child:
         """Return the child, a new one when the last has died; that one takes over the session and its cluster tasks."""
@@ -287,7 +282,8 @@ class Session:
             self._child = None
         child = self._restarted() if self._contact else Child()
         self._child, self._contact = child, child.contact
-        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs | self._condemned)})
+        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
+        child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned)})
         child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
         return child
 

@@ -5,7 +5,8 @@ stop its host: so it has a process of its own. This one outlives its user's proc
 parent is gone, it deletes the cluster tasks that it still has, and the files that it was told of.
 
 Each message is four bytes of length (big endian) and JSON. A request is `[number, operation, arguments]`; an answer is
-`[number, result, null]` or `[number, null, {"kind", "words"}]`, the kind being the name of the exception in the `drmaa` package.
+`[number, result, failure, left]`. A failure is null or `{"kind", "words"}`, the kind being the name of the exception in the `drmaa`
+package; `left` is how many cluster tasks are still to be deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import select
 import signal
@@ -48,6 +48,8 @@ class Desk:
         self._session = drmaa.Session
         self._session.initialize(contact or None)
         self._live: set[str] = set()
+        self._condemned: dict[str, None] = {}
+        self._paused_until = 0.0
         self._files: set[str] = set()
 
     def hello(self) -> Json:
@@ -144,24 +146,47 @@ class Desk:
             return {"aborted": True, "usage": {}}
         return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
 
-    def terminate(self, jobs: list[str], seconds: float = math.inf) -> list[str]:
-        """Delete these cluster tasks, for so long, and return those that are left. Those that have ended are no error."""
-        action = self._drmaa.JobControlAction.TERMINATE
-        wanted = set(jobs)
-        if wanted and wanted >= self._live:
-            self._control(self._session.JOB_IDS_SESSION_ALL, action)
-            wanted -= self._live
-            self._live.clear()
-        until = time.monotonic() + seconds
-        while wanted and time.monotonic() < until:
-            job = wanted.pop()
-            self._control(job, action)
-            self._live.discard(job)
-        return sorted(wanted)
+    def terminate(self, jobs: list[str]) -> None:
+        """Delete these cluster tasks: at once when no others are left, else one by one when nothing else is to be done.
 
-    def _control(self, job: str, action: str) -> None:
+        One by one, a thousand take Grid Engine some seconds.
+        """
+        self._condemned.update(dict.fromkeys(job for job in jobs if job in self._live))
+        if self._condemned and self._condemned.keys() >= self._live:
+            try:
+                self._control(self._session.JOB_IDS_SESSION_ALL)
+            except self._drmaa.errors.DrmaaException as error:
+                self._pause(error)
+            else:
+                self._live.clear()
+                self._condemned.clear()
+
+    @property
+    def left(self) -> int:
+        """How many cluster tasks are still to be deleted."""
+        return len(self._condemned)
+
+    def sweep(self) -> bool:
+        """Delete one of them; return whether there was one and the batch system answers."""
+        if not self._condemned or time.monotonic() < self._paused_until:
+            return False
+        job = next(iter(self._condemned))
+        try:
+            self._control(job)
+        except self._drmaa.errors.DrmaaException as error:
+            self._pause(error)
+            return False
+        del self._condemned[job]
+        self._live.discard(job)
+        return True
+
+    def _pause(self, error: Exception) -> None:
+        print(f"cannot delete cluster tasks: {error}", file=sys.stderr)
+        self._paused_until = time.monotonic() + RETRY_SECONDS
+
+    def _control(self, job: str) -> None:
         with contextlib.suppress(self._drmaa.errors.InvalidJobException):
-            self._session.control(job, action)
+            self._session.control(job, self._drmaa.JobControlAction.TERMINATE)
 
     def clean(self) -> None:
         """Remove the files and delete what is left in the cluster, trying for a minute."""
@@ -169,13 +194,9 @@ class Desk:
             with contextlib.suppress(OSError):
                 Path(file).unlink()
         until = time.monotonic() + CLEAN_SECONDS
-        while self._live:
-            try:
-                self.terminate(list(self._live))
-            except self._drmaa.errors.DrmaaException as error:
-                print(f"cannot delete {len(self._live)} cluster tasks: {error}", file=sys.stderr)
-                if time.monotonic() > until:
-                    break
+        while self._live and time.monotonic() < until:
+            self.terminate(list(self._live))
+            if self._live:
                 time.sleep(RETRY_SECONDS)
 
     def exit(self) -> None:
@@ -233,13 +254,22 @@ def serve(desk: Desk, channel: socket.socket, parent: int) -> None:
         Leave: the parent has gone.
     """
     while True:
-        number, operation, arguments = _read(channel, parent)
+        _wait(desk, channel, parent)
+        number, operation, arguments = _read(channel)
         try:
-            _write(channel, [number, getattr(desk, operation)(**arguments), None])
-        except (Leave, OSError) as error:
-            raise Leave from error
+            result, problem = getattr(desk, operation)(**arguments), None
+        except Leave:
+            raise
         except Exception as error:
-            _write(channel, [number, None, failure(error)])
+            result, problem = None, failure(error)
+        _write(channel, [number, result, problem, desk.left])
+
+
+def _wait(desk: Desk, channel: socket.socket, parent: int) -> None:
+    """Wait for a request; meanwhile delete what is to be deleted."""
+    while not select.select([channel], [], [], 0 if desk.sweep() else PARENT_SECONDS)[0]:
+        if os.getppid() != parent:
+            raise Leave
 
 
 def failure(error: BaseException) -> Json:
@@ -250,17 +280,14 @@ def failure(error: BaseException) -> Json:
     return {"kind": type(error).__name__, "words": words or repr(error)}
 
 
-def _read(channel: socket.socket, parent: int) -> Json:
-    header = _read_exactly(channel, 4, parent)
-    return json.loads(_read_exactly(channel, struct.unpack(">I", header)[0], parent))
+def _read(channel: socket.socket) -> Json:
+    size = struct.unpack(">I", _read_exactly(channel, 4))[0]
+    return json.loads(_read_exactly(channel, size))
 
 
-def _read_exactly(channel: socket.socket, size: int, parent: int) -> bytes:
+def _read_exactly(channel: socket.socket, size: int) -> bytes:
     block = bytearray()
     while len(block) < size:
-        while not select.select([channel], [], [], PARENT_SECONDS)[0]:
-            if os.getppid() != parent:
-                raise Leave
         try:
             piece = channel.recv(size - len(block))
         except OSError as error:
@@ -295,10 +322,10 @@ def main(arguments: Sequence[str]) -> int:
         desk = Desk(drmaa, contact)
     except Exception as error:
         with contextlib.suppress(Leave):
-            _write(channel, [0, None, failure(error)])
+            _write(channel, [0, None, failure(error), 0])
         return 1
     try:
-        _write(channel, [0, desk.hello(), None])
+        _write(channel, [0, desk.hello(), None, 0])
         serve(desk, channel, parent)
     except Leave:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
