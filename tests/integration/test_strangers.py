@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
@@ -55,6 +55,9 @@ from gridengine.protocol import (
 from gridengine.security import Connection
 from gridengine.session import Session
 from gridengine.transport import Client, Server
+
+if TYPE_CHECKING:
+    from tests.conftest import GridEngine
 
 PATIENCE_SECONDS = 30
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
@@ -595,6 +598,36 @@ def test_no_key_is_in_the_environment_that_a_call_sees(target: Site) -> None:
     [environment] = gridengine.map(environment_of_a_call, [0], scheduler=target.scheduler)
     text = json.dumps(environment).encode()
     assert not any(key in text for key in secrets_of(target.connection))
+
+
+IN_A_CLUSTER_JOB = """
+import glob, json, os, subprocess
+import gridengine
+
+def look(_):
+    told = [["qstat", "-j", os.environ["JOB_ID"]], ["ps", "axeww"]]
+    return [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in told]
+
+with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
+    [texts] = gridengine.map(look, [0], scheduler=scheduler)
+    [path] = glob.glob(os.environ["GRIDENGINE_RUN_DIRECTORY"] + "/*/connection.json")
+    with open(path) as file:
+        print(json.dumps([json.load(file), texts]))
+"""
+
+
+@pytest.mark.grid_engine
+def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(grid_engine: GridEngine) -> None:
+    runs = grid_engine.folder / "runs-of-strangers"
+    done = grid_engine.run(IN_A_CLUSTER_JOB, environment={"GRIDENGINE_RUN_DIRECTORY": str(runs)})
+    connection, (told, processes) = json.loads(done.stdout)
+    assert "job_number" in told
+    assert "gridengine.worker" in processes
+    assert "JOB_ID=" in processes  # ps shows environments too
+    for name in ("server_key", "worker_public", "worker_secret"):
+        assert len(connection[name]) == 40
+        assert connection[name] not in told + processes
+    assert not list(runs.glob("*/connection.json"))
 
 
 def test_no_key_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
