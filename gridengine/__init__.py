@@ -35,6 +35,7 @@ from gridengine.errors import (
 if TYPE_CHECKING:
     from gridengine import schedulers
     from gridengine.dispatcher import JobDispatcher
+    from gridengine.executor import Executor
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
     from gridengine.job import Job
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
@@ -44,6 +45,7 @@ __all__ = [
     "Cancelled",
     "ClusterError",
     "ConfigurationError",
+    "Executor",
     "GridEngineError",
     "GridEngineScheduler",
     "InlineScheduler",
@@ -75,6 +77,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
     **dict.fromkeys(("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "best_available"), "gridengine.schedulers"),
+    "Executor": "gridengine.executor",
     "Job": "gridengine.job",
     "JobDispatcher": "gridengine.dispatcher",
 }

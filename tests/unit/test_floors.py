@@ -14,11 +14,11 @@ PACKAGE = Path(__file__).parents[2] / "gridengine"
 FLOORS = {
     8: "__init__ __main__",
     7: "cli",
-    6: "functional",
+    6: "functional executor",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub inline worker agent",
     3: "state fleet pools work blame events transport session channel nursery hand output outbox runner target schedulers",
-    2: "protocol pickling byvalue classes exceptions resources security config",
+    2: "initial protocol pickling byvalue classes exceptions resources security config",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""

@@ -1,0 +1,324 @@
+"""`Promise`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by whoever asks for its result.
+
+A future of the standard library carries a condition, and with it a lock and two containers; most are only ever asked for their result.
+So a promise makes its condition when somebody first waits for it, registers with it or looks into it, as `wait`, `as_completed` and
+`asyncio.wrap_future` do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
+from typing import TYPE_CHECKING, Any
+
+from gridengine.events import Began, Note, Settled
+from gridengine.flight import unpickled
+from gridengine.protocol import Payload
+
+if TYPE_CHECKING:
+    from gridengine.intake import Intake
+    from gridengine.wares import Work
+
+DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
+
+
+class Packed:
+    """What has settled together, as it came. The first promise that is asked for its result unpickles for them all."""
+
+    __slots__ = ("_event", "_lock", "_promises", "failed")
+
+    def __init__(self, event: Settled, promises: Sequence[Promise]) -> None:
+        self.failed = event.raised or event.payload is None
+        self._event = event
+        self._promises = promises
+        self._lock = threading.Lock()
+
+    def unpack(self) -> None:
+        """Give each promise its own result or exception."""
+        with self._lock:
+            promises, self._promises = self._promises, ()
+            if not promises:
+                return
+            values, error = unpickled(self._event)
+            self._event = None  # type: ignore[assignment]
+            if error is None:
+                for promise, value in zip(promises, values, strict=True):
+                    promise.give(value)
+            else:
+                for promise in promises:
+                    promise.fail(error)
+
+
+class Failed:
+    """Holds an exception in the place of a result."""
+
+    __slots__ = ("error",)
+    failed = True
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Done:
+    """Stands for the end of calls whose results are kept elsewhere."""
+
+    __slots__ = ()
+    failed = False
+
+
+class Watch:
+    """What a promise has once somebody waits for it."""
+
+    __slots__ = ("callbacks", "condition", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.callbacks: list[Callable[[Future[Any]], object]] = []
+
+
+class Promise(Future[Any]):
+    """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a call that runs.
+
+    `held` is the call while it waits, then what settled with it (`Packed`), then its result.
+    """
+
+    __slots__ = ("_state", "held", "home", "watch", "work")
+    count = 1
+
+    def __init__(self, home: Intake, work: Work, call: Any) -> None:
+        # Not the base's: its condition is what takes most of its time and memory.
+        self.home = home
+        self.work: Any = work
+        self.held = call
+        self.watch: Watch | None = None
+        self._state = PENDING
+
+    # What the base class and the functions beside it read
+
+    def _watched(self) -> Watch:
+        watch = self.watch
+        if watch is None:
+            with self.home.lock:
+                watch = self.watch
+                if watch is None:
+                    watch = self.watch = Watch()
+        return watch
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return self._watched().condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._watched().waiters
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:
+        return self._watched().callbacks
+
+    @property
+    def _result(self) -> Any:  # type: ignore[override]
+        held = self._unpacked()
+        return None if isinstance(held, Failed) else held
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        held = self._unpacked()
+        return held.error if isinstance(held, Failed) else None
+
+    def _unpacked(self) -> Any:
+        if self._state != FINISHED:
+            return None
+        if isinstance(self.held, Packed):
+            self.held.unpack()
+        return self.held
+
+    # What users ask
+
+    def cancel(self) -> bool:
+        """Withdraw the call if it has not been handed to the workers; return whether it is cancelled."""
+        with self.home.lock:
+            if self._state != PENDING:
+                return self._state == CANCELLED_AND_NOTIFIED
+            if self.watch is None:
+                self._cancelled()
+                return True
+            watch = self.watch
+        with watch.condition:
+            with self.home.lock:
+                if self._state != PENDING:
+                    return self._state == CANCELLED_AND_NOTIFIED
+                self._cancelled()
+            for waiter in watch.waiters:
+                waiter.add_cancelled(self)
+            watch.condition.notify_all()
+        self.call_back()
+        return True
+
+    def _cancelled(self) -> None:
+        self._state = CANCELLED_AND_NOTIFIED
+        self.held = self.work = None
+        self.home.withdrew()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the call returned, waiting for it up to `timeout` seconds.
+
+        Raises:
+            CancelledError: it was withdrawn before it began.
+            TimeoutError: it has not ended by then.
+            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
+            CallError, ClusterError: what kept it from ending.
+        """
+        if self._state != FINISHED:
+            self._await(timeout)
+        held = self.held
+        if isinstance(held, Packed):
+            held.unpack()
+            held = self.held
+        if isinstance(held, Failed):
+            try:
+                raise held.error
+            finally:
+                self = held = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
+        return held
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception that `result` would raise, or None; waits and raises like `result` for all else."""
+        if self._state != FINISHED:
+            self._await(timeout)
+        return self._exception
+
+    def _await(self, timeout: float | None) -> None:
+        watch = self._watched()
+        with watch.condition:
+            if not watch.condition.wait_for(lambda: self._state in DONE, timeout):
+                raise FutureTimeoutError
+        if self._state == CANCELLED_AND_NOTIFIED:
+            raise CancelledError
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
+        watch = self._watched()
+        self.home.will_call_back()
+        with watch.condition:
+            if self._state not in DONE:
+                watch.callbacks.append(fn)
+                return
+        call_safely(fn, self)
+
+    # What becomes of it
+
+    def settle(self, outcome: Packed | Failed | Done) -> bool:
+        """Note the outcome of a promise that is watched, and wake who waits; return whether callbacks are to be called."""
+        watch = self._watched()
+        with watch.condition:
+            self.held = outcome
+            self.work = None
+            self._state = FINISHED
+            for waiter in watch.waiters:
+                (waiter.add_exception if outcome.failed else waiter.add_result)(self)
+            watch.condition.notify_all()
+        return bool(watch.callbacks)
+
+    def fail_at_once(self, error: BaseException) -> None:
+        """End a promise that nobody knows yet."""
+        self.held = Failed(error)
+        self._state = FINISHED
+
+    def give(self, value: Any) -> None:
+        """Put the result in its place."""
+        self.held = value
+
+    def fail(self, error: BaseException) -> None:
+        """Put an exception in the result's place."""
+        self.held = Failed(error)
+
+    def call_back(self) -> None:
+        """Call what was registered by `add_done_callback`."""
+        watch = self._watched()
+        callbacks, watch.callbacks = watch.callbacks, []
+        for callback in callbacks:
+            call_safely(callback, self)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Only who runs the call may say what becomes of it.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("the outcome of a call is set by the workers")
+
+    def set_result(self, result: Any) -> None:
+        """As `set_running_or_notify_cancel`."""
+        self.set_running_or_notify_cancel()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """As `set_running_or_notify_cancel`."""
+        self.set_running_or_notify_cancel()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a future cannot be pickled; pass its result")
+
+
+class Stretch(Promise):
+    """Many calls of one function in one promise; its result is nothing, for what they return is asked for piece by piece.
+
+    `held` is the payload of the calls while they wait.
+    """
+
+    __slots__ = ("_pieces", "count", "left", "task")
+    daemon = False
+
+    def __init__(self, home: Intake, work: Work, payload: Payload, count: int) -> None:
+        super().__init__(home, work, payload)
+        self.count = self.left = count
+        self.task = 0
+        self._pieces: dict[int, Settled] = {}
+        self._watched()
+
+    def settled(self, event: Settled) -> None:
+        """Take what has settled, in the I/O thread."""
+        calls = event.stop - event.start
+        with self._condition:
+            self._pieces[event.start] = event
+            self.left -= calls
+            self._condition.notify_all()
+        if self.left:
+            self.home.progressed(calls)
+        else:
+            self.home.forget(self.task)
+            self.home.settled([self], Done(), calls)
+
+    def began(self, event: Began) -> None:
+        """Not asked for."""
+
+    def noted(self, event: Note) -> None:
+        """Not asked for."""
+
+    def piece(self, start: int, timeout: float | None) -> tuple[int, Sequence[Any], BaseException | None]:
+        """Return what became of the calls from `start` to another, exclusive, and that other; waits for it up to `timeout` seconds.
+
+        Raises:
+            CancelledError: they were withdrawn.
+            TimeoutError: it has not come by then.
+        """
+        with self._condition:
+            if not self._condition.wait_for(lambda: start in self._pieces or self._state in DONE, timeout):
+                raise FutureTimeoutError
+            event = self._pieces.pop(start, None)
+        if event is None:
+            error = self.exception()
+            return self.count, (), error
+        return event.stop, *unpickled(event)
+
+
+def call_safely(callback: Callable[[Future[Any]], object], promise: Promise) -> None:
+    """Call a callback as the standard library does: what it raises is logged."""
+    try:
+        callback(promise)
+    except Exception:
+        LOGGER.exception("exception calling callback for %r", promise)
