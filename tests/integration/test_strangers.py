@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import resource
 import signal
 import socket
@@ -670,3 +671,11 @@ def test_a_run_directory_that_anybody_may_replace_is_refused(tmp_path: Path, mon
     with OverTcp(1) as scheduler, pytest.raises(gridengine.ConfigurationError, match=r"everybody may replace what is in .*/open"):
         gridengine.map(square, [1], scheduler=scheduler)
     settings.cache_clear()
+
+
+def test_each_test_that_the_threat_model_names_is_there() -> None:
+    root = Path(__file__).parents[2]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "security.md").read_text()))
+    written = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    assert len(named) > 20
+    assert {name for name in named if f"def {name}(" not in written} == set()
