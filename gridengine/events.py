@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gridengine.errors import GridEngineError
 from gridengine.protocol import SINGLE, Message, Payload
-from gridengine.schedulers.base import Handle, Report
+from gridengine.schedulers.base import ANY, Demand, Handle, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ class Task:
 
     `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a call that its surroundings killed is
     run again, `timeout` the seconds each call may take. A `watched` task has its output kept, its start told and its pushed values passed
-    on; a `controlled` one is given a controller.
+    on; a `controlled` one is given a controller. `first` is the index of its first call among all that the user asked for.
+    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it.
     """
 
     id: int
@@ -39,6 +40,9 @@ class Task:
     timeout: float | None = None
     watched: bool = False
     controlled: bool = False
+    first: int = 0
+    demand: Demand = ANY
+    escalate_memory: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Launched:
     """The scheduler has started these workers."""
 
     handles: Sequence[Handle]
+    demand: Demand = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class LaunchFailed:
 
     error: GridEngineError
     for_now: bool = False
+    demand: Demand = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ class Launch:
     """Ask the scheduler for workers."""
 
     count: int
+    demand: Demand = ANY
 
 
 @dataclass(frozen=True, slots=True)

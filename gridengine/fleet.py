@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.events import Effect, Explain, Launch, Withdraw
-from gridengine.schedulers.base import Handle, Report, TaskState
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
@@ -18,15 +18,17 @@ KEPT_WITHDRAWN = 10_000
 class Policy:
     """The numbers by which the core decides; times in seconds.
 
-    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the settings'.
-    gather_seconds: how long demand is gathered before workers are asked for, so that one array job serves it.
-    failed_starts: how many cluster tasks in a row may end without a call home before that is an error.
+    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the
+    settings'. pooled: calls of different demands get workers of their own. gather_seconds: how long demand is gathered before
+    workers are asked for, so that one array job serves it. failed_starts: how many cluster tasks in a row may end without a call
+    home before that is an error.
     """
 
     max_workers: int = 1
     slots: int = 1
     idle_seconds: float = 5.0
     gather_seconds: float = 0.0
+    pooled: bool = False
     jobs_per_worker: int | None = None
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
@@ -50,6 +52,11 @@ class Started:
     worker: bytes | None = None
 
 
+def keys_of(log: str, pid: int) -> list[str]:
+    """Return what a worker that calls home may be recognised by."""
+    return [key for key in (log_key(log), str(pid)) if key]
+
+
 def key_of(handle: Handle) -> str:
     """Return what a worker that calls home is recognised by: its log, or its process id."""
     return log_key(handle.log) or handle.id
@@ -62,9 +69,13 @@ def log_key(path: str) -> str:
 
 @dataclass(slots=True)
 class Fleet:
-    """Decides how many workers to ask for and to withdraw, and recognises them when they call."""
+    """Decides how many workers of one demand to ask for and to withdraw, and recognises them when they call.
+
+    `strangers` and `withdrawn`, who called before they were known and who may call no more, are shared by all fleets of a dispatcher.
+    """
 
     policy: Policy
+    demand: Demand = ANY
     started: dict[str, Started] = field(default_factory=dict)
     expected: dict[str, Started] = field(default_factory=dict)
     strangers: dict[str, bytes] = field(default_factory=dict)
@@ -112,26 +123,15 @@ class Fleet:
             self.drop(one)
         return self.withdraw(list(self.expected.values()))
 
-    def called_home(self, worker: bytes, log: str, pid: int) -> tuple[Started | None, bool]:
-        """Return the launched worker that this one is, if it is known yet, and whether it was withdrawn meanwhile."""
-        known = [key for key in (log_key(log), str(pid)) if key]
-        for key in known:
-            if key in self.withdrawn:
-                return None, True
-            if key in self.started and self.started[key].worker is None:
+    def called_home(self, worker: bytes, keys: Iterable[str]) -> Started | None:
+        """Return the launched worker that this one is, None when it is not of this fleet or not known yet."""
+        for key in keys:
+            one = self.started.get(key)
+            if one is not None and one.worker is None:
                 self.expected.pop(key, None)
-                self.started[key].worker = worker
-                return self.started[key], False
-        for key in known:
-            self.strangers[key] = worker
-        return None, False
-
-    def gone(self, worker: bytes, one: Started | None) -> None:
-        """Forget a worker that has left or was lost."""
-        if one is not None:
-            self.drop(one)
-        for key in [key for key, stranger in self.strangers.items() if stranger == worker]:
-            del self.strangers[key]
+                one.worker = worker
+                return one
+        return None
 
     def knows(self, one: Started) -> bool:
         """Return whether this launched worker is still counted on."""
@@ -142,16 +142,19 @@ class Fleet:
         self.started.pop(key_of(one.handle), None)
         self.expected.pop(key_of(one.handle), None)
 
-    def scale(self, now: float, *, calls_waiting: int, workers_busy: int, workers_idle: int) -> list[Effect]:
-        """Ask for workers when calls wait for them; withdraw those that still queue when nothing has waited for a while."""
-        wanted = min(self.policy.max_workers, -(-calls_waiting // self.policy.slots) + workers_busy)
+    def scale(self, now: float, *, calls_waiting: int, workers_busy: int, workers_idle: int, others: int = 0) -> list[Effect]:
+        """Ask for workers when calls wait for them; withdraw those that still queue when nothing has waited for a while.
+
+        `others` is how many workers of other demands there are, or are asked for.
+        """
+        wanted = min(self.policy.max_workers - others, -(-calls_waiting // self.policy.slots) + workers_busy)
         have = workers_busy + workers_idle + len(self.expected) + self.asked
         if calls_waiting and wanted > have:
             self.demand_since = now if self.demand_since is None else self.demand_since
             if self.asked or now < self.ask_again_at or now - self.demand_since < self.policy.gather_seconds:
                 return []
             self.asked = wanted - have
-            return [Launch(self.asked)]
+            return [Launch(self.asked, self.demand)]
         self.demand_since = None
         if have <= wanted or not self.expected:
             self.surplus_since = None

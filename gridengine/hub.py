@@ -56,7 +56,7 @@ from gridengine.events import (
 )
 from gridengine.fleet import Policy
 from gridengine.protocol import Beat
-from gridengine.schedulers.base import Handle, Launcher, Run, Scheduler, TryAgain
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Run, Scheduler, TryAgain
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
 from gridengine.transport import Server
@@ -231,10 +231,10 @@ class Hub:
             self._take_in(now)
             if now >= tick_at:
                 self._handle(Tick(), now)
-                tick_at = now + (GATHER_SECONDS if self._state.fleet.demand_since is not None else TICK_SECONDS)
-            if now >= poll_at and self._state.fleet.started:
+                tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
+            if now >= poll_at and not self._state.at_rest:
                 poll_at = now + self._poll_seconds
-                self._desk.poll([one.handle for one in self._state.fleet.started.values() if one.ended_at is None])
+                self._desk.poll([one.handle for one in self._state.launched_workers()])
             if self._state.closing:
                 leave_by = now + LEAVE_SECONDS if leave_by is None else leave_by
                 if now >= leave_by or not self._state.workers:
@@ -253,8 +253,7 @@ class Hub:
 
     def _patience(self, until: float) -> int | None:
         """Return the milliseconds until then, or None when there is nothing to look after."""
-        state = self._state
-        if not (state.open or state.workers or state.fleet.started or state.fleet.asked or state.closing):
+        if self._state.at_rest:
             return None
         return math.ceil(max(0.0, until - time.monotonic()) * 1000)
 
@@ -279,7 +278,7 @@ class Hub:
             return
         if effect.error is not None and effect.error.log and effect.error.log_tail is None:
             effect.error.log_tail = tail(Path(effect.error.log))
-        if effect.task not in self._state.open:
+        if effect.last:
             del self._listeners[effect.task]
         listener.settled(effect)
         if not listener.daemon:
@@ -295,7 +294,7 @@ class Hub:
             self._listeners[effect.task].noted(effect)
 
     def _launch(self, effect: Launch) -> None:
-        self._desk.launch(effect.count)
+        self._desk.launch(effect.count, effect.demand)
 
     def _withdraw(self, effect: Withdraw) -> None:
         self._desk.cancel(effect.handles)
@@ -349,13 +348,13 @@ class LaunchDesk:
         self._make = make
         self._run = run
         self._post = post
-        self._requests: queue.SimpleQueue[Callable[[Launcher], Event | None] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Callable[[Launcher], Event | None], Demand] | None] = queue.SimpleQueue()
         self._polling = False
         self._thread: threading.Thread | None = None
 
-    def launch(self, count: int) -> None:
+    def launch(self, count: int, demand: Demand) -> None:
         """Start workers; answers `Launched` or `LaunchFailed`."""
-        self._ask(lambda launcher: Launched(launcher.launch(count)))
+        self._ask(lambda launcher: Launched(launcher.launch(count, demand), demand), demand)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop workers."""
@@ -382,25 +381,26 @@ class LaunchDesk:
             self._requests.put(None)
             self._thread.join(CLOSE_SECONDS)
 
-    def _ask(self, request: Callable[[Launcher], Event | None]) -> None:
+    def _ask(self, request: Callable[[Launcher], Event | None], demand: Demand = ANY) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{self._run.id}", daemon=True)
             self._thread.start()
-        self._requests.put(request)
+        self._requests.put((request, demand))
 
     def _serve(self) -> None:
         launcher: Launcher | None = None
-        while (request := self._requests.get()) is not None:
+        while (item := self._requests.get()) is not None:
+            request, demand = item
             try:
                 launcher = launcher or self._make(self._run)
                 event = request(launcher)
             except TryAgain as error:
-                event = LaunchFailed(ClusterError(str(error)), for_now=True)
+                event = LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:
-                event = LaunchFailed(error)
+                event = LaunchFailed(error, demand=demand)
             except Exception as error:
                 log.error("the scheduler failed", exc_info=True)
-                event = LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"))
+                event = LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"), demand=demand)
             self._polling = self._polling and not isinstance(event, (Polled, LaunchFailed))
             if event is not None:
                 self._post(event)
@@ -413,6 +413,7 @@ def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         max_workers=scheduler.max_workers,
         slots=scheduler.slots,
         idle_seconds=scheduler.idle_seconds,
+        pooled=not scheduler.local,
         gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
         jobs_per_worker=scheduler.jobs_per_worker,
         beat_seconds=settings.beat_seconds,

@@ -16,7 +16,7 @@ from gridengine import pickling
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
-from gridengine.protocol import SINGLE, STAR
+from gridengine.protocol import SINGLE, STAR, Payload
 from gridengine.runner import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -81,7 +81,7 @@ class InlineHub:
                 listener.settled(Settled(task.id, done, task.count, None, error=error, exitcode=1))
 
 
-def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -> tuple[pickling.Payload, bool]:
+def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -> tuple[Payload, bool]:
     keywords: dict[str, Any] = {}
     if task.controlled:
         keywords["controller"] = Controller(
@@ -108,7 +108,7 @@ def _copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     if not wanted:
         yield copies
         return
-    with contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])), contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])), contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])):
         yield copies
 
 

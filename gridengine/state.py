@@ -11,25 +11,14 @@ more is late, and dropped.
 
 from __future__ import annotations
 
-import enum
 import math
 import signal
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
-from gridengine.errors import (
-    CallError,
-    Cancelled,
-    GridEngineError,
-    JobDeleted,
-    OutOfMemory,
-    TimeoutError,
-    VersionMismatch,
-    WorkerCrashed,
-    WorkerLost,
-)
+from gridengine import blame
+from gridengine.errors import Cancelled, GridEngineError, OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.events import (
     Attempt,
     Began,
@@ -37,7 +26,6 @@ from gridengine.events import (
     Closing,
     Effect,
     Event,
-    Function,
     Launched,
     LaunchFailed,
     Lost,
@@ -47,19 +35,19 @@ from gridengine.events import (
     Send,
     Settled,
     Submitted,
-    Task,
     Tick,
     Warn,
 )
-from gridengine.fleet import Fleet, Policy
+from gridengine.fleet import Fleet, Policy, keys_of
 from gridengine.fleet import Started as StartedWorker
+from gridengine.pools import WorkerPool
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
     MEMORY,
+    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
-    TIMEOUT,
     VALUES,
     VERSION,
     Assign,
@@ -81,118 +69,13 @@ from gridengine.protocol import (
     Welcome,
     portions,
 )
-from gridengine.schedulers.base import TaskState
+from gridengine.schedulers.base import ANY, Demand, TaskState
+from gridengine.work import Batch, Known, Open, Phase, Running, Span, Worker
 
-BATCH_SECONDS = 0.025
-AHEAD_SECONDS = 0.05
-MOST_RUNS = 1000
-MOST_BYTES = 4_000_000
 KEPT_FUNCTIONS = 64
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 MOST_FRUITLESS = 3
-
-
-class Phase(enum.Enum):
-    """Where a worker stands."""
-
-    READY = "ready"
-    SILENT = "silent"
-    STOPPING = "stopping"
-    GONE = "gone"
-
-
-NEXT_PHASES = {
-    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
-    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
-    Phase.STOPPING: {Phase.GONE},
-    Phase.GONE: set(),
-}
-
-
-@dataclass(slots=True)
-class Open:
-    """A task not all of whose calls are settled. `cancelled` is the signal that it was ended with, 0 while nobody ended it."""
-
-    task: Task
-    function: Known
-    unsettled: int
-    cancelled: int = 0
-    runs: set[int] = field(default_factory=set)
-    attempts: dict[int, list[Attempt]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Known:
-    """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls."""
-
-    function: Function
-    open: int = 0
-    workers: set[bytes] = field(default_factory=set)
-    seconds: float | None = None
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from an answer; a longer duration counts at once, a shorter one bit by bit."""
-        mean = max(seconds, 0.0) / calls
-        self.seconds = mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt`."""
-
-    open: Open
-    start: int
-    stop: int
-    attempt: int = 1
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one runner was given at a time: how many of its runs have not ended."""
-
-    left: int
-
-
-@dataclass(slots=True)
-class Running:
-    """A span that a worker was given; the calls before `done` are settled."""
-
-    number: int
-    span: Span
-    worker: Worker
-    batch: Batch
-    done: int
-    since: float
-
-
-@dataclass(slots=True)
-class Worker:
-    """A worker that called home. `fruitless`: how often in a row it gave work back and did none."""
-
-    id: bytes
-    hello: Hello
-    heard_at: float
-    idle_since: float
-    phase: Phase = Phase.READY
-    started: StartedWorker | None = None
-    runs: dict[int, Running] = field(default_factory=dict)
-    functions: set[bytes] = field(default_factory=set)
-    batches: int = 0
-    taken: int = 0
-    fruitless: int = 0
-    stopping_since: float = 0.0
-
-    @property
-    def job(self) -> str:
-        """The batch system's id, when it is known."""
-        return self.started.handle.id if self.started is not None else ""
-
-    def enter(self, phase: Phase) -> None:
-        """Change the phase; an illegal change is a fault of this package."""
-        if phase not in NEXT_PHASES[self.phase]:
-            raise AssertionError(f"a worker cannot go from {self.phase} to {phase}")
-        self.phase = phase
 
 
 class DispatchState:
@@ -200,25 +83,54 @@ class DispatchState:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.fleet = Fleet(policy)
+        self.pools: dict[Demand, WorkerPool] = {}
         self.open: dict[int, Open] = {}
         self.workers: dict[bytes, Worker] = {}
-        self.calls_waiting = 0
         self.closing = False
-        self._waiting: deque[Span] = deque()
+        self._strangers: dict[str, bytes] = {}
+        self._withdrawn: dict[str, None] = {}
         self._functions: dict[bytes, Known] = {}
         self._retired: dict[bytes, None] = {}
         self._runs: dict[int, Running] = {}
         self._last_run = 0
-        self._idle: dict[bytes, Worker] = {}
-        self._ahead: dict[bytes, Worker] = {}
-        self._slots = 0
         self._effects: list[Effect] = []
+        self._common = self.pools[ANY] = self._new_pool(ANY)
 
     @property
     def running(self) -> int:
         """How many runs are under way."""
         return len(self._runs)
+
+    @property
+    def calls_waiting(self) -> int:
+        """How many calls wait for a worker."""
+        return sum(pool.calls for pool in self.pools.values())
+
+    @property
+    def gathering(self) -> bool:
+        """Whether workers are about to be asked for."""
+        return any(pool.fleet.demand_since is not None for pool in self.pools.values())
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to look after: no task, no worker, nor one that was asked for."""
+        return not (
+            self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.pools.values())
+        )
+
+    def launched_workers(self) -> list[StartedWorker]:
+        """Return the launched workers of which the scheduler has not said that they have ended."""
+        return [one for pool in self.pools.values() for one in pool.fleet.started.values() if one.ended_at is None]
+
+    def _pool(self, demand: Demand) -> WorkerPool:
+        """Return the pool that serves a demand: where workers are not asked for one by one, all share one."""
+        pool = self.pools.get(demand) if self.policy.pooled else self._common
+        if pool is None:
+            pool = self.pools[demand] = self._new_pool(demand)
+        return pool
+
+    def _new_pool(self, demand: Demand) -> WorkerPool:
+        return WorkerPool(Fleet(self.policy, demand, strangers=self._strangers, withdrawn=self._withdrawn))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
@@ -234,17 +146,22 @@ class DispatchState:
                 raise ValueError(f"task {task.id} was submitted twice, or has no calls")
         if not event.tasks:
             return
-        known = self._functions.setdefault(event.function.digest, Known(event.function))
+        known = self._functions.get(event.function.digest)
+        if known is None:
+            known = self._functions[event.function.digest] = Known(event.function)
         self._retired.pop(event.function.digest, None)
+        pools: dict[int, WorkerPool] = {}
         for task in event.tasks:
             self.open[task.id] = one = Open(task, known, task.count)
             known.open += 1
-            self._waiting.append(Span(one, 0, task.count))
-            self.calls_waiting += task.count
+            pool = self._pool(task.demand)
+            pool.put(Span(one, 0, task.count, task.demand))
+            pools[id(pool)] = pool
         if self.closing:
             self._cancel([task.id for task in event.tasks], signal.SIGKILL)
             return
-        self._hand_out(now)
+        for pool in pools.values():
+            self._hand_out(now, pool)
         self._scale(now)
 
     def _cancel_asked(self, event: CancelAsked, now: float) -> None:
@@ -262,14 +179,9 @@ class DispatchState:
             self._effects.append(Send(worker, Cancel(runs, number)))
 
     def _drop_waiting(self, which: Callable[[Span], bool], settle: Callable[[Span], None]) -> None:
-        kept: deque[Span] = deque()
-        dropped: list[Span] = []
-        for span in self._waiting:
-            (dropped if which(span) else kept).append(span)
-        self._waiting = kept
-        for span in dropped:
-            self.calls_waiting -= span.stop - span.start
-            settle(span)
+        for pool in self.pools.values():
+            for span in pool.drop(which):
+                settle(span)
 
     def _closing(self, event: Closing, now: float) -> None:
         self.closing = True
@@ -280,7 +192,11 @@ class DispatchState:
         for worker in list(self.workers.values()):
             if worker.phase is not Phase.STOPPING:
                 self._stop(worker, now)
-        self._effects += self.fleet.withdraw(list(self.fleet.expected.values()))
+        self._withdraw_expected()
+
+    def _withdraw_expected(self) -> None:
+        for pool in self.pools.values():
+            self._effects += pool.fleet.withdraw(list(pool.fleet.expected.values()))
 
     # ---------------------------------------------------------------- what workers say
 
@@ -308,23 +224,41 @@ class DispatchState:
         if hello.run_id != self.policy.run_id or hello.slots < 1:
             self._refuse(id, f"this dispatcher's run is {self.policy.run_id}; the worker's is {hello.run_id}, with {hello.slots} slots")
             return
-        started, withdrawn = self.fleet.called_home(id, hello.log, hello.pid)
+        keys = keys_of(hello.log, hello.pid)
+        withdrawn = any(key in self._withdrawn for key in keys)
+        pool, started = (self._common, None) if withdrawn else self._recognise(id, keys)
         mismatch = self._mismatch(hello)
         if mismatch is not None:
             self._refuse(id, mismatch.message)
-            self.fleet.gone(id, started)
-            self.fleet.hold_back(now)
+            self._forget_launch(id, started, pool)
+            pool.fleet.hold_back(now)
             if not self.workers:
                 self._give_up(mismatch, now)
             return
-        self.fleet.welcomed()
-        self.workers[id] = worker = Worker(id, hello, now, now, started=started)
-        self._slots += hello.slots
+        pool.fleet.welcomed()
+        self.workers[id] = worker = Worker(id, hello, now, now, pool, started=started)
+        pool.join(worker)
         self._effects.append(Send(id, Welcome()))
         if withdrawn or self.closing:
             self._stop(worker, now)
             return
         self._make_room(worker, now)
+
+    def _recognise(self, id: bytes, keys: list[str]) -> tuple[WorkerPool, StartedWorker | None]:
+        """Return the pool of a worker that calls home, and its launch, if that is known yet."""
+        for pool in self.pools.values():
+            started = pool.fleet.called_home(id, keys)
+            if started is not None:
+                return pool, started
+        self._strangers.update(dict.fromkeys(keys, id))
+        return next((pool for pool in self.pools.values() if pool.fleet.asked), self._common), None
+
+    def _forget_launch(self, id: bytes, started: StartedWorker | None, pool: WorkerPool) -> None:
+        if started is not None:
+            pool.fleet.drop(started)
+        else:
+            for key in [key for key, stranger in self._strangers.items() if stranger == id]:
+                del self._strangers[key]
 
     def _refuse(self, id: bytes, reason: str) -> None:
         self._effects += [Send(id, Refuse(reason)), Lost(id)]
@@ -367,18 +301,20 @@ class DispatchState:
         if result.output:
             *payload, out, err = payload
             stdout, stderr = bytes(out), bytes(err)
-        if result.status == RETRYABLE and span.attempt <= span.open.task.retries and not span.open.cancelled:
-            self._remember(run, result.start, now, "raised an exception that is to be retried")
-            self._wait_again([Span(span.open, result.start, result.stop, span.attempt + 1)])
+        raised = result.status != VALUES
+        again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and span.open.task.escalate_memory > 1)
+        if result.status in _OUTCOMES:
+            self._remember(run, result.start, now, _OUTCOMES[result.status])
+        if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
+            self._again(replace(span, start=result.start, stop=result.stop), out_of_memory=result.status == OUT_OF_MEMORY)
             return
-        raised = result.status in (RAISED, RETRYABLE)
         self._settle(span, result.start, result.stop, payload=payload, raised=raised, exitcode=int(raised), stdout=stdout, stderr=stderr)
 
     def _crashed(self, worker: Worker, message: Crashed, buffers: Payload, now: float) -> None:
         run = worker.runs.get(message.run)
         if run is None:
             return
-        if message.reason not in _OUTCOMES or not (message.index == -1 or run.done <= message.index < run.span.stop):
+        if message.reason not in blame.OUTCOMES or not (message.index == -1 or run.done <= message.index < run.span.stop):
             self._breach(worker, f"run {message.run} cannot have ended at call {message.index} by {message.reason!r}", now)
             return
         if message.index == -1 and message.reason != CANCELLED:
@@ -390,48 +326,22 @@ class DispatchState:
         if span.open.cancelled or index == -1:
             self._settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers))
         else:
-            self._wait_again(
-                [Span(span.open, first, last, span.attempt) for first, last in ((run.done, index), (index + 1, span.stop)) if first < last]
-            )
-            self._remember(run, index, now, _OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
+            self._remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
+            self._wait_or_cancel(replace(span, start=index + 1))
+            self._wait_or_cancel(replace(span, start=run.done, stop=index))
             if message.reason in (CRASH, MEMORY) and span.attempt <= span.open.task.retries:
-                self._wait_again([Span(span.open, index, index + 1, span.attempt + 1)])
+                self._again(replace(span, start=index, stop=index + 1), out_of_memory=message.reason == MEMORY)
             else:
                 stdout, stderr = map(bytes, buffers)
-                error = self._why_crashed(worker, span, index, message)
+                error = blame.why_crashed(worker, span, index, message)
                 self._settle(span, index, index + 1, error=error, exitcode=message.exitcode, stdout=stdout, stderr=stderr)
         self._make_room(worker, now)
-
-    def _why_crashed(self, worker: Worker, span: Span, index: int, message: Crashed) -> CallError:
-        what = (
-            f"call {index} of {span.open.function.function.name}"
-            if span.open.task.count > 1
-            else f"the call of {span.open.function.function.name}"
-        )
-        facts: dict[str, Any] = {
-            "host": worker.hello.host,
-            "job": worker.job or None,
-            "log": worker.hello.log or None,
-            "attempts": [str(attempt) for attempt in span.open.attempts.get(index, ())],
-        }
-        if message.reason == TIMEOUT:
-            return TimeoutError(f"{what} ran over its limit of {span.open.task.timeout} s and was ended", hint="raise timeout=", **facts)
-        if message.reason == MEMORY:
-            peak = f"; its peak was {message.peak_memory / 1e9:.2f} GB" if message.peak_memory else ""
-            return OutOfMemory(f"{what} went over its memory limit{peak}", hint="ask for more memory", **facts)
-        if message.reason == CANCELLED:
-            return Cancelled(f"{what} was ended", **facts)
-        return WorkerCrashed(
-            f"the process that ran {what} {exit_words(message.exitcode)}",
-            hint="run this call alone with InlineScheduler() to see it fail; SIGKILL is often the sign of too little memory",
-            **facts,
-        )
 
     def _returned(self, worker: Worker, message: Returned, buffers: Payload, now: float) -> None:
         runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
         worker.fruitless += bool(runs)
         if worker.fruitless > MOST_FRUITLESS:
-            self.fleet.hold_back(now)
+            worker.pool.fleet.hold_back(now)
             self._dismiss(worker, "could run nothing: it gave back all it was given", now)
             return
         for run in runs:
@@ -457,56 +367,66 @@ class DispatchState:
     # ---------------------------------------------------------------- what schedulers say, and time
 
     def _launched(self, event: Launched, now: float) -> None:
-        for id, started in self.fleet.launched(event.handles, now):
-            if id in self.workers:
-                self.workers[id].started = started
+        pool = self._pool(event.demand)
+        for id, started in pool.fleet.launched(event.handles, now):
+            worker = self.workers.get(id)
+            if worker is not None:
+                worker.started = started
+                self._move(worker, pool)
         if self.closing:
-            self._effects += self.fleet.withdraw(list(self.fleet.expected.values()))
+            self._withdraw_expected()
         if not event.handles:
-            self.fleet.hold_back(now)
+            pool.fleet.hold_back(now)
         self._scale(now)
 
+    def _move(self, worker: Worker, pool: WorkerPool) -> None:
+        """A worker called home before it was known for whom it was launched."""
+        if worker.pool is not pool:
+            worker.pool.leave(worker)
+            worker.pool = pool
+            pool.join(worker)
+            pool.place(worker)
+
     def _launch_failed(self, event: LaunchFailed, now: float) -> None:
-        self.fleet.asked = 0
-        if event.for_now or self.workers or self.fleet.expected:
-            self.fleet.hold_back(now)
+        pool = self._pool(event.demand)
+        pool.fleet.asked = 0
+        if event.for_now or pool.workers or pool.fleet.expected:
+            pool.fleet.hold_back(now)
             self._effects.append(Warn(f"no workers were started{' for now' if event.for_now else ''}: {event.error.message}"))
         else:
-            self._give_up(event.error, now)
+            self._give_up(event.error, now, pool)
 
     def _polled(self, event: Polled, now: float) -> None:
-        for started in self.fleet.polled(event.reports, now):
-            if started.worker is None and self.fleet.knows(started):
-                self._start_failed(started, now)
+        for pool in list(self.pools.values()):
+            for started in pool.fleet.polled(event.reports, now):
+                if started.worker is None and pool.fleet.knows(started):
+                    self._start_failed(pool, started, now)
         self._scale(now)
 
     def _tick(self, event: Tick, now: float) -> None:
         for worker in list(self.workers.values()):
             self._look_after(worker, now)
-        for started in self.fleet.overdue(now):
-            if self.fleet.knows(started):
-                seconds = self.policy.start_seconds
-                self._effects.append(
-                    Warn(f"cluster job {started.handle.id} runs for {seconds:.0f} s and has not called home; it is stopped")
-                )
-                self._effects += self.fleet.withdraw([started])
-                self._start_failed(started, now)
-        self._effects += self.fleet.explain(now, calls_waiting=self.calls_waiting, workers=len(self.workers))
+        for pool in list(self.pools.values()):
+            for started in pool.fleet.overdue(now):
+                if pool.fleet.knows(started):
+                    self._effects.append(Warn(f"cluster job {started.handle.id} runs and has not called home in time; it is stopped"))
+                    self._effects += pool.fleet.withdraw([started])
+                    self._start_failed(pool, started, now)
+            self._effects += pool.fleet.explain(now, calls_waiting=pool.calls, workers=pool.workers)
         self._scale(now)
 
-    def _start_failed(self, started: StartedWorker, now: float) -> None:
-        error = self.fleet.start_failed(started, now)
-        if error is not None and self.workers:
+    def _start_failed(self, pool: WorkerPool, started: StartedWorker, now: float) -> None:
+        error = pool.fleet.start_failed(started, now)
+        if error is not None and pool.workers:
             self._effects.append(Warn(error.message))
         elif error is not None:
-            self._give_up(error, now)
+            self._give_up(error, now, pool)
 
     def _look_after(self, worker: Worker, now: float) -> None:
         started, silence = worker.started, now - worker.heard_at
         if started is not None and started.ended_at is not None and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS:
-            report = started.report
-            deleted = report is not None and report.deleted
-            self._lose(worker, (report.reason if report is not None else "") or "its process ended", now, deleted=deleted)
+            reason = started.report.reason if started.report is not None else ""
+            self._lose(worker, reason or "ended", now)
         elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
             self._dismiss(worker, "does not leave", now)
         elif started is not None and started.state is TaskState.SUSPENDED:
@@ -523,7 +443,7 @@ class DispatchState:
         """Give a worker nothing more until it is heard again."""
         if worker.phase is Phase.READY:
             worker.enter(Phase.SILENT)
-            self._place(worker)
+            worker.pool.place(worker)
 
     # ---------------------------------------------------------------- handing out
 
@@ -532,102 +452,35 @@ class DispatchState:
         if worker.phase is Phase.READY:
             if not worker.batches:
                 worker.idle_since = now
-                if self._share_left(worker) == 0:
+                if worker.pool.share_left(worker) == 0:
                     self._stop(worker, now)
-            self._place(worker)
-        self._hand_out(now)
+            worker.pool.place(worker)
+        self._hand_out(now, worker.pool)
 
-    def _share_left(self, worker: Worker) -> int | None:
-        share = self.policy.jobs_per_worker
-        return None if share is None else max(0, share - worker.taken)
-
-    def _place(self, worker: Worker) -> None:
-        """List a worker by its room: idle when a slot is free, ahead when it may be given what its slots will want next."""
-        self._idle.pop(worker.id, None)
-        self._ahead.pop(worker.id, None)
-        left = self._share_left(worker)
-        if worker.phase is not Phase.READY or left == 0:
-            return
-        if worker.batches < worker.hello.slots:
-            self._idle[worker.id] = worker
-        elif worker.batches < 2 * worker.hello.slots and left is None:
-            self._ahead[worker.id] = worker
-
-    def _hand_out(self, now: float) -> None:
-        """Give to who came last: if there is too little for all, those before it may leave."""
-        while self._waiting and self._idle:
-            self._give(self._idle.popitem()[1], now)
-        while self._waiting and self._ahead and self._may_go_ahead(self._waiting[0]):
-            self._give(self._ahead.popitem()[1], now)
-
-    def _may_go_ahead(self, span: Span) -> bool:
-        seconds = span.open.function.seconds
-        return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1
+    def _hand_out(self, now: float, pool: WorkerPool) -> None:
+        while (worker := pool.next_worker()) is not None:
+            self._give(worker, now)
 
     def _give(self, worker: Worker, now: float) -> None:
-        batch = Batch(0)
+        batch = Batch()
         assignments, payload = [], list[Any]()
-        for span in self._next_spans(worker):
-            self._last_run += 1
-            run = Running(self._last_run, span, worker, batch, span.start, now)
-            self._runs[self._last_run] = worker.runs[self._last_run] = run
-            span.open.runs.add(self._last_run)
-            batch.left += 1
-            worker.taken += span.stop - span.start
-            task = span.open.task
-            assignments.append(
-                Assignment(
-                    self._last_run,
-                    task.id,
-                    span.open.function.function.digest,
-                    span.start,
-                    span.stop,
-                    span.attempt,
-                    task.form,
-                    task.watched,
-                    task.controlled,
-                    task.timeout,
-                    len(task.payload),
-                )
-            )
-            payload += task.payload
+        for span in worker.pool.next_spans(worker):
+            run = self._begin_run(span, worker, batch, now)
+            assignments.append(_assignment(run))
+            payload += span.open.task.payload
         self._define(worker, span.open.function)
         worker.batches += 1
         self._effects.append(Send(worker.id, Assign(assignments), payload))
-        self._place(worker)
+        worker.pool.place(worker)
 
-    def _next_spans(self, worker: Worker) -> Iterator[Span]:
-        """Take from the front of the queue what is a sensible piece of work for one runner: calls of one function."""
-        function, attempt = self._waiting[0].open.function, self._waiting[0].attempt
-        room = self._sensible_calls(function) if attempt == 1 else 1
-        left = self._share_left(worker)
-        room = room if left is None else min(room, left)
-        size = 0
-        for _ in range(MOST_RUNS):
-            span = self._waiting.popleft()
-            calls = min(room, span.stop - span.start)
-            if calls < span.stop - span.start:
-                self._waiting.appendleft(replace(span, start=span.start + calls))
-                span = replace(span, stop=span.start + calls)
-            self.calls_waiting -= calls
-            room -= calls
-            size += sum(map(len, span.open.task.payload))
-            yield span
-            if (
-                not room
-                or size > MOST_BYTES
-                or not self._waiting
-                or self._waiting[0].open.function is not function
-                or self._waiting[0].attempt != attempt
-            ):
-                return
-
-    def _sensible_calls(self, function: Known) -> int:
-        """How many calls make one batch: what takes `BATCH_SECONDS`, but leave work for every slot; one when nothing is known yet."""
-        if function.seconds is None:
-            return 1
-        share = -(-self.calls_waiting // (2 * max(self._slots, 1)))
-        return max(1, min(share, int(BATCH_SECONDS / max(function.seconds, 1e-9))))
+    def _begin_run(self, span: Span, worker: Worker, batch: Batch, now: float) -> Running:
+        self._last_run += 1
+        run = Running(self._last_run, span, worker, batch, span.start, now)
+        self._runs[run.number] = worker.runs[run.number] = run
+        span.open.runs.add(run.number)
+        batch.left += 1
+        worker.taken += span.calls
+        return run
 
     def _define(self, worker: Worker, known: Known) -> None:
         if worker.id not in known.workers:
@@ -646,15 +499,21 @@ class DispatchState:
         if not run.batch.left:
             run.worker.batches -= 1
 
-    def _wait_again(self, spans: list[Span]) -> None:
-        self._waiting.extendleft(reversed(spans))
-        self.calls_waiting += sum(span.stop - span.start for span in spans)
+    def _again(self, span: Span, *, out_of_memory: bool = False) -> None:
+        """Have calls that failed wait for another attempt, with more memory if it was that they wanted."""
+        demand, factor = span.demand, span.open.task.escalate_memory
+        if out_of_memory and factor > 1:
+            demand = replace(demand, factor=demand.factor * factor)
+        self._wait_or_cancel(replace(span, demand=demand, attempt=span.attempt + 1))
 
     def _wait_or_cancel(self, span: Span) -> None:
+        """Have calls that were handed out wait again, before all others, unless somebody ended their task."""
+        if span.start == span.stop:
+            return
         if span.open.cancelled:
             self._settle_cancelled(span, span.open.cancelled)
-        elif span.start < span.stop:
-            self._wait_again([span])
+        else:
+            self._pool(span.demand).put_back(span)
 
     def _settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"") -> None:
         error = Cancelled(f"{span.open.function.function.name} was ended before it was done")
@@ -682,37 +541,34 @@ class DispatchState:
                 self.workers[worker].functions.discard(digest)
                 self._effects.append(Send(worker, Forget([digest])))
 
-    def _give_up(self, error: GridEngineError, now: float) -> None:
+    def _give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
-
-        def settle(span: Span) -> None:
-            self._settle(span, span.start, span.stop, error=error, exitcode=1)
-
-        self._drop_waiting(lambda span: True, settle)
-        self._effects += self.fleet.give_up(now)
+        for pool in self.pools.values() if only is None else [only]:
+            for span in pool.drop(lambda span: True):
+                self._settle(span, span.start, span.stop, error=error, exitcode=1)
+            self._effects += pool.fleet.give_up(now)
 
     def _stop(self, worker: Worker, now: float) -> None:
         worker.enter(Phase.STOPPING)
         worker.stopping_since = now
-        self._place(worker)
+        worker.pool.place(worker)
         self._effects.append(Send(worker.id, Stop()))
 
     def _dismiss(self, worker: Worker, reason: str, now: float) -> None:
         """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must end."""
         if worker.started is not None:
-            self._effects += self.fleet.withdraw([worker.started])
+            self._effects += worker.pool.fleet.withdraw([worker.started])
         self._lose(worker, reason, now)
 
-    def _lose(self, worker: Worker, reason: str, now: float, *, suspects: Collection[int] | None = None, deleted: bool = False) -> None:
+    def _lose(self, worker: Worker, reason: str, now: float, *, suspects: Collection[int] | None = None) -> None:
         """A worker is no more: what it was given waits again, or has been tried often enough.
 
         With `suspects` only the first open calls of these runs are charged with an attempt, else all the worker held.
         """
         worker.enter(Phase.GONE)
         del self.workers[worker.id]
-        self._place(worker)
-        self._slots -= worker.hello.slots
-        self.fleet.gone(worker.id, worker.started)
+        worker.pool.leave(worker)
+        self._forget_launch(worker.id, worker.started, worker.pool)
         self._effects.append(Lost(worker.id))
         for digest in worker.functions:
             self._functions[digest].workers.discard(worker.id)
@@ -722,27 +578,23 @@ class DispatchState:
             if span.open.cancelled or (suspects is not None and run.number not in suspects):
                 self._wait_or_cancel(span)
                 continue
-            if suspects is not None and span.stop - span.start > 1:
-                self._wait_again([replace(span, start=span.start + 1)])
+            if suspects is not None and span.calls > 1:
+                self._wait_or_cancel(replace(span, start=span.start + 1))
                 span = replace(span, stop=span.start + 1)
             self._remember(run, run.done, now, f"the worker {reason}")
-            if span.attempt <= span.open.task.retries:
-                self._wait_again([replace(span, attempt=span.attempt + 1)])
-            else:
-                error = self._why_lost(worker, span, reason, deleted=deleted)
-                self._settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
-        self._hand_out(now)
+            self._retry_lost(worker, span, reason)
+        for pool in list(self.pools.values()):
+            self._hand_out(now, pool)
         self._scale(now)
 
-    def _why_lost(self, worker: Worker, span: Span, reason: str, *, deleted: bool) -> GridEngineError:
-        return (JobDeleted if deleted else WorkerLost)(
-            f"the worker that ran {span.open.function.function.name} {reason}",
-            host=worker.hello.host,
-            job=worker.job or None,
-            log=worker.hello.log or None,
-            attempts=[str(attempt) for attempt in span.open.attempts.get(span.start, ())],
-            hint="look at the log and at the batch system's record of this job; raise retries= if the machines are to blame",
-        )
+    def _retry_lost(self, worker: Worker, span: Span, reason: str) -> None:
+        report = worker.started.report if worker.started is not None else None
+        fault = report.fault if report is not None else None
+        if span.attempt <= span.open.task.retries and fault is not TimeoutError:
+            self._again(span, out_of_memory=fault is OutOfMemory)
+        else:
+            error = blame.why_lost(worker, span, reason, report)
+            self._settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
 
     def _remember(self, run: Running, index: int, now: float, outcome: str, exitcode: int | None = None, peak_memory: int = 0) -> None:
         worker = run.worker
@@ -750,9 +602,29 @@ class DispatchState:
         run.span.open.attempts.setdefault(index, []).append(attempt)
 
     def _scale(self, now: float) -> None:
-        if not self.closing:
-            busy = len(self.workers) - len(self._idle)
-            self._effects += self.fleet.scale(now, calls_waiting=self.calls_waiting, workers_busy=busy, workers_idle=len(self._idle))
+        if self.closing:
+            return
+        for pool in self.pools.values():
+            others = sum(other.size for other in self.pools.values() if other is not pool)
+            self._effects += pool.scale(now, others=others)
+
+
+def _assignment(run: Running) -> Assignment:
+    span, task = run.span, run.span.open.task
+    return Assignment(
+        run.number,
+        task.id,
+        span.open.function.function.digest,
+        span.start,
+        span.stop,
+        span.attempt,
+        task.form,
+        task.watched,
+        task.controlled,
+        task.timeout,
+        span.demand.memory_limit,
+        len(task.payload),
+    )
 
 
 def _fits(result: Result, run: Running) -> bool:
@@ -760,7 +632,7 @@ def _fits(result: Result, run: Running) -> bool:
     return (
         result.start == run.done
         and result.stop <= run.span.stop
-        and (result.status == VALUES or (result.status in (RAISED, RETRYABLE) and result.stop == result.start + 1))
+        and (result.status == VALUES or (result.status in (RAISED, RETRYABLE, OUT_OF_MEMORY) and result.stop == result.start + 1))
         and result.buffers > 2 * result.output
         and math.isfinite(result.seconds)
     )
@@ -775,22 +647,7 @@ def _under_way(worker: Worker) -> set[int]:
     return set(first.values())
 
 
-def exit_words(exitcode: int) -> str:
-    """Return what an exit code says, in words: `was killed by SIGKILL`, `exited with status 3`."""
-    if exitcode >= 0:
-        return f"exited with status {exitcode}"
-    try:
-        return f"was killed by {signal.Signals(-exitcode).name}"
-    except ValueError:
-        return f"was killed by signal {-exitcode}"
-
-
-_OUTCOMES: dict[str, Callable[[int], str]] = {
-    CRASH: lambda exitcode: f"its process {exit_words(exitcode)}",
-    TIMEOUT: lambda exitcode: "it ran over its time",
-    MEMORY: lambda exitcode: "it went over its memory limit",
-    CANCELLED: lambda exitcode: "it was ended on request",
-}
+_OUTCOMES = {RETRYABLE: "it raised an exception that is to be retried", OUT_OF_MEMORY: "it ran out of memory"}
 
 _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Submitted: DispatchState._submitted,

@@ -30,13 +30,14 @@ class Report:
     """The scheduler's word on one worker.
 
     `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
-    whether somebody deleted it.
+    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`).
     """
 
     state: TaskState
     reason: str = ""
     error: GridEngineError | None = None
     deleted: bool = False
+    fault: type[GridEngineError] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,23 @@ class Handle:
 
     id: str
     log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What calls ask for, and what workers are asked for: calls of equal demands share workers.
+
+    `memory` is the limit of one call in bytes, 0 when there is none. `factor` is by how much the memory that was asked for, here or in the
+    scheduler's own words, is to be multiplied: more than 1 when a call is run again after it ran out of memory.
+    """
+
+    memory: int = 0
+    factor: float = 1.0
+
+    @property
+    def memory_limit(self) -> int:
+        """The limit of one call in bytes, 0 when there is none."""
+        return int(self.memory * self.factor)
 
 
 class TryAgain(Exception):
@@ -64,12 +82,16 @@ class Run:
     connection: Path
 
 
+ANY = Demand()
+"""No demand."""
+
+
 class Launcher(ABC):
     """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from one thread of its own."""
 
     @abstractmethod
-    def launch(self, count: int) -> list[Handle]:
-        """Start `count` workers, or fewer when the site takes no more at a time, and return a handle for each.
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Start `count` workers for calls of this demand, or fewer when the site takes no more at a time; return a handle for each.
 
         Raises:
             TryAgain: not now; the caller asks again later.

@@ -14,9 +14,9 @@ from typing import Any
 from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, JobDeleted, SchedulerUnavailable, SubmissionRefused, WorkerNotStarted
 from gridengine.schedulers import _drmaa
-from gridengine.schedulers._request import Resource, launch_script, line_of_text, native_specification, shell_lines, variables
+from gridengine.schedulers._request import Request, Resource, launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers._words import Failure, Words, log_tail
-from gridengine.schedulers.base import Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
 
 logger = logging.getLogger("gridengine")
 
@@ -76,14 +76,13 @@ class GridEngineScheduler(Scheduler):
     ) -> None:
         super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
         self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
-        self._native = native_specification(queue=queue, parallel_environment=parallel_environment, native=native, resources=resources)
-        self._limits = ", ".join(f"{name}={resources[name]}" for name in LIMITS if name in resources)
+        self._request = Request(queue, parallel_environment, native, resources)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)
 
     def __repr__(self) -> str:
-        return f"GridEngineScheduler({self._native!r})"
+        return f"GridEngineScheduler({self._request.specification()!r})"
 
     def launcher(self, run: Run) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
@@ -93,7 +92,7 @@ class GridEngineScheduler(Scheduler):
             environment=self._environment,
             path=python_path(os.environ.get("PYTHONPATH", "")),
         )
-        return GridEngineLauncher(run, script=script, native=self._native, limits=self._limits)
+        return GridEngineLauncher(run, script=script, request=self._request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +128,10 @@ def ending(told: Mapping[str, Any]) -> Ending:
 class GridEngineLauncher(Launcher):
     """Starts workers as the tasks of array jobs, each with a log file of its own."""
 
-    def __init__(self, run: Run, *, script: str, native: str, limits: str = "") -> None:
+    def __init__(self, run: Run, *, script: str, request: Request) -> None:
         self._run = run
         self._owner = os.getpid()
-        self._native = native
-        self._limits = limits
+        self._request = request
         self._words = Words(os.environ)
         self._launches = 0
         self._largest: int | None = None
@@ -162,7 +160,7 @@ class GridEngineLauncher(Launcher):
             raise ClusterError("this launcher has been closed")
         return self._session
 
-    def launch(self, count: int) -> list[Handle]:
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Submit `count` tasks as one array job, or as several where the site limits their size."""
         started: list[Handle] = []
         while len(started) < count:

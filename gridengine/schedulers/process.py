@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from gridengine.errors import WorkerNotStarted
-from gridengine.schedulers.base import Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
 
 logger = logging.getLogger("gridengine")
 
@@ -53,7 +53,7 @@ class ProcessLauncher(Launcher):
         self._owner = os.getpid()
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
-    def launch(self, count: int) -> list[Handle]:
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Start `count` workers in sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
         started = []
         for _ in range(count):

@@ -430,12 +430,12 @@ class Play(RuleBasedStateMachine):
     def books_agree(self) -> None:
         if hasattr(self, "core"):
             check_books(self.core, self.left)
-            fleet = self.core.fleet
-            assert set(fleet.strangers.values()) <= set(self.core.workers)
-            assert len(fleet.withdrawn) <= KEPT_WITHDRAWN
-            for key, started in fleet.started.items():
-                assert (key in fleet.expected) == (started.worker is None and started.ended_at is None)
-                assert started.worker is None or self.core.workers[started.worker].started is started
+            assert set(self.core._strangers.values()) <= set(self.core.workers)
+            assert len(self.core._withdrawn) <= KEPT_WITHDRAWN
+            for fleet in [pool.fleet for pool in self.core.pools.values()]:
+                for key, started in fleet.started.items():
+                    assert (key in fleet.expected) == (started.worker is None and started.ended_at is None)
+                    assert started.worker is None or self.core.workers[started.worker].started is started
 
     # ------------------------------------------------------------ the end
 
@@ -451,9 +451,9 @@ class Play(RuleBasedStateMachine):
             assert not any(self.left.values()), "not settled at closing"
         self.finish(lambda: not self.core.open)
         assert not any(self.left.values()), "never settled"
-        self.finish(lambda: not self.core.workers and not self.core.fleet.started)
+        self.finish(lambda: not self.core.workers and not any(pool.fleet.started for pool in self.core.pools.values()))
         self.books_agree()
-        assert not self.core.fleet.strangers
+        assert not self.core._strangers
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
@@ -482,7 +482,8 @@ class Play(RuleBasedStateMachine):
 def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
     """All that the core counts twice must be the same both times."""
     held: dict[int, list[range]] = {task: [] for task in core.open}
-    for span in core._waiting:
+    waiting = [span for pool in core.pools.values() for span in pool.waiting]
+    for span in waiting:
         held[span.open.task.id].append(range(span.start, span.stop))
     for run in core._runs.values():
         held[run.span.open.task.id].append(range(run.done, run.span.stop))
@@ -492,9 +493,13 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
         assert set(one.runs) == {number for number, run in core._runs.items() if run.span.open is one}
-    assert core.calls_waiting == sum(span.stop - span.start for span in core._waiting)
+    assert core.calls_waiting == sum(span.stop - span.start for span in waiting)
     assert core._runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
-    assert core._slots == sum(worker.hello.slots for worker in core.workers.values())
+    for pool in core.pools.values():
+        assert pool.calls == sum(span.calls for span in pool.waiting)
+        assert pool.slots == sum(worker.hello.slots for worker in core.workers.values() if worker.pool is pool)
+        assert set(pool.idle) | set(pool.ahead) <= {worker.id for worker in core.workers.values() if worker.pool is pool}
+        assert not (pool.idle and pool.waiting), "work waits while a worker has nothing to do"
     check_workers(core)
     check_functions(core)
 
@@ -507,11 +512,9 @@ def check_workers(core: DispatchState) -> None:
             assert batch.left == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
         willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
-        assert (worker.id in core._idle) == (willing and worker.batches < worker.hello.slots)
+        assert (worker.id in worker.pool.idle) == (willing and worker.batches < worker.hello.slots)
         ahead = willing and share is None and worker.hello.slots <= worker.batches < 2 * worker.hello.slots
-        assert (worker.id in core._ahead) == ahead
-    assert set(core._idle) | set(core._ahead) <= set(core.workers)
-    assert not (core._idle and core._waiting), "work waits while a worker has nothing to do"
+        assert (worker.id in worker.pool.ahead) == ahead
 
 
 def check_functions(core: DispatchState) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gridengine import fleet as fleet_module
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
 from gridengine.events import Effect, Explain, Launch, Withdraw
-from gridengine.fleet import Fleet, Policy, Started, key_of
+from gridengine.fleet import Fleet, Policy, Started, key_of, keys_of
 from gridengine.schedulers.base import Handle, Report, TaskState
 
 QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = TaskState
@@ -157,7 +157,7 @@ def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.Monk
 def test_giving_up_withdraws_all_that_have_not_come() -> None:
     fleet = make()
     fleet.launched(handles(1, 2, 3), 0)
-    fleet.called_home(b"w", handles(1)[0].log, 1)
+    fleet.called_home(b"w", keys_of(handles(1)[0].log, 1))
     say(fleet, FAILED, 2)
     assert fleet.give_up(0.0) == [Withdraw(tuple(handles(3)))]
     assert list(fleet.started) == [key_of(handles(1)[0])]
@@ -176,26 +176,26 @@ def test_after_giving_up_one_may_ask_at_once() -> None:
 def test_a_worker_is_known_by_its_log() -> None:
     fleet = make()
     fleet.launched(handles(1), 0)
-    started, withdrawn = fleet.called_home(b"w", "/home/user/runs/r/1.log", 999)
+    started = fleet.called_home(b"w", keys_of("/home/user/runs/r/1.log", 999))
     assert started is not None
-    assert (started.worker, withdrawn, fleet.expected) == (b"w", False, {})
+    assert (started.worker, fleet.expected) == (b"w", {})
 
 
 def test_a_worker_is_known_by_its_log_though_the_home_is_mounted_elsewhere() -> None:
     fleet = make()
     fleet.launched(handles(1), 0)
-    assert fleet.called_home(b"w", "/net/server/export/user/runs/r/1.log", 999)[0] is not None
+    assert fleet.called_home(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999)) is not None
 
 
 def test_a_worker_without_a_log_of_its_own_is_known_by_its_process_id() -> None:
     fleet = make()
     fleet.launched([Handle("77")], 0)
-    assert fleet.called_home(b"w", "/home/user/all-of-my-output.txt", 77)[0] is not None
+    assert fleet.called_home(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
 
 
 def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> None:
     fleet = make()
-    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, False)
+    fleet.strangers.update(dict.fromkeys(keys_of(handles(1)[0].log, 5), b"w"))
     [(worker, started)] = fleet.launched(handles(1, 2), 0)
     assert (worker, started.worker) == (b"w", b"w")
     assert [one.handle for one in fleet.expected.values()] == handles(2)
@@ -204,30 +204,16 @@ def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> 
 def test_a_second_worker_with_the_same_log_is_a_stranger() -> None:
     fleet = make()
     fleet.launched(handles(1), 0)
-    fleet.called_home(b"w", handles(1)[0].log, 5)
-    assert fleet.called_home(b"v", handles(1)[0].log, 6) == (None, False)
-
-
-def test_a_stranger_that_is_gone_is_forgotten() -> None:
-    fleet = make()
-    fleet.called_home(b"w", "/a/b.log", 5)
-    fleet.gone(b"w", None)
-    assert fleet.strangers == {}
-
-
-def test_a_worker_that_is_gone_is_forgotten() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    started, _ = fleet.called_home(b"w", handles(1)[0].log, 5)
-    fleet.gone(b"w", started)
-    assert fleet.started == {}
+    fleet.called_home(b"w", keys_of(handles(1)[0].log, 5))
+    assert fleet.called_home(b"v", keys_of(handles(1)[0].log, 6)) is None
 
 
 def test_a_withdrawn_worker_that_calls_is_turned_away() -> None:
     fleet = make()
     fleet.launched(handles(1), 0)
     fleet.withdraw(list(fleet.expected.values()))
-    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, True)
+    assert key_of(handles(1)[0]) in fleet.withdrawn
+    assert fleet.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None:
@@ -235,7 +221,8 @@ def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None
     fleet.launched(handles(1), 0)
     [one] = say(fleet, FAILED, 1)
     fleet.start_failed(one, 0)
-    assert fleet.called_home(b"w", handles(1)[0].log, 5) == (None, True)
+    assert key_of(handles(1)[0]) in fleet.withdrawn
+    assert fleet.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
@@ -243,7 +230,7 @@ def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
     fleet.launched([Handle("77")], 0)
     fleet.withdraw(list(fleet.expected.values()))
     fleet.launched([Handle("77")], 0)
-    assert fleet.called_home(b"w", "", 77)[0] is not None
+    assert fleet.called_home(b"w", keys_of("", 77)) is not None
 
 
 # -------------------------------------------------------------------- the scheduler's word

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gridengine import state
+from gridengine import blame, pools, state
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -251,14 +251,14 @@ def test_tasks_are_handed_out_in_the_order_of_submission() -> None:
 
 def test_quick_calls_are_handed_out_together() -> None:
     play = Play()
-    play.learn(seconds=state.BATCH_SECONDS / 5)
+    play.learn(seconds=pools.BATCH_SECONDS / 5)
     play.submit(1000)
     assert calls(play.assigned())[0] == (2, 0, 5)
 
 
 def test_quick_tasks_of_one_call_make_one_batch() -> None:
     play = Play()
-    play.learn(seconds=state.BATCH_SECONDS / 4)
+    play.learn(seconds=pools.BATCH_SECONDS / 4)
     play.submit(*[1] * 100)
     assert len(play.sent(Assign)[0].assignments) == 4
 
@@ -299,7 +299,7 @@ def test_a_batch_holds_calls_of_one_function() -> None:
 
 
 def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "MOST_BYTES", 10)
+    monkeypatch.setattr(pools, "MOST_BYTES", 10)
     play = Play()
     play.learn(seconds=1e-6)
     play.submit(*[1] * 20)
@@ -569,7 +569,12 @@ def chunk(play: Play, size: int = 6, **options: Any) -> Assignment:
 
 def attempts_to_come(play: Play, below: int = 6) -> dict[int, int]:
     """Those of the first calls that wait, each with the number of its next attempt."""
-    return {call: span.attempt for span in play.core._waiting for call in range(span.start, min(span.stop, below))}
+    return {
+        call: span.attempt
+        for pool in play.core.pools.values()
+        for span in pool.waiting
+        for call in range(span.start, min(span.stop, below))
+    }
 
 
 def test_a_crash_charges_the_culprit_only() -> None:
@@ -588,7 +593,7 @@ def test_results_before_a_crash_are_kept() -> None:
 
 def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     play = Play()
-    play.learn(seconds=state.BATCH_SECONDS / 3)
+    play.learn(seconds=pools.BATCH_SECONDS / 3)
     play.submit(*[1] * 10)
     first, second, third = play.sent(Assign)[0].assignments
     play.crash(first, 0)
@@ -616,7 +621,7 @@ def test_a_call_that_crashes_each_time_fails_after_its_retries() -> None:
 
 def test_the_error_of_a_crash_names_signal_host_job_log_and_attempts() -> None:
     text = str(exhausted(Play()).error)
-    assert "the process that ran the call of square was killed by SIGSEGV" in text
+    assert "the process that ran call 0 of square was killed by SIGSEGV" in text
     assert "host: node-w" in text
     assert "cluster job: 41" in text
     assert "log: /runs/x/1.log" in text
@@ -1157,7 +1162,7 @@ def test_refused_workers_leave_nothing_behind() -> None:
     play = Play()
     for number in range(100):
         play.hello(f"w{number}".encode(), pid=number, version="2", log=f"/logs/{number}")
-    assert play.core.fleet.strangers == {}
+    assert play.core._strangers == {}
 
 
 # -------------------------------------------------------------------- cancelling
@@ -1353,4 +1358,4 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
     ("exitcode", "words"), [(3, "exited with status 3"), (-9, "was killed by SIGKILL"), (-200, "was killed by signal 200")]
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
-    assert state.exit_words(exitcode) == words
+    assert blame.exit_words(exitcode) == words

@@ -1,0 +1,88 @@
+"""What is said when a call did not end by itself: whose fault, what happened where, what to look at, what to try."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted, OutOfMemory, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
+from gridengine.schedulers.base import Report
+from gridengine.work import Span, Worker
+
+
+def why_crashed(worker: Worker, span: Span, index: int, message: Crashed) -> CallError:
+    """Return the error of a call whose runner died or was ended in it."""
+    what, facts = name_of(span, index), _facts(worker, span, index)
+    if message.reason == TIMEOUT:
+        return TimeoutError(f"{what} ran over its limit of {span.open.task.timeout} s and was ended", hint="raise timeout=", **facts)
+    if message.reason == MEMORY:
+        return out_of_memory(what, span.demand.memory_limit, message.peak_memory, facts)
+    if message.reason == CANCELLED:
+        return Cancelled(f"{what} was ended", **facts)
+    return WorkerCrashed(
+        f"the process that ran {what} {exit_words(message.exitcode)}",
+        hint="run this call alone with InlineScheduler() to see it fail; SIGKILL is often the sign of too little memory",
+        **facts,
+    )
+
+
+def out_of_memory(what: str, limit: int, peak: int, facts: dict[str, Any]) -> OutOfMemory:
+    """Return the error of a call that went over its memory limit; both in bytes, 0 when not known."""
+    known = [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
+    text = ": " + ", ".join(known) if known else ""
+    return OutOfMemory(f"{what} ran out of memory{text}", hint="ask for more memory, or set escalate_memory=2", **facts)
+
+
+def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
+    """Return the error of calls whose worker is gone; the batch system's record of its end, if there is one, says which."""
+    kind: type[GridEngineError] = WorkerLost
+    hint = "look at the log and at the batch system's record of this job; raise retries= if the machines are to blame"
+    if report is not None and report.deleted:
+        kind, hint = JobDeleted, "somebody, or a rule of the site, deleted the job; ask the administrators if it was not you"
+    elif report is not None and report.fault is not None:
+        kind, hint = report.fault, "ask for more of it in the scheduler's resources"
+    facts = _facts(worker, span, span.start)
+    return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
+
+
+def name_of(span: Span, index: int) -> str:
+    """Return what a call is called in messages to people."""
+    name = span.open.function.function.name
+    if span.open.task.watched:
+        return f"the call of {name}"
+    return f"call {span.open.task.first + index} of {name}"
+
+
+def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
+    return {
+        "host": worker.hello.host,
+        "job": worker.job or None,
+        "log": worker.hello.log or None,
+        "attempts": [str(attempt) for attempt in span.open.attempts.get(index, ())],
+    }
+
+
+def gigabytes(size: int) -> str:
+    """Return a number of bytes in words."""
+    return f"{size / 1e9:.2f} GB"
+
+
+def exit_words(exitcode: int) -> str:
+    """Return what an exit code says, in words: `was killed by SIGKILL`, `exited with status 3`."""
+    if exitcode >= 0:
+        return f"exited with status {exitcode}"
+    try:
+        return f"was killed by {signal.Signals(-exitcode).name}"
+    except ValueError:
+        return f"was killed by signal {-exitcode}"
+
+
+OUTCOMES: dict[str, Callable[[int], str]] = {
+    CRASH: lambda exitcode: f"its process {exit_words(exitcode)}",
+    TIMEOUT: lambda exitcode: "it ran over its time",
+    MEMORY: lambda exitcode: "it ran out of memory",
+    CANCELLED: lambda exitcode: "it was ended on request",
+}
+"""What an attempt's history says of each reason for a runner's end."""

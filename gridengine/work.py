@@ -1,0 +1,132 @@
+"""What the core keeps of calls and workers: plain data."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gridengine.events import Attempt, Function, Task
+from gridengine.fleet import Started
+from gridengine.protocol import Hello
+from gridengine.schedulers.base import Demand
+
+if TYPE_CHECKING:
+    from gridengine.pools import WorkerPool
+
+
+@dataclass(slots=True)
+class Known:
+    """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls."""
+
+    function: Function
+    open: int = 0
+    workers: set[bytes] = field(default_factory=set)
+    seconds: float | None = None
+
+    def measured(self, calls: int, seconds: float) -> None:
+        """Learn from an answer; a longer duration counts at once, a shorter one bit by bit."""
+        mean = max(seconds, 0.0) / calls
+        self.seconds = mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
+
+
+@dataclass(slots=True)
+class Open:
+    """A task not all of whose calls are settled. `cancelled` is the signal that it was ended with, 0 while nobody ended it."""
+
+    task: Task
+    function: Known
+    unsettled: int
+    cancelled: int = 0
+    runs: set[int] = field(default_factory=set)
+    attempts: dict[int, list[Attempt]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker of this demand."""
+
+    open: Open
+    start: int
+    stop: int
+    demand: Demand
+    attempt: int = 1
+
+    @property
+    def calls(self) -> int:
+        """How many calls there are."""
+        return self.stop - self.start
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one runner was given at a time: how many of its runs have not ended."""
+
+    left: int = 0
+
+
+@dataclass(slots=True)
+class Running:
+    """A span that a worker was given; the calls before `done` are settled."""
+
+    number: int
+    span: Span
+    worker: Worker
+    batch: Batch
+    done: int
+    since: float
+
+
+class Phase(enum.Enum):
+    """Where a worker stands."""
+
+    READY = "ready"
+    SILENT = "silent"
+    STOPPING = "stopping"
+    GONE = "gone"
+
+
+NEXT_PHASES = {
+    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
+    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
+    Phase.STOPPING: {Phase.GONE},
+    Phase.GONE: set(),
+}
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker that called home. `fruitless`: how often in a row it gave work back and did none."""
+
+    id: bytes
+    hello: Hello
+    heard_at: float
+    idle_since: float
+    pool: WorkerPool
+    phase: Phase = Phase.READY
+    started: Started | None = None
+    runs: dict[int, Running] = field(default_factory=dict)
+    functions: set[bytes] = field(default_factory=set)
+    batches: int = 0
+    taken: int = 0
+    fruitless: int = 0
+    stopping_since: float = 0.0
+
+    @property
+    def job(self) -> str:
+        """The batch system's id, when it is known."""
+        return self.started.handle.id if self.started is not None else ""
+
+    def enter(self, phase: Phase) -> None:
+        """Change the phase; an illegal change is a fault of this package."""
+        if phase not in NEXT_PHASES[self.phase]:
+            raise AssertionError(f"a worker cannot go from {self.phase} to {phase}")
+        self.phase = phase
+
+    def under_way(self) -> set[int]:
+        """Return the runs that its runners are in: they take batches, and the runs of a batch, in order."""
+        first: dict[int, int] = {}
+        for number, run in self.runs.items():
+            if id(run.batch) not in first and len(first) < self.hello.slots:
+                first[id(run.batch)] = number
+        return set(first.values())
