@@ -33,25 +33,32 @@ from gridengine.errors import (
 )
 
 if TYPE_CHECKING:
-    from gridengine import schedulers
+    from gridengine import resources, schedulers
     from gridengine.dispatcher import JobDispatcher
     from gridengine.executor import Executor
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
     from gridengine.job import Job
+    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
 
 __all__ = [
+    "ZERO",
     "CallError",
     "Cancelled",
+    "Capacity",
     "ClusterError",
     "ConfigurationError",
+    "Cores",
     "Executor",
+    "GPUs",
     "GridEngineError",
     "GridEngineScheduler",
     "InlineScheduler",
     "Job",
     "JobDeleted",
     "JobDispatcher",
+    "Memory",
+    "Node",
     "OutOfMemory",
     "PicklingError",
     "ProcessScheduler",
@@ -60,7 +67,9 @@ __all__ = [
     "SchedulerUnavailable",
     "SubmissionRefused",
     "TimeoutError",
+    "Token",
     "VersionMismatch",
+    "WTime",
     "WorkerCrashed",
     "WorkerLost",
     "WorkerNotStarted",
@@ -70,6 +79,7 @@ __all__ = [
     "imap_unordered",
     "map",
     "partial",
+    "resources",
     "schedulers",
     "starmap",
 ]
@@ -77,6 +87,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
     **dict.fromkeys(("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "best_available"), "gridengine.schedulers"),
+    **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Token", "WTime", "ZERO"), "gridengine.resources"),
     "Executor": "gridengine.executor",
     "Job": "gridengine.job",
     "JobDispatcher": "gridengine.dispatcher",
@@ -85,8 +96,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, and keep it."""
-    if name == "schedulers":
-        return importlib.import_module("gridengine.schedulers")
+    if name in ("resources", "schedulers"):
+        return importlib.import_module(f"gridengine.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

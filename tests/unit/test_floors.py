@@ -18,7 +18,7 @@ FLOORS = {
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub inline worker agent",
     3: "state fleet pools work blame events transport session channel nursery hand output outbox runner target schedulers",
-    2: "initial protocol pickling byvalue classes exceptions resources security config",
+    2: "initial protocol pickling byvalue classes exceptions resources algebra units adjust packing security config",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
@@ -39,6 +39,10 @@ PURE = {
         "signal",
         "math",
     },
+    **dict.fromkeys(
+        ("gridengine.algebra", "gridengine.resources", "gridengine.units", "gridengine.adjust", "gridengine.packing"),
+        DECIDES | {"abc", "contextlib", "copy", "numbers", "operator", "re", "statistics"},
+    ),
     "gridengine.protocol": {"gridengine", "collections", "typing", "__future__", "msgspec"},
 }
 """Modules that decide or describe and never act, and all that they may import."""

@@ -1,0 +1,187 @@
+"""The algebra of resources: what a resource is, and how `&` combines them. The kinds that come with it are in `resources`.
+
+A resource has three roles, all of one class, the *kind*:
+
+    asked   what a user writes. It never changes: equal requests are equal and hash alike, in whatever order they were combined.
+    held    what somebody has to give. `resource.holder()` makes a holder, with books of its own on what is free.
+    given   what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes `Cores(2, [4, 5])`.
+
+What a resource says is in its public attributes, which are set once, and in `_repr`; a holder's books are in attributes with an
+underscore. Nothing here does I/O or reads a clock: a holder is told the time (`_at`).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar, Self, TypeVar
+
+from gridengine.errors import ConfigurationError
+
+R = TypeVar("R", bound="Resource")
+
+
+class Resource(ABC):
+    """The base of all kinds. A kind of your own says the five methods below; they meet requests of their own kind alone.
+
+    `_repr` shows every argument: two resources of one kind are equal when theirs are. Public attributes are set once.
+    """
+
+    _optional: ClassVar[bool] = False
+    """Whether a holder without this kind grants it: of time there is no end where nobody sets one."""
+
+    @abstractmethod
+    def _request(self, res: Any) -> bool:
+        """Return whether this holder has, now, what `res` asks for. Answers from the holder's books alone, and changes nothing."""
+
+    @abstractmethod
+    def _alloc(self, res: Any) -> Resource:
+        """Take what `res` asks for out of the books, and return what is given. Only called when `_request` said yes."""
+
+    @abstractmethod
+    def _dealloc(self, res: Any) -> None:
+        """Take back what `_alloc` returned."""
+
+    @abstractmethod
+    def _repr(self) -> str:
+        """Return the call that makes an equal resource."""
+
+    @abstractmethod
+    def _stat(self) -> tuple[float, float]:
+        """Return how much of this holder is in use, and how much it has in all; (0, 0) for what is not used up."""
+
+    def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
+        """Tell a holder the time, in monotonic seconds."""
+
+    def _native(self, system: str) -> Sequence[str]:
+        """Return options for the batch system (`"gridengine"` or `"slurm"`) that ask it for this; none unless a kind of yours has some."""
+        return ()
+
+    def _must_have(self, res: Any) -> None:
+        if not self._request(res):
+            raise ValueError(f"{self!r} has not {res!r} free")
+
+    def _held(self) -> Self:
+        """Return a copy of this with books of its own."""
+        return copy.deepcopy(self)
+
+    def holder(self) -> Combined:
+        """Return a holder of this, nothing of it given yet. It takes requests of any kind. Not for several threads at once."""
+        return Combined(tuple(part._held() for part in self))
+
+    def get(self, kind: type[R]) -> R | None:
+        """Return the part of this kind, if there is one."""
+        return next((part for part in self if type(part) is kind), None)
+
+    def __iter__(self) -> Iterator[Resource]:
+        """Yield the parts, each of another kind."""
+        return iter((self,))
+
+    def __and__(self, other: Resource) -> Resource:
+        return _combined((*self, *other)) if isinstance(other, Resource) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Resource) and _says(self) == _says(other))
+
+    def __hash__(self) -> int:
+        return hash(_says(self))
+
+    def __repr__(self) -> str:
+        return self._repr()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_") and name in self.__dict__:
+            raise AttributeError(f"{name} of {self!r} does not change: make a new one")
+        object.__setattr__(self, name, value)
+
+
+def _says(resource: Resource) -> frozenset[tuple[type, str]]:
+    return frozenset((type(part), part._repr()) for part in resource)
+
+
+class Combined(Resource):
+    """Several kinds, or none (`ZERO`), as `&` makes it. The attributes of the parts are its own too."""
+
+    def __init__(self, parts: tuple[Resource, ...]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._parts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # looked for by copy and pickle before there are parts
+            raise AttributeError(name)
+        having = [part for part in self if hasattr(part, name)]
+        if len(having) != 1:
+            more = f": {' and '.join(type(part).__name__ for part in having)} have; take one by get()" if having else ""
+            raise AttributeError(f"{self!r} has no one attribute {name!r}{more}")
+        return getattr(having[0], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "_parts":
+            raise AttributeError(f"{self!r} does not change: make a new one")
+        super().__setattr__(name, value)
+
+    def _request(self, res: Resource) -> bool:
+        return all(part._optional if (held := self.get(type(part))) is None else held._request(part) for part in res)
+
+    def _alloc(self, res: Resource) -> Resource:
+        """Give all parts or none.
+
+        Raises:
+            ValueError: not all of it is free. What a part's own `_alloc` raises is passed on.
+        """
+        self._must_have(res)
+        given: list[Resource] = []
+        with ExitStack() as undo:
+            for part in res:
+                if (held := self.get(type(part))) is None:
+                    given.append(part)
+                    continue
+                given.append(held._alloc(part))
+                if type(given[-1]) is not type(part):
+                    raise TypeError(f"_alloc of {held!r} must return a {type(part).__name__}, not {given[-1]!r}")
+                undo.callback(held._dealloc, given[-1])
+            undo.pop_all()
+        return _combined(tuple(given))
+
+    def _dealloc(self, res: Resource) -> None:
+        with ExitStack() as stack:  # each is given back, although one may fail
+            for part in res:
+                stack.callback(self._take_back, part)
+
+    def _take_back(self, part: Resource) -> None:
+        if (held := self.get(type(part))) is not None:
+            held._dealloc(part)
+        elif not part._optional:
+            raise not_given(self, part)
+
+    def _repr(self) -> str:
+        return " & ".join(part._repr() for part in self) or "ZERO"
+
+    def _stat(self) -> tuple[float, float]:
+        """Return the numbers of the part that is used up most."""
+        return max((part._stat() for part in self), key=lambda stat: stat[0] / stat[1] if stat[1] else -1.0, default=(0, 0))
+
+    def _at(self, now: float) -> None:
+        for part in self:
+            part._at(now)
+
+
+def _combined(parts: tuple[Resource, ...]) -> Resource:
+    kinds = [type(part) for part in parts]
+    twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"{' & '.join(map(repr, parts))}: {twice.__name__} twice", hint="say each kind once")
+    return parts[0] if len(parts) == 1 else Combined(parts)
+
+
+ZERO = Combined(())
+"""Nothing asked, nothing held."""
+
+
+def not_given(holder: Resource, res: object) -> ValueError:
+    """Return the error for what is given back and was never given."""
+    return ValueError(f"{holder!r} never gave {res!r}, or has it back already")

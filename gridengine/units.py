@@ -1,0 +1,81 @@
+"""Times, amounts of memory, and the checks of what users give for them. Pure."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Any
+
+from gridengine.errors import ConfigurationError
+
+GIGABYTE = 2**30
+"""Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5), sbatch(1))."""
+DAY = 86_400
+
+
+def parse_seconds(name: str, value: float | str) -> float:
+    """Return the seconds that a number, or a text `[d-]hh:mm:ss`, means.
+
+    Raises:
+        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument and the value.
+    """
+    if not isinstance(value, str):
+        return number(name, value)
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value.strip())
+    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
+    total = days * DAY + hours * 3600 + minutes * 60 + seconds
+    if total == 0 or (days and hours > 23):
+        raise ConfigurationError(
+            f"{name}={value!r} is not a time", hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds"
+        )
+    return total
+
+
+def format_seconds(seconds: float) -> str:
+    """Return `[d-]hh:mm:ss`; what is not a whole number of seconds is rounded up."""
+    days, rest = divmod(math.ceil(seconds), DAY)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def to_bytes(gigabytes: float) -> int:
+    """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is fits."""
+    return int(gigabytes * GIGABYTE)
+
+
+def to_gigabytes(size: int) -> float:
+    """Return the GB in so many bytes."""
+    return _plain(size / GIGABYTE)
+
+
+def _plain(value: float) -> float:
+    return int(value) if value.is_integer() else value
+
+
+def number(name: str, value: Any) -> float:
+    """Return a finite number above zero, whole ones as `int`; else raise a TypeError or ConfigurationError that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    amount = float(value)
+    if not 0 < amount < math.inf:
+        raise ConfigurationError(f"{name} must be above zero, and finite, not {value!r}")
+    return _plain(amount)
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a whole number of at least 1; else raise a TypeError or ConfigurationError that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ConfigurationError(f"{name} must be at least 1, not {value}", hint="leave this kind out, or say ZERO, to ask for none")
+    return int(value)
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text that is not empty; else raise a TypeError or ConfigurationError that names it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r}")
+    if not value:
+        raise ConfigurationError(f"{name} must not be empty")
+    return value
