@@ -5,32 +5,86 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
 
 Resource = str | int | float | bool
 
+MEMORY = frozenset({"h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data", "mem_free", "virtual_free", "mem_total", "virtual_total"})
+"""Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
+LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data")
+"""Resources of Grid Engine whose excess ends a job (see queue_conf(5))."""
+UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kmgt", 1)}, **{unit: 1024**power for power, unit in enumerate("KMGT", 1)}}
+MEMORY_REACHED = 0.95
+"""The share of a memory limit that a task which was killed must have been seen to use to be taken as killed for it."""
 
-def native_specification(
-    *, queue: str | None, parallel_environment: str | None, native: str, resources: Mapping[str, Resource]
-) -> str:
-    """Return what is asked for in Grid Engine's own words (see submit(1)).
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What each cluster task asks for, in Grid Engine's own words (see submit(1)).
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: a field is not what it must be; the text names it and its value.
     """
-    words = []
-    if resources:
-        words.append("-l " + ",".join(f"{name}={_resource(name, value)}" for name, value in resources.items()))
-    if queue is not None:
-        words.append(f"-q {_word('queue', queue)}")
-    if parallel_environment is not None:
-        if not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text("parallel_environment", parallel_environment)):
-            raise ConfigurationError(f"parallel_environment must be a name and a number of slots, as 'smp 4', not {parallel_environment!r}")
-        words.append(f"-pe {parallel_environment}")
-    if not isinstance(native, str):
-        raise TypeError(f"native must be a string, not {native!r}")
-    return " ".join([*words, *([native.strip()] if native.strip() else [])])
+
+    queue: str | None = None
+    parallel_environment: str | None = None
+    native: str = ""
+    resources: Mapping[str, Resource] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.native, str):
+            raise TypeError(f"native must be a string, not {self.native!r}")
+        given = self.parallel_environment
+        if given is not None and not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text("parallel_environment", given)):
+            raise ConfigurationError(f"parallel_environment must be a name and a number of slots, as 'smp 4', not {given!r}")
+        self.specification()
+
+    def specification(self, factor: float = 1.0) -> str:
+        """Return the native specification; what it asks of memory is multiplied by `factor`."""
+        words = []
+        if self.resources:
+            values = {name: _resource(name, value) for name, value in self.resources.items()}
+            words.append("-l " + ",".join(f"{name}={_scaled(name, value, factor)}" for name, value in values.items()))
+        if self.queue is not None:
+            words.append(f"-q {_word('queue', self.queue)}")
+        if self.parallel_environment is not None:
+            words.append(f"-pe {self.parallel_environment}")
+        if self.native.strip():
+            words.append(self.native.strip())
+        return " ".join(words)
+
+    @property
+    def limits(self) -> str:
+        """The limits that were asked for, in words; empty when none."""
+        return ", ".join(f"{name}={self.resources[name]}" for name in LIMITS if name in self.resources)
+
+    def fault(self, usage: Mapping[str, str], factor: float = 1.0) -> type[GridEngineError] | None:
+        """Return which of its limits a task that was killed had reached, by what DRMAA tells of its usage; None when none, or unknown."""
+        run, peak = float(usage.get("ru_wallclock") or 0), float(usage.get("maxvmem") or 0)
+        times = [parse_time(str(self.resources[name])) for name in ("h_rt", "s_rt") if name in self.resources]
+        if any(0 < limit <= run for limit in times):
+            return TimeoutError
+        memories = [parse_memory(str(self.resources[name])) * factor for name in ("h_vmem", "s_vmem") if name in self.resources]
+        return OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
+
+
+def parse_memory(text: str) -> float:
+    """Return the bytes that Grid Engine means by "10G" (2**30 each) or "10g" (10**9 each); 0 when it is none (see sge_types(5))."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)([kKmMgGtT]?)", text)
+    return float(match[1]) * UNITS[match[2]] if match else 0.0
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds that Grid Engine means by "02:00:00" or "7200"; 0 when it is none (see sge_types(5))."""
+    match = re.fullmatch(r"(?:(?:(\d*):)?(\d*):)?(\d+(?:\.\d*)?)", text)
+    return 3600 * float(match[1] or 0) + 60 * float(match[2] or 0) + float(match[3]) if match else 0.0
+
+
+def _scaled(name: str, value: str, factor: float) -> str:
+    size = parse_memory(value) if name in MEMORY else 0.0
+    return str(round(size * factor)) if factor != 1.0 and size else value
 
 
 def _resource(name: str, value: Resource) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gridengine.config import settings
@@ -16,7 +16,20 @@ from gridengine.errors import ClusterError, ConfigurationError, JobDeleted, Sche
 from gridengine.schedulers import _drmaa
 from gridengine.schedulers._request import Request, Resource, launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers._words import Failure, Words, log_tail
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Report,
+    Run,
+    Scheduler,
+    TaskState,
+    TryAgain,
+    positive,
+    python_path,
+    worker_command,
+)
 
 logger = logging.getLogger("gridengine")
 
@@ -37,7 +50,6 @@ STATES = {
 }
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
 
-LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "h_data")
 
 
 class GridEngineScheduler(Scheduler):
@@ -103,6 +115,8 @@ class Ending:
     clean: bool = False
     deleted: bool = False
     started: bool = True
+    killed: bool = False
+    usage: Mapping[str, str] = field(default_factory=dict)
 
 
 def ending(told: Mapping[str, Any]) -> Ending:
@@ -114,7 +128,7 @@ def ending(told: Mapping[str, Any]) -> Ending:
     if "status" in told:
         return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
     if "signal" in told:
-        return Ending(f"killed by {told['signal']}")
+        return Ending(f"killed by {told['signal']}", killed=True, usage=told.get("usage") or {})
     if not told.get("aborted"):
         return Ending(told.get("words") or "the batch system does not say how it ended")
     usage = told.get("usage") or {}
@@ -137,6 +151,7 @@ class GridEngineLauncher(Launcher):
         self._largest: int | None = None
         self._asked: dict[Handle, float] = {}
         self._queued: set[Handle] = set()
+        self._factors: dict[Handle, float] = {}
         self._ended: dict[Handle, tuple[Ending, float]] = {}
         self._ending_since: dict[Handle, float] = {}
         self._script = run.directory / "worker.sh"
@@ -165,51 +180,54 @@ class GridEngineLauncher(Launcher):
         started: list[Handle] = []
         while len(started) < count:
             try:
-                started += self._submit(min(count - len(started), self._largest or count))
+                started += self._submit(min(count - len(started), self._largest or count), demand.factor)
             except (TryAgain, ClusterError):
                 if not started:
                     raise
                 break
         return started
 
-    def _submit(self, count: int) -> list[Handle]:
-        session = self._opened()
+    def _submit(self, count: int, factor: float) -> list[Handle]:
+        session, native = self._opened(), self._request.specification(factor)
         self._launches += 1
         log = f"{self._logs}/worker.{self._launches}.{{}}.log"
         try:
             if self._launches == 1:
                 session.guard([self._run.connection, self._script])
-            ids = session.submit(self._template(log.format("$drmaa_incr_ph$")), count)
+            ids = session.submit(self._template(log.format("$drmaa_incr_ph$"), native), count)
         except _drmaa.Unavailable as error:
             raise SchedulerUnavailable(f"Grid Engine cannot be used: {error}") from error
         except _drmaa.Trouble as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except _drmaa.Refused as error:
-            return self._refused(error, count)
+            self._refused(error, count, native)
+            return self._submit(min(count, self._largest or count), factor)
         handles = [Handle(id, log.format(index)) for index, id in enumerate(ids, 1)]
         self._asked.update(dict.fromkeys(handles, 0.0))
         self._queued.update(handles)
+        self._factors.update(dict.fromkeys(handles, factor))
         return handles
 
-    def _refused(self, error: _drmaa.Refused, count: int) -> list[Handle]:
+    def _refused(self, error: _drmaa.Refused, count: int, native: str) -> None:
+        """Note the site's limit on the size of an array, if that is what is meant; else raise what the refusal means."""
         limit = _drmaa.TASKS_LIMIT.search(str(error))
         if limit and 0 < int(limit[1]) < count:
             self._largest = int(limit[1])
-            return self._submit(self._largest)
+            return
         if error.for_now:
             raise TryAgain(str(error)) from error
-        asked = f"; it was asked for: {self._native}" if self._native else ""
+        asked = f"; it was asked for: {native}" if native else ""
         hint = "no queue has all of this, even when it is empty: ask for less" if "no suitable queues" in str(error) else None
         raise SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint) from error
 
-    def _template(self, log: str) -> dict[str, Any]:
+    def _template(self, log: str, native: str) -> dict[str, Any]:
         return {
             "remoteCommand": str(self._script),
             "workingDirectory": str(self._run.directory),
             "jobName": "gridengine",
             "outputPath": f":{log}",
             "joinFiles": True,
-            "nativeSpecification": self._native,
+            "nativeSpecification": native,
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
@@ -263,9 +281,10 @@ class GridEngineLauncher(Launcher):
             if failure is None and not end.started and now - since < REASON_SECONDS:
                 return None
         reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
-        if self._limits and end.reason.startswith("killed"):
-            reason += f" (its limits: {self._limits})"
-        return self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
+        fault = self._request.fault(end.usage, self._factors[handle]) if end.killed else None
+        if end.killed and self._request.limits:
+            reason += f" (its limits: {self._request.limits})"
+        return replace(self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault)
 
     def _in_error(self, handle: Handle) -> Report:
         """Report a task that the batch system calls failed, and which has not ended: it is in the error state."""
@@ -291,6 +310,7 @@ class GridEngineLauncher(Launcher):
             self._queued.discard(handle)
             self._ended.pop(handle, None)
             self._ending_since.pop(handle, None)
+            self._factors.pop(handle, None)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""

@@ -15,7 +15,20 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from gridengine.errors import WorkerNotStarted
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Report, Run, Scheduler, TaskState, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Report,
+    Run,
+    Scheduler,
+    TaskState,
+    TryAgain,
+    positive,
+    python_path,
+    worker_command,
+)
 
 logger = logging.getLogger("gridengine")
 

@@ -190,9 +190,10 @@ launcher = make_launcher(h_rt=1)
 handles = launcher.launch(1)
 report = wait_for(launcher, handles)[handles[0]]
 launcher.close()
-tell(reason=report.reason, deleted=report.deleted)
+tell(reason=report.reason, deleted=report.deleted, fault=report.fault.__name__)
 """,
     )
+    assert told["fault"] == "TimeoutError"
     assert told["reason"].startswith("killed by SIGKILL")
     assert "h_rt=1" in told["reason"]
     assert not told["deleted"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers._drmaa import Refused, child_environment, library_paths
-from gridengine.schedulers._request import launch_script, native_specification
+from gridengine.schedulers._request import Request, launch_script, parse_memory, parse_time
 from gridengine.schedulers._words import (
     Failure,
     Words,
@@ -63,7 +63,7 @@ scheduling info:            queue instance "closed.q@node7" dropped because it i
 
 
 def specification(**given: object) -> str:
-    return native_specification(**{"queue": None, "parallel_environment": None, "native": "", "resources": {}} | given)  # type: ignore[arg-type]
+    return Request(**given).specification()  # type: ignore[arg-type]
 
 
 def test_resources_become_one_l_option() -> None:
@@ -73,6 +73,37 @@ def test_resources_become_one_l_option() -> None:
 def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
     given = specification(queue="all.q", parallel_environment="smp 4", native=" -P physics ", resources={"gpu": 1})
     assert given == "-l gpu=1 -q all.q -pe smp 4 -P physics"
+
+
+def test_memory_is_multiplied_and_nothing_else() -> None:
+    request = Request(resources={"h_vmem": "1.5G", "h_rt": "02:00:00", "mem_free": "500m", "gpu": 1})
+    assert request.specification(2) == "-l h_vmem=3221225472,h_rt=02:00:00,mem_free=1000000000,gpu=1"
+
+
+@pytest.mark.parametrize(("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)])
+def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)])
+def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("usage", "factor", "fault"),
+    [
+        ({"ru_wallclock": "61.0", "maxvmem": "1000.0"}, 1, TimeoutError),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, 1, OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, 2, None),
+        ({"ru_wallclock": "5.0", "maxvmem": "1000.0"}, 1, None),
+        ({}, 1, None),
+    ],
+)
+def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
+    usage: dict[str, str], factor: float, fault: type[Exception] | None
+) -> None:
+    assert Request(resources={"h_rt": "00:01:00", "h_vmem": "1G"}).fault(usage, factor) is fault
 
 
 def test_nothing_asked_for_is_an_empty_specification() -> None:
