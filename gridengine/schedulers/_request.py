@@ -15,7 +15,7 @@ MEMORY = frozenset({"h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data", "m
 """Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
 LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data")
 """Resources of Grid Engine whose excess ends a job (see queue_conf(5))."""
-UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate("kmgt", 1)}, **{unit: 1024**power for power, unit in enumerate("KMGT", 1)}}
+UNITS = {"": 1} | {unit: 1000**power for power, unit in enumerate("kmgt", 1)} | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
 MEMORY_REACHED = 0.95
 """The share of a memory limit that a task which was killed must have been seen to use to be taken as killed for it."""
 
