@@ -51,7 +51,6 @@ STATES = {
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
 
 
-
 class GridEngineScheduler(Scheduler):
     """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library.
 

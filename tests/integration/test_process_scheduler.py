@@ -104,7 +104,7 @@ def test_an_interrupt_at_the_terminal_does_not_reach_a_worker(make_launcher: Mak
 
 
 def test_a_worker_s_standard_input_ends_with_its_launcher(make_launcher: MakeLauncher, tmp_path: Path) -> None:
-    launcher = make_launcher(f"trap '' TERM; {READY}; read line; echo left > \"$(dirname \"$0\")/left\"")
+    launcher = make_launcher(f'trap \'\' TERM; {READY}; read line; echo left > "$(dirname "$0")/left"')
     launcher.launch(1)
     wait_until_ready(tmp_path)
     launcher.close()
