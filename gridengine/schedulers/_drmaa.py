@@ -135,11 +135,7 @@ class Child:
 
     def _receive(self, number: int, until: float) -> Any:
         while True:
-            try:
-                size = struct.unpack(">I", self._read(4, until))[0]
-                answered, result, failure, self.left = json.loads(self._read(size, until))
-            except OSError as error:
-                raise Trouble(self._words(error)) from error
+            answered, result, failure, self.left = self._answer(until)
             if answered == number:
                 break
             if isinstance(result, list):
@@ -152,11 +148,22 @@ class Child:
             raise RuntimeError(f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}")
         raise Refused(failure["kind"], failure["words"])
 
+    def _answer(self, until: float) -> Any:
+        try:
+            header = self._read(4, until)
+        except OSError as error:
+            raise Trouble(self._words(error)) from error
+        try:
+            return json.loads(self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS))
+        except (OSError, ValueError) as error:
+            # After half an answer no other could be understood.
+            self._process.kill()
+            raise Trouble("the process that speaks DRMAA broke off in an answer") from error
+
     def _read(self, size: int, until: float) -> bytes:
         block = bytearray()
         while len(block) < size:
-            # A piece of a message is never left behind: once its length is read, the rest is on its way.
-            self._socket.settimeout(max(0.01, until - time.monotonic()) if size == 4 and not block else REQUEST_SECONDS)
+            self._socket.settimeout(max(0.01, until - time.monotonic()))
             piece = self._socket.recv(size - len(block))
             if not piece:
                 raise ConnectionResetError

@@ -1,0 +1,136 @@
+"""What the process that speaks DRMAA does with cluster tasks that are to go, played with a library that is not there."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+
+import pytest
+
+from gridengine.schedulers import _drmaa_child
+from gridengine.schedulers._drmaa_child import Desk, failure
+
+ALL = "all"
+
+
+class DrmaaException(Exception):
+    """As the package's."""
+
+
+class InvalidJobException(DrmaaException):
+    """As the package's."""
+
+
+class Session:
+    """A session of the package's that notes what it is asked, and fails when told to."""
+
+    JOB_IDS_SESSION_ALL = ALL
+    contact = "session=1"
+    drmsInfo = "Some DRM 1.0"
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.problems: list[Exception] = []
+
+    def initialize(self, contact: str | None) -> None:
+        self.contact = contact or self.contact
+
+    def control(self, job: str, action: str) -> None:
+        assert action == "terminate"
+        if self.problems:
+            raise self.problems.pop()
+        self.deleted.append(job)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def desk(session: Session) -> Desk:
+    errors = types.SimpleNamespace(DrmaaException=DrmaaException, InvalidJobException=InvalidJobException)
+    package = types.SimpleNamespace(Session=session, errors=errors, JobControlAction=types.SimpleNamespace(TERMINATE="terminate"))
+    made = Desk(package, "")
+    made.adopt(["1.1", "1.2", "1.3"])
+    return made
+
+
+def sweep(desk: Desk) -> int:
+    """Delete until there is nothing to do; return how often there was something."""
+    count = 0
+    while desk.sweep():
+        count += 1
+    return count
+
+
+def test_all_cluster_tasks_of_a_session_are_deleted_at_once(desk: Desk, session: Session) -> None:
+    desk.terminate(["1.1", "1.2", "1.3"])
+    assert session.deleted == [ALL]
+    assert desk.left == 0
+
+
+def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(desk: Desk, session: Session) -> None:
+    desk.terminate(["1.2", "1.3"])
+    assert (session.deleted, desk.left) == ([], 2)
+    assert sweep(desk) == 2
+    assert (session.deleted, desk.left) == (["1.2", "1.3"], 0)
+
+
+def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(desk: Desk, session: Session) -> None:
+    desk.terminate(["1.2", "1.3"])
+    desk.terminate(["1.1"])
+    assert (session.deleted, desk.left) == ([ALL], 0)
+
+
+def test_a_cluster_task_that_is_not_ours_is_not_touched(desk: Desk, session: Session) -> None:
+    desk.terminate(["7.1"])
+    assert (sweep(desk), session.deleted) == (0, [])
+
+
+def test_a_cluster_task_that_has_ended_is_no_error(desk: Desk, session: Session) -> None:
+    session.problems = [InvalidJobException("gone")]
+    desk.terminate(["1.1", "1.2"])
+    assert sweep(desk) == 2
+    assert session.deleted == ["1.2"]
+
+
+def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
+    session.problems = [DrmaaException("the master is away")]
+    desk.terminate(["1.1"])
+    assert (desk.sweep(), desk.left) == (False, 1)
+    assert (desk.sweep(), session.deleted) == (True, ["1.1"])
+
+
+def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(desk: Desk, session: Session) -> None:
+    session.problems = [DrmaaException("the master is away")]
+    desk.terminate(["1.1"])
+    assert not desk.sweep()
+    assert not desk.sweep()
+    assert (session.deleted, desk.left) == ([], 1)
+
+
+def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(desk: Desk, session: Session, tmp_path: Path) -> None:
+    (tmp_path / "keys").touch()
+    (tmp_path / "other").touch()
+    desk.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
+    desk.unguard([str(tmp_path / "other")])
+    desk.clean()
+    assert session.deleted == [ALL]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_the_end_waits_for_a_master_that_is_away(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
+    session.problems = [DrmaaException("the master is away"), DrmaaException("the master is away")]
+    desk.clean()
+    assert session.deleted == [ALL]
+
+
+def test_an_error_is_told_by_its_name_and_the_library_s_own_words() -> None:
+    assert failure(InvalidJobException('code 18: unknown job "7": gone')) == {
+        "kind": "InvalidJobException",
+        "words": 'unknown job "7": gone',
+    }
+    assert failure(KeyError()) == {"kind": "KeyError", "words": "KeyError()"}
