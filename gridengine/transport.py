@@ -34,7 +34,7 @@ _TCP_PIECE = 256 * 1024
 _LOCAL_PIECE = 64 * 1024 * 1024
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
-"""How many may wait to be let in: all workers of a cluster may start at once. When it is full the kernel has them try again a second later."""
+"""How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel turns away tries again a second later."""
 _SPARE_FILES = 128
 _FILES_FOR_STRANGERS = 2048
 
@@ -73,6 +73,7 @@ class Server:
         self.folder = private_socket_folder()
         address = f"ipc://{self.folder / 's'}"
         self._socket.bind(address)
+        (self.folder / "s").chmod(0o600)  # with an odd umask not even its owner could connect
         return (address,)
 
     def _listen_on_tcp(self, host: str) -> tuple[str, ...]:

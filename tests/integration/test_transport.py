@@ -227,13 +227,14 @@ class Network:
     def __init__(self) -> None:
         self.name = f"gt{os.getpid()}"
         self.ours, self.theirs = f"{self.name}a", f"{self.name}b"
-        self.address = "10.213.77.1"
+        third, fourth = divmod(os.getpid() % 2**14 * 4, 256)  # another's network must not have the same addresses
+        self.address, other = (f"10.213.{third}.{fourth + end}" for end in (1, 2))
         self._ip(f"link add {self.ours} type veth peer name {self.theirs}")
         self._ip(f"netns add {self.name}")
         self._ip(f"link set {self.theirs} netns {self.name}")
         self._ip(f"addr add {self.address}/30 dev {self.ours}")
         self._ip(f"link set {self.ours} up")
-        self._ip(f"-n {self.name} addr add 10.213.77.2/30 dev {self.theirs}")
+        self._ip(f"-n {self.name} addr add {other}/30 dev {self.theirs}")
         self._ip(f"-n {self.name} link set {self.theirs} up")
 
     def _ip(self, arguments: str) -> None:
