@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
     from gridengine.job import Job
     from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
+    from gridengine.pool import Pool
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Node",
     "OutOfMemory",
     "PicklingError",
+    "Pool",
     "ProcessScheduler",
     "ProtocolError",
     "RemoteTraceback",
@@ -91,6 +93,7 @@ _HOMES = {
     "Executor": "gridengine.executor",
     "Job": "gridengine.job",
     "JobDispatcher": "gridengine.dispatcher",
+    "Pool": "gridengine.pool",
 }
 
 

@@ -53,9 +53,9 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    form, calls = _zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     plan = Plan(f, form, scheduler, reraise, chunksize, retries, timeout)
-    return _gather(plan, calls, _length(iterables), progress)
+    return _gather(plan, calls, length_of(iterables), progress)
 
 
 def starmap(
@@ -71,7 +71,7 @@ def starmap(
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     plan = Plan(f, STAR, scheduler, reraise, chunksize, retries, timeout)
-    return _gather(plan, builtins.map(tuple, iterable), _length([iterable]), progress)
+    return _gather(plan, builtins.map(tuple, iterable), length_of([iterable]), progress)
 
 
 def imap(
@@ -88,7 +88,7 @@ def imap(
     The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed is raised when
     its turn comes, and the iterator goes on after it. Close the iterator, leave its `with`, or drop it, and its calls are cancelled.
     """
-    form, calls = _zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=True)
 
 
@@ -102,7 +102,7 @@ def imap_unordered(
     timeout: float | None = None,
 ) -> Results[T]:
     """Return an iterator over the results of `map` in the order in which they come; all else is as for `imap`."""
-    form, calls = _zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=False)
 
 
@@ -124,14 +124,14 @@ def _short(value: object) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
 
 
-def _zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
     """Return the form of the calls, and the calls."""
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
     return (SINGLE, iter(iterables[0])) if len(iterables) == 1 else (STAR, zip(*iterables, strict=False))
 
 
-def _length(iterables: Sequence[Iterable[Any]]) -> int | None:
+def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
     """Return how many calls there will be, when that is known."""
     sized = [each for each in iterables if isinstance(each, Sized)]
     try:
@@ -216,10 +216,10 @@ def _send_all(plan: Plan, flight: Flight, calls: Iterator[Any], total: int | Non
         if plan.reraise and results.first_error is not None:
             return
         if plan.chunksize is None:
-            size = _next_size(size, pickled, most)
+            size = next_size(size, pickled, most)
 
 
-def _next_size(size: int, pickled: int, most: int) -> int:
+def next_size(size: int, pickled: int, most: int) -> int:
     if pickled < SMALL_BLOCK:
         return min(2 * size, max(most, 1))
     return max(size // 2, 1) if pickled > LARGE_BLOCK else size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
@@ -47,6 +47,19 @@ class Prepared:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._initial.run()
         return self._function(*args, **kwargs)
+
+
+def initial_of(initializer: Callable[..., object] | None, arguments: Iterable[Any]) -> Initial | None:
+    """Return what is to run first, None when nothing is.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if initializer is None:
+        return None
+    if not callable(initializer):
+        raise TypeError("initializer must be a callable")
+    return Initial(initializer, tuple(arguments))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ and are handed over in blocks as earlier ones settle: about as many as the worke
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import pickle
 import queue
@@ -28,6 +29,8 @@ from gridengine.wares import ATOMS, Work
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
+
+log = logging.getLogger("gridengine")
 
 QUICK_SECONDS, SLOW_SECONDS = 0.05, 0.2
 """When half the window is done in less than the one the window grows; when that takes more than the other it shrinks."""
@@ -83,7 +86,7 @@ class Errand:
 
     __slots__ = ("_again", "_intake", "_left", "_payload", "_promises", "task")
 
-    daemon = False
+    daemon = True  # the intake itself sees to the interpreter's exit
 
     def __init__(self, intake: Intake, task: Task, promises: Sequence[Promise]) -> None:
         self.task = task.id
@@ -102,7 +105,7 @@ class Errand:
         if again:
             self._intake.take_back({one: self._again[one] for one in again})
             promises = [one for one in promises if one not in self._again]
-        self._intake.settled(promises, Packed(event, promises), len(promises))
+        self._intake.settled(promises, Packed(event), len(promises))
 
     def spare_all_but(self, victim: Promise) -> None:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
@@ -123,14 +126,16 @@ class Intake:
 
     Args:
         close: is called once it was told to close and all its calls have ended.
+        daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
 
-    def __init__(self, hub: Hub, close: Callable[[], None]) -> None:
+    def __init__(self, hub: Hub, close: Callable[[], None], *, daemon: bool = False) -> None:
         self.lock = threading.Lock()
         """Held for moments, to change the state of promises and of this, and never while anything is waited for."""
         self.slots = hub.slots
         self._hub = hub
         self._close = close
+        self._daemon = daemon
         self._owner = os.getpid()
         self._closed = False
         self._waiting: deque[Promise] = deque()
@@ -190,7 +195,9 @@ class Intake:
             if waits:
                 promise._state = RUNNING
                 self._in_flight += promise.count
-            work = promise.work
+        if not waits:
+            with self._handing_over:  # somebody may be at it just now
+                work = promise.work
         if waits:
             self.settled([promise], Failed(Cancelled("the call was ended before it began")), promise.count)
         elif isinstance(work, Errand):
@@ -204,13 +211,13 @@ class Intake:
             self._hub.cancel([stretch.task])
 
     def kill_all(self) -> None:
-        """End all calls, and take no more."""
-        with self.lock:
-            self._closed = True
-            waiting = list(self._waiting)
-            tasks = list(self._tasks)
-        for promise in waiting:
-            self.kill(promise)
+        """Take no more, and end all calls."""
+        self.stop()
+        with self._handing_over:
+            with self.lock:
+                waiting, tasks = list(self._waiting), list(self._tasks)
+            for promise in waiting:
+                self.kill(promise)
         self._hub.cancel(tasks, signal.SIGKILL)
 
     def stop(self) -> None:
@@ -249,8 +256,11 @@ class Intake:
 
     def _at_exit(self) -> None:
         """Wait for all calls, as the standard library does, unless an exception ends the interpreter."""
-        if self._owner == os.getpid() and (getattr(sys, "last_value", None) is None or hasattr(sys, "ps1")):
-            self.close(wait=True)
+        if self._owner != os.getpid() or (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")):
+            return
+        if self._daemon:
+            self.kill_all()
+        self.close(wait=True)
 
     # ---------------------------------------------------------------- handing over
 
@@ -334,15 +344,15 @@ class Intake:
         """Give the outcome to promises, the last `calls` calls of which have ended with it."""
         watched = []
         with self.lock:
-            for promise in promises:
+            for place, promise in enumerate(promises):
                 if promise.watch is None:
                     promise.held = outcome
-                    promise.work = None
+                    promise.work = place
                     promise._state = FINISHED
                 else:
-                    watched.append(promise)
-        for promise in watched:
-            if promise.settle(outcome):
+                    watched.append((promise, place))
+        for promise, place in watched:
+            if promise.settle(outcome, place):
                 self._call_back(promise)
         self.progressed(calls, len(promises))
 
@@ -403,5 +413,8 @@ class Helper:
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
-            request()
+            try:
+                request()
+            except Exception:
+                log.exception("a request failed; this is a fault of gridengine")
             del request

@@ -26,30 +26,29 @@ DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
 
 
 class Packed:
-    """What has settled together, as it came. The first promise that is asked for its result unpickles for them all."""
+    """What has settled together, as it came. The first promise whose result is asked for has all of it unpickled; each takes its own."""
 
-    __slots__ = ("_event", "_lock", "_promises", "failed")
+    __slots__ = ("_error", "_event", "_lock", "_values", "failed")
 
-    def __init__(self, event: Settled, promises: Sequence[Promise]) -> None:
+    def __init__(self, event: Settled) -> None:
         self.failed = event.raised or event.payload is None
-        self._event = event
-        self._promises = promises
+        self._event: Settled | None = event
         self._lock = threading.Lock()
+        self._values: list[Any] = []
+        self._error: BaseException | None = None
 
-    def unpack(self) -> None:
-        """Give each promise its own result or exception."""
+    def take(self, promise: Promise, place: int) -> None:
+        """Put the result that has this place, or the error, into its promise."""
         with self._lock:
-            promises, self._promises = self._promises, ()
-            if not promises:
+            if promise.held is not self:
                 return
-            values, error = unpickled(self._event)
-            self._event = None  # type: ignore[assignment]
-            if error is None:
-                for promise, value in zip(promises, values, strict=True):
-                    promise.give(value)
+            if self._event is not None:
+                values, self._error = unpickled(self._event)
+                self._values, self._event = list(values), None
+            if self._error is None:
+                promise.held, self._values[place] = self._values[place], None
             else:
-                for promise in promises:
-                    promise.fail(error)
+                promise.held = Failed(self._error)
 
 
 class Failed:
@@ -83,19 +82,27 @@ class Watch:
 class Promise(Future[Any]):
     """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a call that runs.
 
-    `held` is the call while it waits, then what settled with it (`Packed`), then its result.
+    `held` is the call while it waits, then what settled with it (`Packed`), then its result. `work` is what it is a call of, then who
+    runs it, then its place in what settled with it.
     """
 
     __slots__ = ("_state", "held", "home", "watch", "work")
     count = 1
 
-    def __init__(self, home: Intake, work: Work, call: Any) -> None:
+    def __init__(self, home: Intake, work: Work | None, call: Any) -> None:
         # Not the base's: its condition is what takes most of its time and memory.
         self.home = home
         self.work: Any = work
         self.held = call
         self.watch: Watch | None = None
         self._state = PENDING
+
+    @classmethod
+    def failed(cls, home: Intake, error: BaseException) -> Promise:
+        """Return the promise of a call that could not be submitted."""
+        promise = cls(home, None, Failed(error))
+        promise._state = FINISHED
+        return promise
 
     # What the base class and the functions beside it read
 
@@ -133,8 +140,9 @@ class Promise(Future[Any]):
     def _unpacked(self) -> Any:
         if self._state != FINISHED:
             return None
-        if isinstance(self.held, Packed):
-            self.held.unpack()
+        held = self.held
+        if type(held) is Packed:
+            held.take(self, self.work)
         return self.held
 
     # What users ask
@@ -176,10 +184,10 @@ class Promise(Future[Any]):
         if self._state != FINISHED:
             self._await(timeout)
         held = self.held
-        if isinstance(held, Packed):
-            held.unpack()
+        if type(held) is Packed:
+            held.take(self, self.work)
             held = self.held
-        if isinstance(held, Failed):
+        if type(held) is Failed:
             try:
                 raise held.error
             finally:
@@ -193,12 +201,18 @@ class Promise(Future[Any]):
         return self._exception
 
     def _await(self, timeout: float | None) -> None:
-        watch = self._watched()
-        with watch.condition:
-            if not watch.condition.wait_for(lambda: self._state in DONE, timeout):
-                raise FutureTimeoutError
+        if not self.await_end(timeout):
+            raise FutureTimeoutError
         if self._state == CANCELLED_AND_NOTIFIED:
             raise CancelledError
+
+    def await_end(self, timeout: float | None) -> bool:
+        """Wait for the end; return whether it has come within `timeout` seconds."""
+        if self._state in DONE:
+            return True
+        watch = self._watched()
+        with watch.condition:
+            return watch.condition.wait_for(lambda: self._state in DONE, timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
@@ -212,30 +226,17 @@ class Promise(Future[Any]):
 
     # What becomes of it
 
-    def settle(self, outcome: Packed | Failed | Done) -> bool:
+    def settle(self, outcome: Packed | Failed | Done, place: int) -> bool:
         """Note the outcome of a promise that is watched, and wake who waits; return whether callbacks are to be called."""
         watch = self._watched()
         with watch.condition:
             self.held = outcome
-            self.work = None
+            self.work = place
             self._state = FINISHED
             for waiter in watch.waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             watch.condition.notify_all()
         return bool(watch.callbacks)
-
-    def fail_at_once(self, error: BaseException) -> None:
-        """End a promise that nobody knows yet."""
-        self.held = Failed(error)
-        self._state = FINISHED
-
-    def give(self, value: Any) -> None:
-        """Put the result in its place."""
-        self.held = value
-
-    def fail(self, error: BaseException) -> None:
-        """Put an exception in the result's place."""
-        self.held = Failed(error)
 
     def call_back(self) -> None:
         """Call what was registered by `add_done_callback`."""
@@ -271,7 +272,7 @@ class Stretch(Promise):
     """
 
     __slots__ = ("_pieces", "count", "left", "task")
-    daemon = False
+    daemon = True
 
     def __init__(self, home: Intake, work: Work, payload: Payload, count: int) -> None:
         super().__init__(home, work, payload)

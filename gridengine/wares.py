@@ -8,6 +8,7 @@ same objects, and none of them can change in place, neither has its pickle.
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,8 @@ from gridengine.flight import make_function
 from gridengine.protocol import FULL, SINGLE, STAR
 
 KEPT_FUNCTIONS = 64
+KEPT_BYTES = 16_000_000
+"""How many functions, and how much of them, is kept; always one."""
 LARGE_BYTES = 1_000_000
 """From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -49,6 +52,7 @@ class Ware:
     f: Callable[..., Any]
     references: tuple[Reference, ...] | None
     works: tuple[Work, Work, Work]
+    size: int
 
     def is_fresh(self) -> bool:
         """Say whether the function would be pickled now as it was."""
@@ -70,6 +74,8 @@ class Wares:
         self._timeout = timeout
         self._wrap = wrap
         self._kept: OrderedDict[int, Ware] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
 
     def find(self, f: Callable[..., Any]) -> Ware:
         """Return the function as it is now.
@@ -85,17 +91,25 @@ class Wares:
     def _pack(self, f: Callable[..., Any], before: Ware | None) -> Ware:
         references = references_of(f)
         function = make_function(f if self._wrap is None else self._wrap(f))
-        if references is None and sum(map(len, function.payload)) > LARGE_BYTES:
+        size = sum(memoryview(buffer).nbytes for buffer in function.payload)
+        if references is None and size > LARGE_BYTES:
             references = ()
         if before is not None and before.f is f and before.works[0].function.digest == function.digest:
             works = before.works  # what is alike travels together
         else:
             one, star, full = (Work(function, form, self._retries, self._timeout) for form in (SINGLE, STAR, FULL))
             works = (one, star, full)
-        self._kept[id(f)] = ware = Ware(f, references, works)
-        if len(self._kept) > KEPT_FUNCTIONS:
-            self._kept.popitem(last=False)
+        ware = Ware(f, references, works, size)
+        self._keep(ware)
         return ware
+
+    def _keep(self, ware: Ware) -> None:
+        with self._lock:
+            before = self._kept.pop(id(ware.f), None)
+            self._size += ware.size - (before.size if before is not None else 0)
+            self._kept[id(ware.f)] = ware
+            while len(self._kept) > KEPT_FUNCTIONS or (self._size > KEPT_BYTES and len(self._kept) > 1):
+                self._size -= self._kept.popitem(last=False)[1].size
 
 
 def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "gridengine"
 FLOORS = {
     8: "__init__ __main__",
     7: "cli",
-    6: "functional executor",
+    6: "functional line executor pool",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub inline worker agent",
     3: "state fleet pools work blame events transport session channel nursery hand output outbox runner target schedulers",

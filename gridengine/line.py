@@ -1,0 +1,182 @@
+"""Where functions and arguments become calls of an intake: what an `Executor` and a `Pool` have in common."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gridengine import pickling
+from gridengine.errors import ConfigurationError
+from gridengine.flight import Plan, check_limits, hub_at
+from gridengine.functional import LARGE_BLOCK, SHARES, next_size
+from gridengine.initial import Initial, Prepared
+from gridengine.intake import Intake, frozen
+from gridengine.promise import Promise, Stretch
+from gridengine.protocol import FULL, SINGLE, STAR
+from gridengine.schedulers.base import Place, Scheduler, positive
+from gridengine.wares import ATOMS, Wares, Work
+
+PLAIN = ATOMS - {str, bytes}
+"""Types whose values are small and never change: by far the most frequent arguments are not looked at any closer."""
+
+
+class Line:
+    """Submits calls to a scheduler's hub.
+
+    Args:
+        place, max_workers: where they run, and how many at a time; see `place_for`.
+        initial: what runs in each process before the first of them.
+        retries, timeout: as in `events.Task`.
+        daemon: the interpreter's exit ends the calls instead of waiting for them.
+    """
+
+    def __init__(
+        self, place: Place, max_workers: int | None, *, initial: Initial | None, retries: int, timeout: float | None, daemon: bool = False
+    ) -> None:
+        check_limits(retries, timeout)
+        hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
+        # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
+        self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), daemon=daemon)
+        self._initial = initial
+        self._set_limits(retries, timeout)
+
+    def _set_limits(self, retries: int, timeout: float | None) -> None:
+        check_limits(retries, timeout)
+        self._retries, self._timeout = retries, timeout
+        self._wares = Wares(retries, timeout, self._prepared)
+
+    def with_limits(self, retries: int | None, timeout: float | None) -> Line:
+        """Return a line that has other limits, where they are given, and shares all else with this one."""
+        other = object.__new__(Line)
+        vars(other).update(vars(self))
+        other._set_limits(self._retries if retries is None else retries, self._timeout if timeout is None else timeout)
+        return other
+
+    def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return f if self._initial is None else Prepared(f, self._initial)
+
+    def submit(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+        """Have one call made. What of it cannot travel is its promise's exception.
+
+        Raises:
+            RuntimeError: the line is closed.
+        """
+        intake = self.intake
+        try:
+            works = self._wares.find(f).works
+            if kwargs:
+                work = works[FULL]
+                call: Any = frozen((args, kwargs), work)
+            elif len(args) == 1:
+                work = works[SINGLE]
+                call = args[0]
+                if type(call) not in PLAIN:
+                    call = frozen(call, work)
+            else:
+                work = works[STAR]
+                call = frozen(args, work)
+        except Exception as error:
+            intake.check()
+            return Promise.failed(intake, error)
+        promise = Promise(intake, work, call)
+        intake.add(promise)
+        return promise
+
+    def stretches(self, f: Callable[..., Any], form: int, calls: Iterator[Any], total: int | None, chunksize: int | None) -> list[Stretch]:
+        """Have many calls made; those of one stretch travel together, and the stretches grow as those of `gridengine.map` do.
+
+        Raises:
+            RuntimeError: the line is closed.
+            PicklingError: the function or an argument cannot travel; what was submitted before is withdrawn.
+        """
+        self.intake.check()
+        if chunksize is not None:
+            positive("chunksize", chunksize)
+        made: list[Stretch] = []
+        try:
+            self._stretch(made, f, form, calls, (total, chunksize))
+        except BaseException:
+            self.drop(made)
+            raise
+        return made
+
+    def _stretch(
+        self, made: list[Stretch], f: Callable[..., Any], form: int, calls: Iterator[Any], sizes: tuple[int | None, int | None]
+    ) -> None:
+        total, chunksize = sizes
+        most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.intake.slots))
+        size, first = chunksize or 1, 0
+        work: Work | None = None
+        while block := list(itertools.islice(calls, size)):
+            work = work or self._wares.find(f).works[form]
+            payload = pickling.dump_calls(block, form=form, describe=lambda place, first=first: f"call {first + place}")  # type: ignore[misc]
+            made.append(Stretch(self.intake, work, payload, len(block)))
+            self.intake.add(made[-1])
+            first += len(block)
+            if chunksize is None:
+                size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
+
+    def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
+        """Return a plan for calls that are submitted as their results are taken, beside this line, on its workers."""
+        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self._retries, self._timeout)
+
+    def drop(self, stretches: Iterable[Stretch]) -> None:
+        """End the calls of these stretches that have not ended."""
+        for stretch in stretches:
+            if not stretch.cancel():
+                self.intake.drop(stretch)
+
+
+class _Keep:
+    """Called at the end of a line whose scheduler is another's: until then it keeps that alive."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Scheduler | None = scheduler
+
+    def __call__(self) -> None:
+        """Let it go."""
+        self._scheduler = None
+
+
+def place_for(place: Place, max_workers: int | None) -> Place:
+    """Return where calls run, given how many may at a time: with that, a scheduler of their own.
+
+    Raises:
+        ConfigurationError: the scheduler is there already, and has its own number.
+    """
+    if max_workers is None:
+        return place
+    positive("max_workers", max_workers)
+    if isinstance(place, Scheduler):
+        raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
+
+    def make() -> Scheduler:
+        from gridengine.schedulers import best_available
+
+        kind: Any = type(best_available()) if place is None else place
+        made: Scheduler = kind(max_workers=max_workers)
+        return made
+
+    return make
+
+
+def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], float | None]) -> Iterator[Any]:
+    """Yield results one after the other; whatever ends the iteration ends the calls that are left.
+
+    Raises, when its turn comes:
+        TimeoutError: a result is not there within what `seconds_left` gives.
+        Exception: what a call raised.
+    """
+    left = list(reversed(stretches))
+    try:
+        while left:
+            start = 0
+            while start < left[-1].count:
+                start, values, error = left[-1].piece(start, seconds_left())
+                if error is not None:
+                    raise error
+                yield from values
+            left.pop()
+    finally:
+        line.drop(left)
