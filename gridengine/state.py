@@ -256,9 +256,8 @@ class DispatchState:
     def _forget_launch(self, id: bytes, started: StartedWorker | None, pool: WorkerPool) -> None:
         if started is not None:
             pool.fleet.drop(started)
-        else:
-            for key in [key for key, stranger in self._strangers.items() if stranger == id]:
-                del self._strangers[key]
+        for key in [key for key, stranger in self._strangers.items() if stranger == id]:
+            del self._strangers[key]
 
     def _refuse(self, id: bytes, reason: str) -> None:
         self._effects += [Send(id, Refuse(reason)), Lost(id)]

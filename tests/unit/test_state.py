@@ -736,6 +736,13 @@ def test_a_lost_workers_calls_are_charged() -> None:
     assert [one.attempt for one in play.assigned()] == [2]
 
 
+def test_what_a_lost_worker_gives_back_waits_in_its_order() -> None:
+    play = Play()
+    chunk(play)
+    play.later(70)
+    assert list(attempts_to_come(play, below=12)) == list(range(12))
+
+
 def test_results_before_a_loss_are_kept() -> None:
     play = Play()
     one = chunk(play)
@@ -1217,6 +1224,14 @@ def test_a_cancelled_call_is_never_retried() -> None:
     assert len(play.seen(Settled)) == 1
 
 
+def test_a_cancelled_call_is_not_retried_for_its_exception() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelAsked([1], signal.SIGTERM))
+    play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
+    assert play.seen(Settled)[0].raised
+
+
 def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
     play = Play()
     one = play.running()
@@ -1266,6 +1281,14 @@ def test_closing_settles_everything_and_stops_everybody() -> None:
     assert {type(effect.error) for effect in play.seen(Settled)} == {Cancelled}
     assert play.sent(Stop) == [Stop()]
     assert play.seen(Withdraw) == [Withdraw((Handle("42"),))]
+
+
+def test_closing_settles_of_a_run_what_has_not_settled() -> None:
+    play = Play()
+    one = chunk(play)
+    play.values(one, 0, 4)
+    play.play(Closing())
+    assert min(effect.start for effect in play.seen(Settled)) == 4
 
 
 def test_what_is_submitted_after_closing_settles_at_once() -> None:
