@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.hand import Hand, Work
 from gridengine.nursery import Exited, Forked, Nursery, Refused
@@ -24,11 +27,13 @@ from gridengine.output import Outlet, Tap
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
+    VERSION,
     Assign,
     Cancel,
     Crashed,
     Define,
     Forget,
+    Hello,
     Message,
     Payload,
     Pushed,
@@ -357,6 +362,12 @@ class Agent:
     def _unwatch(self, fd: int) -> None:
         if self._ready.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+
+
+def introduce(*, run_id: str, slots: int, pid: int, log: str) -> Hello:
+    """Return the first word of a worker in this process."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Hello(VERSION, __version__, python, run_id, socket.gethostname(), pid, slots, log)
 
 
 def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) -> tuple[Results, Payload]:

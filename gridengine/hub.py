@@ -18,11 +18,12 @@ import secrets
 import select
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,7 +56,8 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import Policy
-from gridengine.protocol import Beat
+from gridengine.local import LocalWorkers
+from gridengine.protocol import Beat, Message, Payload
 from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Run, Scheduler, TryAgain
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
@@ -85,6 +87,18 @@ class Listener(Protocol):
     def noted(self, event: Note) -> None: ...
 
 
+class Link(Protocol):
+    """The way to the workers: a `Server` for those elsewhere, `LocalWorkers` for those of this machine."""
+
+    def register(self, poller: zmq.Poller) -> None: ...
+    def patience(self, now: float) -> float: ...
+    def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]: ...
+    def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None: ...
+    def beat(self, peer: bytes) -> None: ...
+    def forget(self, peer: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """A look at the work: calls that wait, runs under way, workers that called home."""
@@ -111,17 +125,16 @@ class Hub:
         self._owner = os.getpid()
         self._ids = itertools.count(1)
         self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._server = Server(local=scheduler.local, host=settings.host, workers=scheduler.max_workers)
-        try:
-            self._run = self._write_connection(scheduler, settings)
-        except BaseException:
-            self._server.close()
-            raise
-        self._state = DispatchState(_policy(scheduler, settings, self._run_id))
-        self._listeners: dict[int, Listener] = {}
         self._inbox: deque[Event] = deque()
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sleeping = False
+        try:
+            self._link, self._run = self._open(scheduler, settings)
+        except BaseException:
+            os.close(self._wake_up)
+            raise
+        self._state = DispatchState(_policy(scheduler, settings, self._run_id))
+        self._listeners: dict[int, Listener] = {}
         self._closing = threading.Lock()
         self._closed = False
         self._settled = threading.Condition()
@@ -132,18 +145,17 @@ class Hub:
         self._thread.start()
         atexit.register(self._at_exit)
 
-    def _write_connection(self, scheduler: Scheduler, settings: Settings) -> Run:
-        directory = self._server.folder or make_private_folder(settings.run_directory.expanduser().absolute() / self._run_id)
-        run = Run(self._run_id, directory, directory / "connection.json")
+    def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
+        """Make the way to the workers, and say how they are started."""
+        if scheduler.local:
+            local = LocalWorkers(run_id=self._run_id, slots=scheduler.slots, settings=settings, wake=self._wake)
+            return local, Run(self._run_id, Path(), Path(), local.adopt)
+        server = Server(host=settings.host, workers=scheduler.max_workers)
         try:
-            _connection(self._server, scheduler, settings, self._run_id).save(run.connection)
-        except OSError as error:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise ConfigurationError(
-                f"cannot write {run.connection}: {error.strerror}",
-                hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
-            ) from error
-        return run
+            return server, _write_connection(server, scheduler, settings, self._run_id)
+        except BaseException:
+            server.close()
+            raise
 
     # ---------------------------------------------------------------- for users, from any thread
 
@@ -206,6 +218,9 @@ class Hub:
 
     def _post(self, event: Event) -> None:
         self._inbox.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._sleeping:
             with contextlib.suppress(BlockingIOError, OSError):
                 os.eventfd_write(self._wake_up, 1)
@@ -221,7 +236,7 @@ class Hub:
 
     def _loop(self) -> None:
         poller = zmq.Poller()
-        self._server.register(poller)
+        self._link.register(poller)
         poller.register(self._wake_up, select.POLLIN)
         tick_at = poll_at = 0.0
         leave_by: float | None = None
@@ -253,16 +268,18 @@ class Hub:
 
     def _patience(self, until: float) -> int | None:
         """Return the milliseconds until then, or None when there is nothing to look after."""
-        if self._state.at_rest:
+        now = time.monotonic()
+        patience = self._link.patience(now)
+        if self._state.at_rest and patience:
             return None
-        return math.ceil(max(0.0, until - time.monotonic()) * 1000)
+        return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 
     def _take_in(self, now: float) -> None:
         while self._inbox:
             self._handle(self._inbox.popleft(), now)
-        for peer, message, buffers in self._server.receive(MOST_MESSAGES):
+        for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
-                self._server.beat(peer)
+                self._link.beat(peer)
             self._handle(Received(peer, message, buffers), now)
 
     def _handle(self, event: Event, now: float) -> None:
@@ -270,7 +287,7 @@ class Hub:
             _PERFORM[type(effect)](self, effect)
 
     def _send(self, effect: Send) -> None:
-        self._server.send(effect.worker, effect.message, effect.buffers)
+        self._link.send(effect.worker, effect.message, effect.buffers)
 
     def _settle(self, effect: Settled) -> None:
         listener = self._listeners.get(effect.task)
@@ -303,7 +320,7 @@ class Hub:
         self._desk.explain(effect.handles, effect.seconds)
 
     def _lost(self, effect: Lost) -> None:
-        self._server.forget(effect.worker)
+        self._link.forget(effect.worker)
 
     def _warn(self, effect: Warn) -> None:
         log.warning("%s", effect.text)
@@ -319,12 +336,12 @@ class Hub:
 
     def _tear_down(self) -> None:
         self._desk.close()
-        self._server.close()
+        self._link.close()
         self._listeners.clear()
         with self._settled:
             self._settled.notify_all()
         os.close(self._wake_up)
-        if self._run.directory != self._server.folder:
+        if isinstance(self._link, Server):
             tidy(self._run)
 
 
@@ -406,6 +423,24 @@ class LaunchDesk:
                 self._post(event)
         if launcher is not None:
             launcher.close()
+
+
+def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
+    directory = make_private_folder(settings.run_directory.expanduser().absolute() / run_id)
+    run = Run(run_id, directory, directory / "connection.json", _adopt_none)
+    try:
+        _connection(server, scheduler, settings, run_id).save(run.connection)
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise ConfigurationError(
+            f"cannot write {run.connection}: {error.strerror}",
+            hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
+        ) from error
+    return run
+
+
+def _adopt_none(sock: socket.socket, pid: int) -> None:
+    raise ConfigurationError("workers of this scheduler call by themselves")
 
 
 def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
-from typing import NoReturn
+from typing import NoReturn, Self
 
 _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL = 1, 2
@@ -27,6 +27,7 @@ _FORKED, _REFUSED, _EXITED = 1, 2, 3
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FDS = 4
 _LEAVE_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +66,27 @@ class Ends:
 
 
 class Nursery:
-    """The agent's hold on its nursery.
+    """The agent's hold on its nursery, the process `pid`, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`)."""
 
-    Args:
-        run: what a runner does, in the forked child; it is given its ends and the runner's process never gets past it.
-        prepare: what the nursery does before its first fork: imports, say.
-    """
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self._socket = sock
+        self.pid = pid
 
-    def __init__(self, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._socket.close()
-            _be_nursery(theirs, run, prepare)
+    @classmethod
+    def fork_off(cls, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> Self:
+        """Fork this process, whose child becomes the nursery.
+
+        Args:
+            run: what a runner does, in the forked child; it is given its ends and the runner's process never gets past it.
+            prepare: what the nursery does before its first fork: imports, say.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            be_nursery(theirs, run, prepare)
         theirs.close()
+        return cls(ours, pid)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -138,9 +146,9 @@ class Nursery:
             os.waitpid(self.pid, os.WNOHANG)
 
 
-def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None]) -> NoReturn:
+def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> NoReturn:
     """Be the nursery, from the fork to the end."""
-    status = 1
+    status, parent = 1, os.getppid()
     try:
         os.setsid()
         adopt_orphans()
@@ -150,7 +158,8 @@ def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Calla
         prepare()
         gc.collect()
         gc.freeze()  # what is here now stays shared with the runners
-        _Keeper(sock, run).serve()
+        keeper = _Keeper(sock, run, parent)
+        keeper.serve()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -163,9 +172,10 @@ def _be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Calla
 class _Keeper:
     """The nursery's own loop: forks, signals, reaps."""
 
-    def __init__(self, sock: socket.socket, run: Callable[[Ends], None]) -> None:
+    def __init__(self, sock: socket.socket, run: Callable[[Ends], None], parent: int) -> None:
         self._socket = sock
         self._run = run
+        self._parent = parent
         self._pids: dict[int, int] = {}
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -174,9 +184,12 @@ class _Keeper:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> None:
-        """Serve the agent until it is gone."""
-        while True:
-            ready, _, _ = select([self._socket, self._wake], [], [])
+        """Serve the agent until it is gone.
+
+        The socket closes with the agent's process, but a process that was forked from that one may hold it open.
+        """
+        while os.getppid() == self._parent:
+            ready, _, _ = select([self._socket, self._wake], [], [], _LOOK_SECONDS)
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -93,55 +91,6 @@ def make_private_folder(path: Path) -> Path:
     except OSError as error:
         raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}", hint=hint) from error
     return path
-
-
-def private_socket_folder() -> Path:
-    """Make and return a folder of mode 0700 whose path is short enough for a Unix socket, on a local disk.
-
-    Raises:
-        ConfigurationError: neither `$XDG_RUNTIME_DIR` nor the temporary folder nor `/tmp` will do; the text says why.
-    """
-    tried = []
-    for parent in _local_folders():
-        reason = _reason_against(parent)
-        if not reason:
-            try:
-                folder = Path(tempfile.mkdtemp(prefix="gridengine-", dir=parent))
-                folder.chmod(0o700)
-                return folder
-            except OSError as error:
-                reason = error.strerror or str(error)
-        tried.append(f"{parent}: {reason}")
-    raise ConfigurationError(f"no folder for a Unix socket: {'; '.join(tried)}", hint="set TMPDIR to a short path that you may write to")
-
-
-def _local_folders() -> Iterator[Path]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        yield Path(runtime)
-    try:
-        yield Path(tempfile.gettempdir())
-    except FileNotFoundError:
-        return
-    yield Path("/tmp")
-
-
-def _reason_against(parent: Path) -> str:
-    """Return why a socket's folder must not be made in this one; empty when it may."""
-    if not parent.is_absolute():
-        return "not an absolute path"
-    if len(os.fsencode(parent)) + len("/gridengine-12345678/s") > _LONGEST_SOCKET_PATH:
-        return f"its path is too long for a socket (the limit is {_LONGEST_SOCKET_PATH} bytes)"
-    try:
-        facts = parent.stat()
-        exposed = _open_to_all(parent)
-    except OSError as error:
-        return error.strerror or str(error)
-    if exposed is not None:
-        return f"everybody may replace what is in {exposed}"
-    if facts.st_uid != os.geteuid() and not facts.st_mode & stat.S_ISVTX:
-        return "it belongs to another user"
-    return ""
 
 
 def _open_to_all(folder: Path) -> Path | None:

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import resource
 import secrets
-import shutil
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -25,13 +24,12 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, ProtocolError
 from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
-from gridengine.security import Connection, private_socket_folder
+from gridengine.security import Connection
 from gridengine.session import Frames, Session
 
 log = logging.getLogger("gridengine")
 
-_TCP_PIECE = 256 * 1024
-_LOCAL_PIECE = 64 * 1024 * 1024
+_PIECE = 256 * 1024
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
 """How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel turns away tries again a second later."""
@@ -43,7 +41,6 @@ class Server:
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
-        local: a Unix socket in a private folder of this machine instead of TCP.
         host: the one address or name that workers are told; empty for every address of this machine.
         workers: how many will connect at a time, at most.
 
@@ -51,30 +48,21 @@ class Server:
         ConfigurationError: no address to listen at, `host` does not resolve, or too few files may be open for so many workers.
     """
 
-    def __init__(self, *, local: bool, host: str = "", workers: int = 1) -> None:
-        allow_open_files(workers, for_strangers=0 if local else _FILES_FOR_STRANGERS)
+    def __init__(self, *, host: str = "", workers: int = 1) -> None:
+        allow_open_files(workers, for_strangers=_FILES_FOR_STRANGERS)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._sessions: dict[bytes, Session] = {}
-        self._piece = _LOCAL_PIECE if local else _TCP_PIECE
-        self.folder: Path | None = None
         self._guard: ThreadAuthenticator | None = None
         self.server_key = self.worker_public = self.worker_secret = ""
         self.dropped = 0
         try:
             _set_up(self._socket)
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            self.addresses = self._listen_locally() if local else self._listen_on_tcp(host)
+            self.addresses = self._listen_on_tcp(host)
         except BaseException:
             self.close()
             raise
-
-    def _listen_locally(self) -> tuple[str, ...]:
-        self.folder = private_socket_folder()
-        address = f"ipc://{self.folder / 's'}"
-        self._socket.bind(address)
-        (self.folder / "s").chmod(0o600)  # with an odd umask not even its owner could connect
-        return (address,)
 
     def _listen_on_tcp(self, host: str) -> tuple[str, ...]:
         names = [host] if host else own_addresses()
@@ -98,6 +86,10 @@ class Server:
     def register(self, poller: zmq.Poller) -> None:
         """Have a poller wake when something has come."""
         poller.register(self._socket, zmq.POLLIN)
+
+    def patience(self, now: float) -> float:
+        """Return after how many seconds to be asked for messages even if the poller does not wake."""
+        return 3600.0
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent nothing."""
@@ -140,7 +132,7 @@ class Server:
         session = self._sessions.get(peer)
         newcomer = session is None
         if session is None:
-            session = Session(self._piece)
+            session = Session(_PIECE)
         content, answers = session.take(frames)
         message = decode(content) if content is not None else (Beat(), [])
         if newcomer:
@@ -157,13 +149,11 @@ class Server:
             self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
 
     def close(self, linger_seconds: float = 0.5) -> None:
-        """Close the socket, giving what is under way a moment, and remove its folder. May be called twice."""
+        """Close the socket, giving what is under way a moment. May be called twice."""
         if self._guard is not None and self._guard.is_alive():
             self._guard.stop()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Client:
@@ -171,7 +161,7 @@ class Client:
 
     def __init__(self, connection: Connection, worker_id: bytes | None = None) -> None:
         self._context = zmq.Context()
-        self._session = Session(_TCP_PIECE if connection.server_key else _LOCAL_PIECE)
+        self._session = Session(_PIECE)
         self._beat_seconds = connection.beat_seconds
         self._beat_at = 0.0
         self.heard_at = time.monotonic()
@@ -185,7 +175,7 @@ class Client:
     def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
         end = self._context.socket(zmq.DEALER)
         _set_up(end)
-        if connection.server_key:
+        if True:
             end.curve_serverkey = connection.server_key.encode()
             end.curve_publickey = connection.worker_public.encode()
             end.curve_secretkey = connection.worker_secret.encode()
@@ -280,7 +270,7 @@ def _set_up(end: zmq.Socket[bytes]) -> None:
 
 def _refuse_long_frames(end: zmq.Socket[bytes]) -> None:
     """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and its encryption, no more."""
-    end.setsockopt(zmq.MAXMSGSIZE, _TCP_PIECE + 1024)
+    end.setsockopt(zmq.MAXMSGSIZE, _PIECE + 1024)
 
 
 def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:

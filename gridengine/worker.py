@@ -5,7 +5,6 @@ It calls the dispatcher and is its agent there, until it is told to leave, is te
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gridengine import runner
-from gridengine._version import __version__
-from gridengine.agent import Agent
+from gridengine.agent import Agent, introduce
 from gridengine.errors import GridEngineError
 from gridengine.nursery import Nursery, adopt_orphans, end_children
-from gridengine.protocol import VERSION, Goodbye, Hello, Message, Payload, Refuse, Stop, Welcome
+from gridengine.protocol import Goodbye, Message, Payload, Refuse, Stop, Welcome
 from gridengine.security import Connection
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     path = Path(arguments[0])
     adopt_orphans()
-    nursery = Nursery(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    nursery = Nursery.fork_off(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.transport import Client
 
     try:
@@ -57,26 +55,18 @@ def main(arguments: Sequence[str]) -> int:
         client.send, nursery, slots=connection.slots, grace_seconds=connection.grace_seconds, output_bytes=connection.output_bytes
     )
     try:
-        return Worker(connection, path, client, agent).work()
+        return Worker(connection, client, agent).work()
     finally:
         client.close()
 
 
 class Worker:
-    """Joins an agent to its dispatcher, and judges when to leave.
+    """Joins an agent to its dispatcher, and judges when to leave."""
 
-    Args:
-        path: of the connection file, removed when the dispatcher of a local worker has died without doing so.
-    """
-
-    def __init__(self, connection: Connection, path: Path, client: Client, agent: Agent) -> None:
+    def __init__(self, connection: Connection, client: Client, agent: Agent) -> None:
         self._connection = connection
-        self._path = path
         self._client = client
         self._agent = agent
-        self._local = connection.addresses[0].startswith("ipc://")
-        self._parent = os.getppid()
-        self._lifeline = 0 if self._local and _is_lifeline(0) else None
         self._looked_at = self._listen_until = client.heard_at
         self.reason = ""
         """Why to leave; empty while there is no reason."""
@@ -92,7 +82,7 @@ class Worker:
             signal.signal(number, lambda number, frame: self._leave("terminated"))
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
-            self._client.send(_hello(self._connection), ())
+            self._client.send(introduce(run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path()))
             self._loop(wake)
         except GridEngineError as error:
             self._leave(error.message, status=1)
@@ -108,13 +98,10 @@ class Worker:
 
         poller = zmq.Poller()
         poller.register(self._client.socket, zmq.POLLIN)
-        for fd in (self._agent.fileno(), wake.fileno(), self._lifeline):
-            if fd is not None:
-                poller.register(fd, zmq.POLLIN)
+        for fd in (self._agent.fileno(), wake.fileno()):
+            poller.register(fd, zmq.POLLIN)
         while wait := self._next(time.monotonic()):
             ready = dict(poller.poll(math.ceil(wait * 1000)))
-            if self._lifeline in ready and not os.read(0, 4096):
-                self._leave_for_lack_of_dispatcher()
             if wake.fileno() in ready:
                 wake.recv(4096)
             if self._agent.fileno() in ready:
@@ -153,8 +140,6 @@ class Worker:
         self._looked_at = now
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
-        elif self._local and os.getppid() != self._parent:
-            self._leave_for_lack_of_dispatcher()
         elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
             self._leave(f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1)
         return min(connection.beat_seconds, connection.lease_seconds)
@@ -162,37 +147,6 @@ class Worker:
     def _leave(self, reason: str, *, status: int = 0) -> None:
         if not self.reason:
             self.reason, self.status = reason, status
-
-    def _leave_for_lack_of_dispatcher(self) -> None:
-        """Leave, and remove what a dispatcher that was killed could not."""
-        self._leave("the dispatcher's process is gone", status=1)
-        for path in (self._path, *(Path(address.removeprefix("ipc://")) for address in self._connection.addresses)):
-            with contextlib.suppress(OSError):
-                path.unlink()
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()  # only when it is empty
-
-
-def _is_lifeline(fd: int) -> bool:
-    """Say whether a descriptor is a pipe, whose end means that the process at its other end is gone."""
-    try:
-        mode = os.fstat(fd).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-def _hello(connection: Connection) -> Hello:
-    return Hello(
-        protocol=VERSION,
-        version=__version__,
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        run_id=connection.run_id,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        slots=connection.slots,
-        log=_log_path(),
-    )
 
 
 def _log_path() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import socket
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -73,13 +74,14 @@ class TryAgain(Exception):
 class Run:
     """What a launcher needs to know of the dispatcher it works for.
 
-    `directory` is its run directory (0700); `connection` the file that a worker is started with:
-    `command(python)` returns the argument list.
+    Elsewhere than on this machine a worker is started with the file `connection` in the run directory `directory` (0700). On this
+    machine its nursery is handed over by `adopt(socket, process id)`.
     """
 
     id: str
     directory: Path
     connection: Path
+    adopt: Callable[[socket.socket, int], None]
 
 
 ANY = Demand()
@@ -131,7 +133,7 @@ class Scheduler(ABC):
     """
 
     local = True
-    """Whether workers run on this machine (and reach it over a Unix socket) or elsewhere (TCP with CURVE)."""
+    """Whether workers run on this machine, as children of this process, or elsewhere, and call over TCP with CURVE."""
     slots = 1
     """How many calls one worker runs at a time."""
     idle_seconds = 5.0

@@ -1,4 +1,4 @@
-"""Workers on this machine: one agent with as many runners as there are processors to use."""
+"""Workers on this machine: one nursery, with as many runners as there are processors to use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from gridengine.schedulers.base import (
     TryAgain,
     positive,
     python_path,
-    worker_command,
 )
 
 logger = logging.getLogger("gridengine")
 
-TERMINATE_SECONDS = 2.0
-"""How long a worker has after SIGTERM. Its own runners end by themselves when it is gone."""
+LEAVE_SECONDS = 2.0
+"""How long a nursery has to end what is below it."""
 REAP_SECONDS = 0.5
 
 
@@ -59,7 +58,7 @@ class ProcessScheduler(Scheduler):
 
 
 class ProcessLauncher(Launcher):
-    """Starts workers as processes of this machine, each with a pipe at its standard input that closes when we are gone."""
+    """Starts nurseries as processes of this machine, and hands them over to the agents in this one."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -67,7 +66,7 @@ class ProcessLauncher(Launcher):
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` workers in sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
+        """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
         started = []
         for _ in range(count):
             process = self._start()
@@ -77,36 +76,39 @@ class ProcessLauncher(Launcher):
         return started
 
     def _start(self) -> subprocess.Popen[bytes]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            return subprocess.Popen(
-                worker_command(sys.executable, self._run.connection),
-                stdin=subprocess.PIPE,
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gridengine.cradle", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
                 stdout=_inherited(1),
                 stderr=_inherited(2),
                 env=worker_environment(os.environ),
-                start_new_session=True,
             )
         except OSError as error:
+            ours.close()
             if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 raise TryAgain(f"cannot start a process: {error.strerror}") from error
             hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
             raise WorkerNotStarted(f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint) from error
+        finally:
+            theirs.close()
+        self._run.adopt(ours, process.pid)
+        return process
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
         return {handle: _report(self._processes[handle]) for handle in handles if handle in self._processes}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Send SIGTERM, and SIGKILL to those that are still there after 2 s."""
+        """Wait 2 s for what ends by itself, its agent being gone, and kill the rest."""
         if os.getpid() != self._owner:
             return
         processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
         for process in processes:
-            _close_lifeline(process)
-            process.terminate()
-            # A stopped process takes no SIGTERM before it goes on.
-            process.send_signal(signal.SIGCONT)
-        deadline = time.monotonic() + TERMINATE_SECONDS
+            process.send_signal(signal.SIGCONT)  # a stopped process does not see that its agent is gone
+        deadline = time.monotonic() + LEAVE_SECONDS
         left = [process for process in processes if not _ended_by(process, deadline)]
         for process in left:
             process.kill()
@@ -164,11 +166,6 @@ def _is_stopped(pid: int) -> bool:
         return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     except psutil.Error:
         return False
-
-
-def _close_lifeline(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
 
 
 def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:

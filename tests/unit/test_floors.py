@@ -13,11 +13,11 @@ PACKAGE = Path(__file__).parents[2] / "gridengine"
 
 FLOORS = {
     8: "__init__ __main__",
-    7: "cli",
+    7: "cli joblib_backend",
     6: "functional line executor pool",
     5: "job ticket flight wares intake promise progress",
-    4: "dispatcher hub inline worker agent",
-    3: "state fleet pools work blame events transport session channel nursery hand output outbox runner target schedulers",
+    4: "dispatcher hub inline local worker agent",
+    3: "state fleet pools work blame events transport session channel nursery hand output outbox runner cradle target schedulers",
     2: "initial protocol pickling byvalue classes exceptions resources algebra units adjust packing security config",
     1: "errors _version",
 }

@@ -1,0 +1,124 @@
+"""Workers of this machine: their agents live in the dispatcher's own I/O thread, their nurseries in processes of their own.
+
+To the core they are workers as all others are. What a worker elsewhere does behind a socket is done here by the same `Agent` at the price
+of a function call; there is no address, no key and no file that a stranger could find.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import zmq
+
+from gridengine.agent import Agent, introduce
+from gridengine.config import Settings
+from gridengine.nursery import Nursery
+from gridengine.protocol import Beat, Buffer, Goodbye, Message, Payload, Refuse, Stop, Welcome
+
+
+class LocalWorkers:
+    """Takes the place of a `Server`. All methods but `adopt` are for one thread.
+
+    Args:
+        slots: how many calls one worker runs at a time.
+        wake: wakes that thread when it may be asleep.
+    """
+
+    def __init__(self, *, run_id: str, slots: int, settings: Settings, wake: Callable[[], None]) -> None:
+        self._run_id = run_id
+        self._slots = slots
+        self._settings = settings
+        self._wake = wake
+        self._newcomers: deque[tuple[socket.socket, int]] = deque()
+        self._inbox: deque[tuple[bytes, Message, Payload]] = deque()
+        self._agents: dict[bytes, Agent] = {}
+        self._poller = zmq.Poller()
+        self._beat_at = 0.0
+        self._tick_at = 0.0
+
+    def adopt(self, sock: socket.socket, pid: int) -> None:
+        """Take over a nursery that was started as process `pid`, at the other end of this socket. For any thread."""
+        self._newcomers.append((sock, pid))
+        self._wake()
+
+    def register(self, poller: zmq.Poller) -> None:
+        """Have a poller wake when there is something to receive."""
+        self._poller = poller
+
+    def patience(self, now: float) -> float:
+        """Return after how many seconds to be asked for messages even if the poller does not wake."""
+        return 0.0 if self._inbox or self._newcomers else max(0.0, self._tick_at - now) if self._agents else 3600.0
+
+    def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]:
+        """Yield what agents have to say."""
+        while self._newcomers:
+            self._take_in(*self._newcomers.popleft())
+        self._let_work(time.monotonic())
+        while self._inbox and most > 0:
+            most -= 1
+            yield self._inbox.popleft()
+
+    def _take_in(self, sock: socket.socket, pid: int) -> None:
+        peer = os.urandom(16)
+        agent = self._agents[peer] = Agent(
+            partial(self._say, peer),
+            Nursery(sock, pid),
+            slots=self._slots,
+            grace_seconds=self._settings.grace_seconds,
+            output_bytes=self._settings.output_bytes,
+        )
+        self._poller.register(agent.fileno(), zmq.POLLIN)
+        self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=pid, log=""))
+
+    def _say(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
+        self._inbox.append((peer, message, buffers))
+
+    def _let_work(self, now: float) -> None:
+        beats = now >= self._beat_at
+        if beats:
+            self._beat_at = now + self._settings.beat_seconds
+        self._tick_at = self._beat_at
+        for peer, agent in list(self._agents.items()):
+            agent.on_ready()
+            self._tick_at = min(self._tick_at, now + agent.tick(now))
+            if agent.broken:
+                self._end(peer, agent.broken)
+            elif beats:
+                self._say(peer, Beat())
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Give an agent a message. One that is gone is given nothing."""
+        agent = self._agents.get(peer)
+        if agent is None or isinstance(message, Welcome):
+            return
+        if isinstance(message, Stop | Refuse):
+            self._end(peer, "told to stop")
+        else:
+            agent.handle(message, buffers)
+            self._tick_at = 0.0
+
+    def _end(self, peer: bytes, reason: str) -> None:
+        agent = self._agents.pop(peer)
+        self._poller.unregister(agent.fileno())
+        agent.close()
+        self._say(peer, Goodbye(reason))
+
+    def beat(self, peer: bytes) -> None:
+        """Answer a sign of life: here nobody waits for the answer."""
+
+    def forget(self, peer: bytes) -> None:
+        """End an agent that is not needed any more."""
+        if peer in self._agents:
+            self._end(peer, "forgotten")
+
+    def close(self) -> None:
+        """End all runners, and what they left behind. May be called twice."""
+        for peer in list(self._agents):
+            self._end(peer, "closed")
+        while self._newcomers:
+            self._newcomers.popleft()[0].close()
