@@ -58,7 +58,7 @@ $(VENV)/ready: $(VENV)/pyvenv.cfg $(METADATA)
 	@touch $@
 
 $(VENV)/ready-test: $(VENV)/ready
-	$(VENV)/bin/python $(PIP) --editable '.[test]'
+	$(VENV)/bin/python $(PIP) --editable '.[test,third-parties]'
 	@touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready

@@ -126,10 +126,11 @@ class Intake:
 
     Args:
         close: is called once it was told to close and all its calls have ended.
+        most: how many calls are handed over at a time; None is as the time they take suggests.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
 
-    def __init__(self, hub: Hub, close: Callable[[], None], *, daemon: bool = False) -> None:
+    def __init__(self, hub: Hub, close: Callable[[], None], *, most: int | None = None, daemon: bool = False) -> None:
         self.lock = threading.Lock()
         """Held for moments, to change the state of promises and of this, and never while anything is waited for."""
         self.slots = hub.slots
@@ -142,9 +143,12 @@ class Intake:
         self._open = 0
         self._in_flight = 0
         self._tasks: set[int] = set()
-        self._window = self._smallest = 2 * hub.slots
+        self._window = self._smallest = 2 * hub.slots if most is None else most
+        self._low = self._window - 1
+        self._largest = max(LARGEST_WINDOW, self._smallest) if most is None else most
         self._limited = False
-        self._filled_at = 0.0
+        self._done = 0
+        self._measured_at = 0.0
         self._handing_over = threading.RLock()
         self._all_ended = threading.Condition(self.lock)
         self._finishing = threading.Lock()
@@ -265,8 +269,8 @@ class Intake:
     # ---------------------------------------------------------------- handing over
 
     def hand_over(self) -> None:
-        """Hand over what waits, if half the window has been done. Who is at it looks again before leaving, so that others need not wait."""
-        while self._waiting and self._in_flight <= self._window >> 1:
+        """Hand over what waits, if there is room in the window. Who is at it looks again before leaving, so that others need not wait."""
+        while self._waiting and self._in_flight <= self._low:
             if not self._handing_over.acquire(blocking=False):
                 return
             try:
@@ -278,13 +282,21 @@ class Intake:
                 self._handing_over.release()
 
     def _adapt(self, now: float) -> None:
+        """Have the window grow or shrink by the time in which half of it was done.
+
+        The smallest is for slow calls: it is filled up whenever one has ended, any other when half of it has.
+        """
+        if self._limited and 2 * self._done < self._window:
+            return
         if self._limited:
-            spent = now - self._filled_at
+            spent = now - self._measured_at
             if spent < QUICK_SECONDS:
-                self._window = min(GROWTH * self._window, max(LARGEST_WINDOW, self._smallest))
+                self._window = min(GROWTH * self._window, self._largest)
             elif spent > SLOW_SECONDS:
                 self._window = max(self._window // 2, self._smallest)
-        self._filled_at = now
+            self._low = self._window - 1 if self._window == self._smallest else self._window // 2
+        self._done = 0
+        self._measured_at = now
 
     def _next_batch(self) -> list[Promise]:
         """Take from the front of the queue what is to travel as one task."""
@@ -364,9 +376,10 @@ class Intake:
         """Note that so many calls have ended, and with them all those of so many promises."""
         with self.lock:
             self._in_flight -= calls
+            self._done += calls
             if promises:
                 self._note_ended(promises)
-            wake = self._waiting and self._in_flight <= self._window >> 1
+            wake = self._waiting and self._in_flight <= self._low
         if wake:
             self._courier.do(self.hand_over)
 

@@ -28,16 +28,25 @@ class Line:
         place, max_workers: where they run, and how many at a time; see `place_for`.
         initial: what runs in each process before the first of them.
         retries, timeout: as in `events.Task`.
+        most: how many calls that are submitted singly are handed to the workers at a time; None is for the intake to decide.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
     """
 
     def __init__(
-        self, place: Place, max_workers: int | None, *, initial: Initial | None, retries: int, timeout: float | None, daemon: bool = False
+        self,
+        place: Place,
+        max_workers: int | None,
+        *,
+        initial: Initial | None,
+        retries: int,
+        timeout: float | None,
+        most: int | None = None,
+        daemon: bool = False,
     ) -> None:
         check_limits(retries, timeout)
         hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
         # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
-        self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), daemon=daemon)
+        self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon)
         self._initial = initial
         self._set_limits(retries, timeout)
 

@@ -1,0 +1,116 @@
+"""A backend for joblib: what runs under `joblib.parallel_config("gridengine")` runs on a scheduler's workers.
+
+Importing this module registers it, which is the one way that joblib has for it. joblib is not installed with this package.
+
+    import gridengine.joblib_backend
+    with joblib.parallel_config("gridengine", scheduler=gridengine.GridEngineScheduler()):
+        search.fit(X, y)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import joblib
+from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
+
+from gridengine.flight import hub_at
+from gridengine.line import Line
+from gridengine.schedulers.base import Place, Scheduler
+
+
+class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+    """Runs joblib's batches of calls on a scheduler's workers, which stay for the next ones.
+
+    Args:
+        scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel` call, or of its `with`.
+        retries: how often a batch whose process died is run again.
+        timeout: the seconds that each batch may take; None is no limit. (joblib's own `timeout` is how long it waits.)
+    """
+
+    supports_retrieve_callback = True
+    default_n_jobs = -1
+
+    def __init__(
+        self,
+        nesting_level: int | None = None,
+        inner_max_num_threads: int | None = None,
+        *,
+        scheduler: Place = None,
+        retries: int = 2,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        self._place = scheduler
+        self._made: Scheduler | None = None
+        self._limits: dict[str, Any] = {"retries": retries, "timeout": timeout}
+        self._line: Line | None = None
+
+    def _scheduler(self) -> Scheduler:
+        if self._made is None:
+            _, scheduler, ours = hub_at(self._place)
+            if not ours:
+                return scheduler
+            self._made = scheduler
+        return self._made
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many calls run at a time: -1 is as many as the scheduler's workers may, -2 one less, and so on."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None:
+            return 1
+        slots = hub_at(self._scheduler())[0].slots
+        return min(n_jobs, slots) if n_jobs > 0 else max(slots + 1 + n_jobs, 1)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+        """Make ready for a `Parallel`; return how many calls run at a time."""
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self.parallel = parallel
+        jobs = self.effective_n_jobs(n_jobs)
+        self._line = Line(self._scheduler(), None, initial=None, most=jobs, daemon=True, **self._limits)
+        return jobs
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None) -> Future[Any]:
+        """Have a batch of calls made."""
+        assert self._line is not None
+        promise = self._line.submit(run_batch, (func,), {})
+        if callback is not None:
+            promise.add_done_callback(callback)
+        return promise
+
+    def retrieve_result_callback(self, future: Future[Any]) -> Any:
+        """Return what a batch returned."""
+        return future.result()
+
+    def terminate(self) -> None:
+        """Let go of what was made for a `Parallel`."""
+        self._let_go()
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+        self.reset_batch_stats()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """End all batches: one has failed."""
+        if self._line is not None:
+            self._line.intake.kill_all()
+        self._let_go()
+        if ensure_ready:
+            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
+
+    def _let_go(self) -> None:
+        if self._line is not None:
+            self._line.intake.close(wait=False)
+            self._line = None
+
+
+def run_batch(batch: Callable[[], Any]) -> Any:
+    """Make the calls of a batch; run by a worker."""
+    return batch()
+
+
+joblib.register_parallel_backend("gridengine", GridEngineBackend)
