@@ -64,7 +64,8 @@ from gridengine.protocol import (
 from gridengine.schedulers.base import Handle, Report, TaskState
 from gridengine.state import DispatchState, Phase
 
-ROUNDS = 3000
+PATIENCE = 600
+"""Rounds in which nothing settles: longer than a lease and the longest wait between two requests."""
 OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
@@ -457,9 +458,11 @@ class Play(RuleBasedStateMachine):
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
-        for _ in range(ROUNDS):
-            if done():
-                return
+        left, rounds = -1, 0
+        while not done():
+            rounds = rounds + 1 if left == sum(map(len, self.left.values())) else 0
+            left = sum(map(len, self.left.values()))
+            assert rounds < PATIENCE, "it hangs"
             self.now += 0.3
             while self.launches:
                 self.play(Launched([self.new_peer(True).handle for _ in range(self.launches.popleft())]))
@@ -476,7 +479,6 @@ class Play(RuleBasedStateMachine):
             self.poll(queued=False)
             self.play(Tick())
             self.books_agree()
-        raise AssertionError("it hangs")
 
 
 def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
