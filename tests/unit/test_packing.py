@@ -165,6 +165,7 @@ def test_a_holder_that_could_never_hold_it_does_not_drain() -> None:
 
 def test_a_task_that_came_earlier_may_still_go_to_a_draining_holder() -> None:
     made = overtaken()
+    add(made, 60.0, late=Cores(1))
     assert places(made, 60.0) == []
     made.add("again", Cores(1), 60.0, order=1)
     assert places(made, 60.0) == [("again", "node")]
@@ -186,6 +187,34 @@ def test_when_the_draining_holder_has_gone_another_drains() -> None:
     made.open("more", Cores(4), 61.0)
     add(made, 61.0, late=Cores(1))
     assert places(made, 61.0) == [("large", "next"), ("late", "more")]
+
+
+@pytest.mark.parametrize("looked_between", [True, False])
+def test_a_holder_that_comes_later_may_drain(looked_between: bool) -> None:
+    made = overtaken()
+    places(made, 60.0)
+    made.offer(Cores(4))
+    made.shut("node")
+    if looked_between:
+        assert places(made, 60.0) == []
+    made.open("next", Cores(4), 61.0)
+    made.add("again", Cores(1), 61.0, order=1)
+    add(made, 61.0, late=Cores(1))
+    assert places(made, 61.0) == [("again", "next")]
+
+
+def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> None:
+    made = overtaken()
+    places(made, 60.0)
+    made.add("again", Cores(4) & WTime(9), 70.0, order=1)
+    places(made, 70.0)
+    places(made, 130.0)
+    made.remove("large")
+    add(made, 131.0, late=Cores(1))
+    assert places(made, 131.0) == []
+    for ended in ("small", "other"):
+        made.remove(ended)
+    assert places(made, 132.0) == [("again", "node")]
 
 
 def test_the_task_that_came_first_has_the_first_holder_that_drains() -> None:
@@ -219,6 +248,26 @@ def test_a_follower_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
     made.remove("large")
     add(made, 61.0, early=Cores(1), second=Cores(4), late=Cores(1))
     assert places(made, 61.0) == [("early", "node"), ("late", "node")]
+
+
+def test_a_follower_in_the_same_queue_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
+    made = overtaken()
+    add(made, second=Cores(4))
+    for ended in ("small", "other"):
+        made.remove(ended)
+    assert places(made, 60.0) == [("large", "node")]
+    made.remove("large")
+    made.add("again", Cores(1), 61.0, order=1)
+    add(made, 61.0, late=Cores(1))
+    assert places(made, 61.0) == [("again", "node"), ("late", "node")]
+
+
+def test_a_task_that_waits_anew_has_a_minute_anew() -> None:
+    made = overtaken()
+    made.remove("large")
+    made.add("large", Cores(4), 60.0, order=2)
+    add(made, 60.0, late=Cores(1))
+    assert places(made, 60.0) == [("late", "node")]
 
 
 def test_a_follower_that_was_overtaken_too_need_not_wait_for_another_minute() -> None:
@@ -307,6 +356,14 @@ def test_a_task_removed_while_waiting_never_begins() -> None:
     add(made, one=Cores(1), two=Cores(1))
     made.remove("one")
     assert places(made) == [("two", "node")]
+
+
+def test_a_task_that_asks_for_something_else_now_waits_for_that_alone() -> None:
+    made = packer(node=Cores(4))
+    add(made, one=Cores(2))
+    made.remove("one")
+    add(made, one=Cores(1))
+    assert [(placed.task, placed.given) for placed in made.place(0.0)] == [("one", Cores(1, [0]))]
 
 
 def test_a_task_that_is_not_known_may_be_removed() -> None:
