@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -471,3 +473,9 @@ def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
 def test_the_kinds_are_on_the_face(name: str) -> None:
     assert getattr(gridengine, name) is getattr(gridengine.resources, name)
     assert name in gridengine.__all__
+
+
+def test_the_users_page_is_true() -> None:
+    failed, tried = doctest.testfile(str(Path(__file__).parents[2] / "docs" / "resources.md"), module_relative=False)
+    assert failed == 0
+    assert tried > 10
