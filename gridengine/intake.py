@@ -84,12 +84,13 @@ def is_constant(value: Any) -> bool:
 class Errand:
     """Calls that were handed over as one task; is told what becomes of them."""
 
-    __slots__ = ("_again", "_intake", "_left", "_payload", "_promises", "task")
+    __slots__ = ("_again", "_intake", "_left", "_payload", "_promises", "task", "work")
 
     daemon = True  # the intake itself sees to the interpreter's exit
 
-    def __init__(self, intake: Intake, task: Task, promises: Sequence[Promise]) -> None:
+    def __init__(self, intake: Intake, task: Task, work: Work, promises: Sequence[Promise]) -> None:
         self.task = task.id
+        self.work = work
         self._left = len(promises)
         self._intake = intake
         self._promises = promises
@@ -103,7 +104,7 @@ class Errand:
             self._intake.forget(self.task)
         again = [one for one in promises if one in self._again] if isinstance(event.error, Cancelled) else []
         if again:
-            self._intake.take_back({one: self._again[one] for one in again})
+            self._intake.take_back({one: self._again[one] for one in again}, self.work)
             promises = [one for one in promises if one not in self._again]
         self._intake.settled(promises, Packed(event), len(promises))
 
@@ -327,7 +328,7 @@ class Intake:
         work: Work = first.work
         try:
             task = Task(self._hub.new_id(), _payload(batch, work), first.count * len(batch), work.form, work.retries, work.timeout)
-            listener = first if isinstance(first, Stretch) else Errand(self, task, batch)
+            listener = first if isinstance(first, Stretch) else Errand(self, task, work, batch)
             for promise in batch:
                 promise.held, promise.work = None, listener
             if isinstance(first, Stretch):
@@ -341,11 +342,11 @@ class Intake:
             if not isinstance(error, Exception):
                 raise
 
-    def take_back(self, calls: dict[Promise, Any]) -> None:
+    def take_back(self, calls: dict[Promise, Any], work: Work) -> None:
         """Have calls that were handed over wait again."""
         with self.lock:
             for promise, call in reversed(calls.items()):
-                promise.held, promise._state = call, PENDING
+                promise.held, promise.work, promise._state = call, work, PENDING
                 self._waiting.appendleft(promise)
             self._in_flight -= len(calls)
         self._courier.do(self.hand_over)
