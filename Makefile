@@ -15,13 +15,14 @@ PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 WITH_GRID_ENGINE := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
 PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
 
-.PHONY: help example test check format clean grid-engine
+.PHONY: help example test chaos check format clean grid-engine
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and run its tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
+	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make check    ruff and mypy'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make clean    remove what the above made'
@@ -37,6 +38,14 @@ test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine
 	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 endif
+
+# Ten thousand calls at each place: some ten minutes.
+CHAOS_CALLS ?= 10000
+CHAOS_SEED ?= 1
+chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)
+chaos: export GRIDENGINE_CHAOS_SEED = $(CHAOS_SEED)
+chaos: override PYTEST_ARGS = --capture=no tests/chaos
+chaos: test
 
 grid-engine:
 	schedulers/gridengine/up --yes

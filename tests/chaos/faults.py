@@ -1,0 +1,273 @@
+"""Faults at random from a seed, while others work: who is struck, how, and a book of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+
+class Line:
+    """TCP connections through us, which can be cut, or be down for a while: what is under way is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: list[socket.socket] = []
+        self._down = False
+
+    def open(self, port: int) -> int:
+        """Lead to this port of this machine, and return the port that leads there."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def _accept(self, listener: socket.socket, port: int) -> None:
+        while True:
+            near, _ = listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", port))
+            except OSError:
+                near.close()
+                continue
+            with self._lock:
+                self._ends += [near, far]
+                if self._down:
+                    self._cut()
+                    continue
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+
+    def _cut(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self, *, down: bool = False) -> None:
+        """Cut all connections; with `down` no new one lasts until `up`."""
+        with self._lock:
+            self._down = down
+            self._cut()
+
+    def up(self) -> None:
+        """Let connections last again."""
+        self._down = False
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while content := source.recv(65536):
+            target.sendall(content)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The processes of a worker: the agent (None where it is in our own process), its nursery, and their runners.
+
+    `job` and `task` are Grid Engine's numbers.
+    """
+
+    agent: psutil.Process | None
+    nursery: psutil.Process
+    runners: list[psutil.Process]
+    job: str = ""
+    task: str = ""
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        return [one for one in (self.agent, self.nursery, *self.runners) if one is not None]
+
+
+def workers(connection: str) -> list[Worker]:
+    """Return the workers that were started with this connection file; with none, those of this process."""
+    return _called_home(connection) if connection else _adopted()
+
+
+def _adopted() -> list[Worker]:
+    found = []
+    for nursery in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "gridengine.cradle" in nursery.cmdline():
+                found.append(Worker(None, nursery, nursery.children()))
+    return found
+
+
+def _called_home(connection: str) -> list[Worker]:
+    """All processes of such a worker have the same command line, being forks."""
+    parents: dict[int, int] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[-1:] == [connection] and process.status() != psutil.STATUS_ZOMBIE:
+                parents[process.pid] = process.ppid()
+    found = []
+    for nursery, agent in parents.items():
+        if agent in parents and parents[agent] not in parents:
+            runners = [pid for pid, parent in parents.items() if parent == nursery]
+            with contextlib.suppress(psutil.Error):
+                environment = psutil.Process(agent).environ()
+                processes = psutil.Process(agent), psutil.Process(nursery), [psutil.Process(pid) for pid in runners]
+                found.append(Worker(*processes, environment.get("JOB_ID", ""), environment.get("SGE_TASK_ID", "")))
+    return found
+
+
+class Injector:
+    """A thread that does a fault every `pace` seconds in the mean, until it is stopped.
+
+    Attributes:
+        done: how many faults there were of each kind.
+        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs that were deleted ("job", "job.task"):
+            calls that were in their hands may run again, and no others.
+    """
+
+    def __init__(
+        self, workers: Callable[[], list[Worker]], line: Line | None, *, seed: int, pace: float, weights: Mapping[str, float]
+    ) -> None:
+        self._workers = workers
+        self._line = line
+        self._random = random.Random(seed)
+        self._pace = pace
+        self._weights = weights
+        self._stop = threading.Event()
+        self._later: list[threading.Timer] = []
+        self._thread = threading.Thread(target=self._work)
+        self.done: Counter[str] = Counter()
+        self.struck: set[str] = set()
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Injector:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for timer in self._later:
+            timer.join()
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.wait(self._random.expovariate(1 / self._pace)):
+                (kind,) = self._random.choices(list(self._weights), list(self._weights.values()))
+                found = self._workers()
+                if found:
+                    with contextlib.suppress(psutil.NoSuchProcess):  # who is gone by himself
+                        self.done[kind] += FAULTS[kind](self, self._random.choice(found), found)
+        except BaseException as error:
+            self.error = error
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, act)
+        timer.start()
+        self._later.append(timer)
+
+    def _kill_runner(self, worker: Worker, others: list[Worker]) -> bool:
+        if not worker.runners:
+            return False
+        victim = self._random.choice(worker.runners)
+        self.struck.add(str(victim.pid))
+        victim.send_signal(self._random.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
+        return True
+
+    def _kill_agent(self, worker: Worker, others: list[Worker]) -> bool:
+        assert worker.agent is not None
+        self.struck.add(str(worker.nursery.pid))
+        worker.agent.kill()
+        return True
+
+    def _kill_nursery(self, worker: Worker, others: list[Worker]) -> bool:
+        self.struck.add(str(worker.nursery.pid))
+        worker.nursery.kill()
+        return True
+
+    def _stop(self, worker: Worker, others: list[Worker]) -> bool:
+        """The agent, or the nursery where that is in our own process, stops for less than the lease: nothing of its may run again."""
+        victim = worker.agent or worker.nursery
+        victim.suspend()
+        self._after(self._random.uniform(0.2, 3.0), lambda: _resume([victim]))
+        return True
+
+    def _freeze(self, worker: Worker, others: list[Worker]) -> bool:
+        """The whole worker stops for so long that its calls run elsewhere; when it goes on it has nothing to say any more."""
+        self.struck.add(str(worker.nursery.pid))
+        processes = worker.processes
+        for process in processes:
+            process.suspend()
+        self._after(LONGER_THAN_A_LEASE, lambda: _resume(processes))
+        return True
+
+    def _cut(self, worker: Worker, others: list[Worker]) -> bool:
+        assert self._line is not None
+        self._line.cut()
+        return True
+
+    def _black_out(self, worker: Worker, others: list[Worker]) -> bool:
+        assert self._line is not None
+        self._line.cut(down=True)
+        self._after(self._random.uniform(0.5, 4.0), self._line.up)
+        return True
+
+    def _delete_task(self, worker: Worker, others: list[Worker]) -> bool:
+        self.struck.add(f"{worker.job}.{worker.task}")
+        _command("qdel", worker.job, "-t", worker.task)
+        return True
+
+    def _delete_array(self, worker: Worker, others: list[Worker]) -> bool:
+        self.struck.add(worker.job)
+        _command("qdel", worker.job)
+        return True
+
+    def _kill_drmaa(self, worker: Worker, others: list[Worker]) -> bool:
+        for child in psutil.Process().children():
+            if "gridengine.schedulers._drmaa_child" in child.cmdline():
+                child.kill()
+                return True
+        return False
+
+
+LONGER_THAN_A_LEASE = 14.0
+"""Seconds; the runs are given a lease of 10 s."""
+
+FAULTS: dict[str, Callable[[Injector, Worker, list[Worker]], bool]] = {
+    "runner killed": Injector._kill_runner,
+    "agent killed": Injector._kill_agent,
+    "nursery killed": Injector._kill_nursery,
+    "stopped for a while": Injector._stop,
+    "frozen for longer than the lease": Injector._freeze,
+    "connections cut": Injector._cut,
+    "line down": Injector._black_out,
+    "task deleted": Injector._delete_task,
+    "array deleted": Injector._delete_array,
+    "DRMAA killed": Injector._kill_drmaa,
+}
+
+
+def _resume(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def _command(*arguments: str) -> None:
+    # That a job is gone by now is no error.
+    subprocess.run(arguments, env=dict(os.environ), capture_output=True, timeout=60, check=False)
+
+
+@contextlib.contextmanager
+def injected(injector: Injector) -> Iterator[Injector]:
+    """Inject while the block runs; a fault of the injector itself is raised."""
+    with injector:
+        yield injector
+    if injector.error is not None:
+        raise injector.error
