@@ -35,15 +35,17 @@ from gridengine.errors import (
 if TYPE_CHECKING:
     from gridengine import resources, schedulers
     from gridengine.dispatcher import JobDispatcher
+    from gridengine.events import Attempt
     from gridengine.executor import Executor
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
     from gridengine.job import Job
-    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.pool import Pool
+    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
 
 __all__ = [
     "ZERO",
+    "Attempt",
     "CallError",
     "Cancelled",
     "Capacity",
@@ -90,6 +92,7 @@ _HOMES = {
     **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
     **dict.fromkeys(("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "best_available"), "gridengine.schedulers"),
     **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Token", "WTime", "ZERO"), "gridengine.resources"),
+    "Attempt": "gridengine.events",
     "Executor": "gridengine.executor",
     "Job": "gridengine.job",
     "JobDispatcher": "gridengine.dispatcher",

@@ -9,6 +9,7 @@ from typing import Any
 from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted, OutOfMemory, TimeoutError, WorkerCrashed, WorkerLost
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 from gridengine.schedulers.base import Report
+from gridengine.units import GIGABYTE
 from gridengine.work import Span, Worker
 
 
@@ -18,7 +19,8 @@ def why_crashed(worker: Worker, span: Span, index: int, message: Crashed) -> Cal
     if message.reason == TIMEOUT:
         return TimeoutError(f"{what} ran over its limit of {span.open.task.timeout} s and was ended", hint="raise timeout=", **facts)
     if message.reason == MEMORY:
-        return out_of_memory(what, span.demand.memory_limit, message.peak_memory, facts)
+        how = f"its process {exit_words(message.exitcode)}"
+        return out_of_memory(what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts)
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
     return WorkerCrashed(
@@ -28,9 +30,9 @@ def why_crashed(worker: Worker, span: Span, index: int, message: Crashed) -> Cal
     )
 
 
-def out_of_memory(what: str, limit: int, peak: int, facts: dict[str, Any]) -> OutOfMemory:
+def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
     """Return the error of a call that went over its memory limit; both in bytes, 0 when not known."""
-    known = [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
+    known = [how] * bool(how) + [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
     text = ": " + ", ".join(known) if known else ""
     return OutOfMemory(f"{what} ran out of memory{text}", hint="ask for more memory, or set escalate_memory=2", **facts)
 
@@ -66,7 +68,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
 
 def gigabytes(size: int) -> str:
     """Return a number of bytes in words."""
-    return f"{size / 1e9:.2f} GB"
+    return f"{size / GIGABYTE:.2f} GB"
 
 
 def exit_words(exitcode: int) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
@@ -16,19 +16,21 @@ from gridengine.config import settings
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.events import Function
 from gridengine.hub import Hub, Listener
+from gridengine.limits import Raisable, given
+from gridengine.resources import Resource
 from gridengine.schedulers import InlineScheduler
 from gridengine.schedulers.base import Place, Scheduler
 
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
 
 
-def make_function(f: Callable[..., Any]) -> Function:
-    """Return a callable as it travels: pickled, with this process's `sys.path` and working directory.
+def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> Function:
+    """Return a callable as it travels: pickled, with what has its calls made again, this process's `sys.path` and working directory.
 
     Raises:
         PicklingError: it cannot travel.
     """
-    digest, payload = pickling.dump_function(f)
+    digest, payload = pickling.dump_function(f, retry_on)
     directory = Path.cwd()
     path = tuple(str(Path(directory, entry)) for entry in sys.path)
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
@@ -75,7 +77,7 @@ def _default_of(pid: int) -> Scheduler:
 class Startable(Protocol):
     """What a dispatcher needs of a `Job`."""
 
-    def start_at(self, hub: Hub) -> None: ...
+    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
     def outcome(self) -> Any: ...
@@ -88,9 +90,23 @@ class JobDispatcher:
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed with the dispatcher); None is the
             process's own, made once by `schedulers.best_available`.
+        retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not say themselves; see `Job`.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it should be; the text names it.
     """
 
-    def __init__(self, scheduler: Place = None) -> None:
+    def __init__(
+        self,
+        scheduler: Place = None,
+        *,
+        retries: int | None = None,
+        timeout: float | None = None,
+        retry_on: Raisable | None = None,
+        escalate_memory: float | None = None,
+        resources: Resource | None = None,
+    ) -> None:
+        self._limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
         self._scheduler, self._own = resolve(scheduler)
         self._hub = hub_of(self._scheduler)
         self._jobs: Sequence[Startable] = ()
@@ -123,7 +139,7 @@ class JobDispatcher:
             started: list[Startable] = []
             try:
                 for job in chosen:
-                    job.start_at(self._hub)
+                    job.start_at(self._hub, self._limits)
                     started.append(job)
             except BaseException:
                 for job in started:

@@ -47,9 +47,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a call that did not end well.
+    """One run of a call, and how it ended.
 
-    Times are seconds of the dispatcher's monotonic clock; `peak_memory` is in bytes, 0 if not known.
+    host: the machine. job: the batch system's id of the cluster task, empty where there is none.
+    started, ended: seconds of a clock of the dispatcher's process that never jumps and whose zero means nothing: only differences
+        do (`time.monotonic`). `started` is when the call was handed out, or, for a job, when it began.
+    outcome: in words. log: the path of the worker's log, or empty.
+    exitcode: as that of a `multiprocessing.Process`; None when there is none to know (the worker is lost).
+    peak_memory: the most that its process had in bytes; 0 when not known.
     """
 
     host: str
@@ -61,9 +66,14 @@ class Attempt:
     exitcode: int | None = None
     peak_memory: int = 0
 
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.started
+
     def __str__(self) -> str:
         where = f"{self.host} (cluster job {self.job})" if self.job else self.host
-        return f"on {where}, after {self.ended - self.started:.1f} s: {self.outcome}"
+        return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
 # ------------------------------------------------------------------ events

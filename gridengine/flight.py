@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from gridengine import pickling
-from gridengine.errors import ConfigurationError, PicklingError
-from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.errors import OutOfMemory, PicklingError
+from gridengine.events import Attempt, Began, Function, Note, Settled
+from gridengine.limits import Limits
 from gridengine.schedulers.base import Place, Scheduler, positive
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ def hub_at(place: Place) -> tuple[Hub, Scheduler, bool]:
         raise
 
 
-def make_function(f: Callable[..., Any]) -> Function:
-    """Return a callable as it travels.
+def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> Function:
+    """Return a callable as it travels, with the exceptions that are to have its calls made again.
 
     Raises:
         PicklingError: it cannot.
     """
     from gridengine import dispatcher
 
-    return dispatcher.make_function(f)
+    return dispatcher.make_function(f, retry_on)
 
 
 def check_limits(retries: int, timeout: float | None) -> None:
@@ -48,12 +49,7 @@ def check_limits(retries: int, timeout: float | None) -> None:
     Raises:
         TypeError, ConfigurationError: one is no number, or out of its range.
     """
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise TypeError(f"retries must be a whole number, not {retries!r}")
-    if retries < 0:
-        raise ConfigurationError(f"retries must be at least 0, not {retries}")
-    if timeout is not None and not timeout > 0:
-        raise ConfigurationError(f"timeout must be a positive number of seconds or None, not {timeout!r}")
+    Limits(retries, timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +61,13 @@ class Plan:
     scheduler: Place
     reraise: bool
     chunksize: int | None
-    retries: int
-    timeout: float | None
+    limits: Limits
 
     def __post_init__(self) -> None:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
         if self.chunksize is not None:
             positive("chunksize", self.chunksize)
-        check_limits(self.retries, self.timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +86,21 @@ def unpickled(event: Settled) -> tuple[Sequence[Any], BaseException | None]:
         if event.payload is None:
             return (), event.error
         if event.raised:
-            return (), pickling.load_exception(event.payload)
+            return (), _with_history(pickling.load_exception(event.payload), event.attempts)
         return pickling.load_values(event.payload), None
     except PicklingError as error:
         return (), error
+
+
+def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
+    """Tell in an exception that came from afar what its host cannot know: the cluster job, its log, and what came of each attempt."""
+    if isinstance(error, OutOfMemory) and attempts:
+        error.host, error.job, error.log = attempts[-1].host, attempts[-1].job or None, attempts[-1].log or None
+        error.attempts = tuple(map(str, attempts))
+    elif len(attempts) > 1:
+        notes = [*getattr(error, "__notes__", ()), *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1))]
+        BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
+    return error
 
 
 class _Inbox:
@@ -127,7 +132,7 @@ class Flight:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._function = make_function(plan.f)
+        self._function = make_function(plan.f, plan.limits.exceptions)
         self.hub, self._scheduler, self._ours = hub_at(plan.scheduler)
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
@@ -144,8 +149,7 @@ class Flight:
             PicklingError: one of them cannot travel; none was sent.
         """
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
-        plan = self._plan
-        task = Task(self.hub.new_id(), payload, len(calls), plan.form, plan.retries, plan.timeout)
+        task = self._plan.limits.task(self.hub.new_id(), payload, len(calls), self._plan.form, first=first)
         self._blocks[task.id] = _Block(first, len(calls))
         self.hub.submit(self._function, [task], self._inbox)
         return _size(payload)

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.flight import Flight, Outcome, Plan
+from gridengine.limits import Limits, Raisable
 from gridengine.progress import ProgressBar
 from gridengine.protocol import SINGLE, STAR
+from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
 
 T = TypeVar("T")
@@ -35,6 +37,9 @@ def map(
     progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several iterables are zipped.
 
@@ -45,8 +50,11 @@ def map(
             False each exception stands in its call's place, and nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.
         progress: False shows no progress bar; None is as the setting says. There is one only on a terminal, after 2 s.
-        retries: how often a call whose process died is run again.
-        timeout: the seconds that each call may take; None is no limit.
+        retries: how often a call whose process died, or that raised one of `retry_on`, is run again.
+        timeout: the seconds that each call may take; None is no limit. A call over its time is not run again.
+        retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none has.
+        escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by default it is a failure at once.
+        resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see `docs/reliability.md`.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__`.
@@ -54,7 +62,8 @@ def map(
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
     form, calls = zipped(f, iterables)
-    plan = Plan(f, form, scheduler, reraise, chunksize, retries, timeout)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    plan = Plan(f, form, scheduler, reraise, chunksize, limits)
     return _gather(plan, calls, length_of(iterables), progress)
 
 
@@ -68,9 +77,13 @@ def starmap(
     progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
-    plan = Plan(f, STAR, scheduler, reraise, chunksize, retries, timeout)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    plan = Plan(f, STAR, scheduler, reraise, chunksize, limits)
     return _gather(plan, builtins.map(tuple, iterable), length_of([iterable]), progress)
 
 
@@ -82,6 +95,9 @@ def imap(
     chunksize: int = 1,
     retries: int = 2,
     timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
 ) -> Results[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -89,7 +105,8 @@ def imap(
     its turn comes, and the iterator goes on after it. Close the iterator, leave its `with`, or drop it, and its calls are cancelled.
     """
     form, calls = zipped(f, iterables)
-    return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=True)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    return Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True)
 
 
 def imap_unordered(
@@ -100,10 +117,14 @@ def imap_unordered(
     chunksize: int = 1,
     retries: int = 2,
     timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
 ) -> Results[T]:
     """Return an iterator over the results of `map` in the order in which they come; all else is as for `imap`."""
     form, calls = zipped(f, iterables)
-    return Results(Plan(f, form, scheduler, reraise, chunksize, retries, timeout), calls, ordered=False)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    return Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False)
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine import pickling
 from gridengine.errors import TimeoutError
-from gridengine.events import Settled
-from gridengine.flight import check_limits, hub_at, make_function, unpickled
+from gridengine.events import Attempt, Settled
+from gridengine.flight import hub_at, make_function, unpickled
+from gridengine.limits import Limits, Raisable, given
 from gridengine.protocol import FULL, SINGLE, Payload
+from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
 from gridengine.target import NAME, Left, Target, accepts_controller, attributes_of, run
 from gridengine.ticket import Luggage, Ticket, exitcode_of, messages_of
@@ -48,8 +50,13 @@ class Job:
         scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed when the job has ended;
             None is the process's own.
         mutable: bring the job's own attributes back as the run left them.
-        retries: how often it is run again when its process died.
-        timeout: the seconds it may take; None is no limit.
+        retries: how often it is run again when its process died, or it raised one of `retry_on`; default 2.
+        timeout: the seconds it may take; default no limit. A job over its time is not run again.
+        retry_on: the exception classes that have it run again, as `(OSError,)`; by default none has.
+        escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by default it is a failure at once.
+        resources: what it needs; `Memory(0.5)` is its memory limit in GB.
+
+    Of the last five, None is what the `JobDispatcher` says that the job is given to, else the default.
 
     A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the job's result.
 
@@ -70,13 +77,16 @@ class Job:
         daemon: bool | None = None,
         scheduler: Place = None,
         mutable: bool = False,
-        retries: int = 2,
+        retries: int | None = None,
         timeout: float | None = None,
+        retry_on: Raisable | None = None,
+        escalate_memory: float | None = None,
+        resources: Resource | None = None,
     ) -> None:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
-        check_limits(retries, timeout)
+        limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
@@ -84,8 +94,7 @@ class Job:
         self._name = name or f"{type(self).__name__}-{number}"
         self._daemon = bool(daemon)
         self._mutable = mutable
-        self._retries = retries
-        self._timeout = timeout
+        self._limits = limits
         self._parent_pid = os.getpid()
         self._closed = False
         self._here = False
@@ -107,19 +116,24 @@ class Job:
             PicklingError: the target or an argument cannot travel; the text names it.
         """
         host = self._startable()
-        luggage = self._packed()
+        limits = Limits(**self._limits)
+        luggage = self._packed(limits)
         hub, scheduler, ours = hub_at(host.place)
         try:
-            self._submit(luggage, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
+            self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:
             if ours:
                 scheduler.close()
             raise
 
-    def start_at(self, hub: Hub) -> None:
-        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's scheduler."""
+    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None:
+        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's scheduler.
+
+        defaults: the limits that the job does not say itself.
+        """
         self._startable()
-        self._submit(self._packed(), Ticket(hub, None, ours=False, daemon=self._daemon))
+        limits = Limits(**{**(defaults or {}), **self._limits})
+        self._submit(self._packed(limits), limits, Ticket(hub, None, ours=False, daemon=self._daemon))
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
@@ -251,6 +265,16 @@ class Job:
         """Wait for the end and return what the job, and all it started, wrote to standard error; the middle of very much is left out."""
         return self._end().stderr.decode(errors="replace")
 
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """How each of its runs went, the last one included: on which machine, how long, how it ended. Empty until the job has ended.
+
+        A job that was ended on request before it had run has none.
+        """
+        self._check_open()
+        ticket = self._host.ticket if self._host is not None else None
+        return tuple(ticket.end.attempts) if ticket is not None and ticket.end is not None else ()
+
     def messages(self) -> Iterator[Any]:
         """Yield the values that the job pushed, from the first on, as they come; ends with the job.
 
@@ -282,23 +306,23 @@ class Job:
         _require(self._host is None or self._host.ticket is None, "cannot start a process twice")
         return self._at_home("can only start a process object created by current process")
 
-    def _packed(self) -> Luggage:
+    def _packed(self, limits: Limits) -> Luggage:
         """Return what is called at the other end, and with what."""
         own_run = type(self).run is not Job.run or "run" in vars(self)
         wanted = accepts_controller(self.run) if own_run else accepts_controller(self._target, self._args, self._kwargs)
         if own_run or self._mutable:
-            return Luggage(make_function(run), self._pickled(self), SINGLE, wanted)
+            return Luggage(make_function(run, limits.exceptions), self._pickled(self), SINGLE, wanted)
         call = (self._args, {**self._kwargs, NAME: self._name})
-        return Luggage(make_function(Target(self._target)), self._pickled(call), FULL, wanted)
+        return Luggage(make_function(Target(self._target), limits.exceptions), self._pickled(call), FULL, wanted)
 
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
 
-    def _submit(self, luggage: Luggage, ticket: Ticket) -> None:
+    def _submit(self, luggage: Luggage, limits: Limits, ticket: Ticket) -> None:
         host = self._startable()
         host.ticket = ticket
         try:
-            ticket.submit(luggage, self._retries, self._timeout)
+            ticket.submit(luggage, limits)
         except BaseException:
             host.ticket = None
             raise

@@ -12,6 +12,7 @@ from gridengine.flight import Plan, check_limits, hub_at
 from gridengine.functional import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
 from gridengine.intake import Intake, frozen
+from gridengine.limits import Limits
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import FULL, SINGLE, STAR
 from gridengine.schedulers.base import Place, Scheduler, positive
@@ -128,7 +129,7 @@ class Line:
 
     def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
         """Return a plan for calls that are submitted as their results are taken, beside this line, on its workers."""
-        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self._retries, self._timeout)
+        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, Limits(self._retries, self._timeout))
 
     def drop(self, stretches: Iterable[Stretch]) -> None:
         """End the calls of these stretches that have not ended."""

@@ -51,13 +51,22 @@ def load(payload: Payload) -> Any:
     return pickle.loads(payload[0], buffers=[_writable(buffer) for buffer in payload[1:]])
 
 
-def dump_function(function: Callable[..., Any]) -> tuple[bytes, list[Buffer]]:
-    """Return a function's digest (16 bytes) and its payload.
+class Retrying:
+    """A function as it travels together with the exceptions that are to have its calls made again."""
+
+    def __init__(self, function: Callable[..., Any], retry_on: tuple[type[BaseException], ...]) -> None:
+        self.function = function
+        self.retry_on = retry_on
+
+
+def dump_function(function: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> tuple[bytes, list[Buffer]]:
+    """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have its calls made again.
 
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
-    payload = _dump(function, f"the function {_name(function)}")
+    what = f"the function {_name(function)}"
+    payload = _dump(Retrying(function, retry_on), what) if retry_on else _dump(function, what)
     digest = hashlib.blake2b(digest_size=16)
     for buffer in payload:
         digest.update(buffer)
@@ -70,8 +79,17 @@ def load_function(payload: Payload) -> Callable[..., Any]:
     Raises:
         Exception: whatever importing or rebuilding it raised.
     """
-    function: Callable[..., Any] = load(payload)
-    return function
+    return load_retrying(payload)[0]
+
+
+def load_retrying(payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
+    """Return the function of a payload, and the exceptions that are to have its calls made again.
+
+    Raises:
+        Exception: whatever importing or rebuilding it raised.
+    """
+    loaded = load(payload)
+    return (loaded.function, loaded.retry_on) if type(loaded) is Retrying else (loaded, ())
 
 
 def dump_calls(calls: Sequence[Any], *, form: int | None = None, describe: Callable[[int], str] = "call {}".format) -> list[Buffer]:

@@ -42,7 +42,8 @@ class Assignment(_Item, frozen=True):
 
     `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one, so that a late
     answer is told from one that is waited for. `form` says what the list of calls holds: `SINGLE` (one argument
-    each), `STAR` (a tuple of arguments each) or `FULL` (a pair of arguments and keywords each).
+    each), `STAR` (a tuple of arguments each) or `FULL` (a pair of arguments and keywords each). `timeout` is in seconds and
+    `memory` in bytes, for each call; 0 is no limit. `first` is what people call the task's first call: its number among all calls.
     """
 
     run: int
@@ -56,6 +57,7 @@ class Assignment(_Item, frozen=True):
     controlled: bool = False
     timeout: float | None = None
     memory: int = 0
+    first: int = 0
     buffers: int = 1
 
 
@@ -69,16 +71,18 @@ class Result(_Item, frozen=True):
     `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call, `RAISED` (the
     pickled exception), `RETRYABLE` (the same, and it is one of those that the caller wants retried) or `OUT_OF_MEMORY` (the same,
     and it is for want of memory). `seconds` is how long these
-    calls took together. With `output`, the last two buffers are what the call wrote to its standard output and error.
+    calls took together. With `output`, the last two buffers are what the call wrote to its standard output and error. `peak_memory`
+    is what the runner had at most meanwhile, in bytes; 0 when it did not look.
     """
 
     run: int
     start: int
     stop: int
-    status: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    status: Annotated[int, msgspec.Meta(ge=0, le=3)]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     buffers: int = 1
     output: bool = False
+    peak_memory: int = 0
 
 
 class Hello(_Message, frozen=True):

@@ -302,8 +302,8 @@ class DispatchState:
             stdout, stderr = bytes(out), bytes(err)
         raised = result.status != VALUES
         again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and span.open.task.escalate_memory > 1)
-        if result.status in _OUTCOMES:
-            self._remember(run, result.start, now, _OUTCOMES[result.status])
+        if span.open.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
+            self._remember(run, result.start, now, _OUTCOMES[result.status], int(raised), result.peak_memory)
         if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
             self._again(replace(span, start=result.start, stop=result.stop), out_of_memory=result.status == OUT_OF_MEMORY)
             return
@@ -622,6 +622,7 @@ def _assignment(run: Running) -> Assignment:
         task.controlled,
         task.timeout,
         span.demand.memory_limit,
+        task.first,
         len(task.payload),
     )
 
@@ -646,7 +647,12 @@ def _under_way(worker: Worker) -> set[int]:
     return set(first.values())
 
 
-_OUTCOMES = {RETRYABLE: "it raised an exception that is to be retried", OUT_OF_MEMORY: "it ran out of memory"}
+_OUTCOMES = {
+    VALUES: "it returned",
+    RAISED: "it raised an exception",
+    RETRYABLE: "it raised an exception of those to be retried",
+    OUT_OF_MEMORY: "it ran out of memory",
+}
 
 _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Submitted: DispatchState._submitted,

@@ -23,9 +23,7 @@ class Runnable(Protocol):
     def run(self, controller: Any = None) -> Any: ...
 
 
-OWN = frozenset(
-    ["_target", "_args", "_kwargs", "_name", "_daemon", "_mutable", "_retries", "_timeout", "_parent_pid", "_closed", "_here", "_host"]
-)
+OWN = frozenset(["_target", "_args", "_kwargs", "_name", "_daemon", "_mutable", "_limits", "_parent_pid", "_closed", "_here", "_host"])
 """The attributes that `Job` itself gives a job."""
 NAME = "gridengine job name"
 """The keyword under which a job's name travels with its arguments; no identifier, so that it is nobody else's."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
-from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.events import Began, Function, Note, Settled
+from gridengine.limits import Limits
 from gridengine.protocol import Payload
 from gridengine.schedulers.base import Scheduler
 
@@ -41,8 +42,8 @@ class Ticket:
         self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
         self._ours = ours
 
-    def submit(self, luggage: Luggage, retries: int, timeout: float | None) -> None:
-        task = Task(self.task, luggage.call, 1, luggage.form, retries, timeout, watched=True, controlled=luggage.controlled)
+    def submit(self, luggage: Luggage, limits: Limits) -> None:
+        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled)
         self._hub.submit(luggage.function, [task], self)
 
     def settled(self, event: Settled) -> None:

@@ -678,7 +678,7 @@ def test_going_over_the_memory_limit_each_time_is_out_of_memory() -> None:
 def test_the_peak_of_memory_is_told() -> None:
     play = Play()
     one = play.running(retries=0)
-    play.say(Crashed(one.run, 0, -9, MEMORY, 1, 2_500_000_000), b"", b"")
+    play.say(Crashed(one.run, 0, -9, MEMORY, 1, 2_684_354_560), b"", b"")
     assert "2.50 GB" in str(play.seen(Settled)[0].error)
 
 

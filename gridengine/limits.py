@@ -1,0 +1,103 @@
+"""Within what limits a call is run, and what is done when it fails."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gridengine.errors import ConfigurationError
+from gridengine.events import Task
+from gridengine.protocol import SINGLE, Payload
+from gridengine.resources import Memory, Resource
+from gridengine.schedulers.base import Demand
+from gridengine.units import to_bytes
+
+Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
+"""An exception class, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `map`, `Job` and the others take as keywords, checked.
+
+    Args:
+        retries: how often a call is run again that its surroundings killed, or that raised one of `retry_on`.
+        timeout: the seconds that each run of a call may take; None is no limit.
+        retry_on: exception classes; a call that raises an instance of one is run again.
+        escalate_memory: by how much a call's memory is multiplied when it is run again because it ran out of it. Without, a
+            `MemoryError` is raised at once.
+        resources: what a call needs. `Memory(M)` is its limit, in GB.
+
+    Raises:
+        TypeError, ConfigurationError: one is of another type, or out of its range; the text names it.
+    """
+
+    retries: int = 2
+    timeout: float | None = None
+    retry_on: Raisable = ()
+    escalate_memory: float = 1
+    resources: Resource | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int):
+            raise TypeError(f"retries must be a whole number, not {self.retries!r}")
+        if self.retries < 0:
+            raise ConfigurationError(f"retries must be at least 0, not {self.retries}")
+        if self.timeout is not None and not _real("timeout", self.timeout) > 0:
+            raise ConfigurationError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
+        if not _real("escalate_memory", self.escalate_memory) >= 1:
+            raise ConfigurationError(f"escalate_memory must be at least 1, not {self.escalate_memory!r}")
+        object.__setattr__(self, "retry_on", _classes(self.retry_on))
+        if self.resources is not None:
+            _check_resources(self.resources)
+
+    @property
+    def exceptions(self) -> tuple[type[BaseException], ...]:
+        """The classes of `retry_on`."""
+        return tuple(self.retry_on)  # type: ignore[arg-type]
+
+    @property
+    def demand(self) -> Demand:
+        """What is asked of a worker."""
+        memory = None if self.resources is None else self.resources.get(Memory)
+        return Demand(memory=0 if memory is None else to_bytes(memory.M))
+
+    def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
+        """Return calls as they travel, within these limits."""
+        limits = {"retries": self.retries, "timeout": self.timeout, "escalate_memory": float(self.escalate_memory), "demand": self.demand}
+        return Task(id, payload, count, form, **limits, **more)  # type: ignore[arg-type]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return those that are not None, which stands for what somebody else says, or for the default.
+
+    Raises:
+        TypeError, ConfigurationError: as `Limits`.
+    """
+    said = {name: value for name, value in options.items() if value is not None}
+    Limits(**said)
+    return said
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
+    classes = (retry_on,) if isinstance(retry_on, type) else tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise TypeError(f"retry_on must be exception classes, not {one!r}")
+    return classes
+
+
+def _check_resources(resources: Any) -> None:
+    if not isinstance(resources, Resource):
+        raise TypeError(f"resources must be resources, as Memory(0.5), not {resources!r}")
+    others = [part for part in resources if type(part) is not Memory]
+    if others:
+        raise ConfigurationError(f"resources={resources!r}: only Memory can be asked for each call, not {others[0]!r}")
