@@ -19,6 +19,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -335,6 +336,8 @@ class Hub:
                 listener.settled(Settled(task, 0, one.task.count, None, error=error, exitcode=1))
 
     def _tear_down(self) -> None:
+        if isinstance(self._link, LocalWorkers):
+            self._link.close()  # nurseries end what is below them, and then their processes need not be killed
         self._desk.close()
         self._link.close()
         self._listeners.clear()
@@ -439,7 +442,7 @@ def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, 
     return run
 
 
-def _adopt_none(sock: socket.socket, pid: int) -> None:
+def _adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
     raise ConfigurationError("workers of this scheduler call by themselves")
 
 

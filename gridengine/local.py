@@ -6,8 +6,10 @@ of a function call; there is no address, no key and no file that a stranger coul
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +19,12 @@ import zmq
 
 from gridengine.agent import Agent, introduce
 from gridengine.config import Settings
-from gridengine.nursery import Nursery
+from gridengine.nursery import Nursery, is_ready
 from gridengine.protocol import Beat, Buffer, Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.transport import allow_open_files
+
+_FILES = 4
+"""How many open files a runner takes, at most."""
 
 
 class LocalWorkers:
@@ -27,23 +33,31 @@ class LocalWorkers:
     Args:
         slots: how many calls one worker runs at a time.
         wake: wakes that thread when it may be asleep.
+
+    Raises:
+        ConfigurationError: too few files may be open for so many runners.
     """
 
     def __init__(self, *, run_id: str, slots: int, settings: Settings, wake: Callable[[], None]) -> None:
+        allow_open_files(slots, each=_FILES)
         self._run_id = run_id
         self._slots = slots
         self._settings = settings
         self._wake = wake
-        self._newcomers: deque[tuple[socket.socket, int]] = deque()
+        self._newcomers: deque[tuple[socket.socket, subprocess.Popen[bytes]]] = deque()
+        self._starting: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+        self._closed = False
         self._inbox: deque[tuple[bytes, Message, Payload]] = deque()
         self._agents: dict[bytes, Agent] = {}
         self._poller = zmq.Poller()
         self._beat_at = 0.0
         self._tick_at = 0.0
 
-    def adopt(self, sock: socket.socket, pid: int) -> None:
-        """Take over a nursery that was started as process `pid`, at the other end of this socket. For any thread."""
-        self._newcomers.append((sock, pid))
+    def adopt(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        """Take over a nursery that was started at the other end of this socket. For any thread."""
+        self._newcomers.append((sock, process))
+        if self._closed:
+            self._turn_away()
         self._wake()
 
     def register(self, poller: zmq.Poller) -> None:
@@ -57,23 +71,41 @@ class LocalWorkers:
     def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]:
         """Yield what agents have to say."""
         while self._newcomers:
-            self._take_in(*self._newcomers.popleft())
+            newcomer = self._newcomers.popleft()
+            self._poller.register(newcomer[0], zmq.POLLIN)
+            self._starting.append(newcomer)
+        for newcomer in list(self._starting):
+            self._take_in(*newcomer)
         self._let_work(time.monotonic())
         while self._inbox and most > 0:
             most -= 1
             yield self._inbox.popleft()
 
-    def _take_in(self, sock: socket.socket, pid: int) -> None:
+    def _take_in(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        """Make an agent for a nursery once that is ready; of one that has ended without a word, the launcher tells."""
+        try:
+            if not is_ready(sock):
+                return
+        except EOFError:
+            self._give_up(sock, process)
+            return
+        self._starting.remove((sock, process))
+        self._poller.unregister(sock)
         peer = os.urandom(16)
         agent = self._agents[peer] = Agent(
             partial(self._say, peer),
-            Nursery(sock, pid),
+            Nursery(sock, process),
             slots=self._slots,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
         )
         self._poller.register(agent.fileno(), zmq.POLLIN)
-        self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=pid, log=""))
+        self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))
+
+    def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        self._starting.remove((sock, process))
+        self._poller.unregister(sock)
+        sock.close()
 
     def _say(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
         self._inbox.append((peer, message, buffers))
@@ -117,8 +149,15 @@ class LocalWorkers:
             self._end(peer, "forgotten")
 
     def close(self) -> None:
-        """End all runners, and what they left behind. May be called twice."""
+        """End all runners, and what they left behind; nobody is taken over from here on. May be called twice."""
+        self._closed = True
         for peer in list(self._agents):
             self._end(peer, "closed")
-        while self._newcomers:
-            self._newcomers.popleft()[0].close()
+        for newcomer in list(self._starting):
+            self._give_up(*newcomer)
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        with contextlib.suppress(IndexError):  # another thread may do the same just now
+            while True:
+                self._newcomers.popleft()[0].close()

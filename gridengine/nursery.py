@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
-from typing import NoReturn, Self
+from typing import NoReturn, Protocol, Self
 
 _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL = 1, 2
-_FORKED, _REFUSED, _EXITED = 1, 2, 3
+_FORKED, _REFUSED, _EXITED, _READY = 1, 2, 3, 4
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FDS = 4
 _LEAVE_SECONDS = 10.0
@@ -65,12 +65,21 @@ class Ends:
     words: int
 
 
-class Nursery:
-    """The agent's hold on its nursery, the process `pid`, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`)."""
+class Process(Protocol):
+    """A child process, as `subprocess.Popen` has it: once it is reaped it is sent no signal."""
 
-    def __init__(self, sock: socket.socket, pid: int) -> None:
+    pid: int
+
+    def send_signal(self, sig: int, /) -> None: ...
+    def poll(self) -> int | None: ...
+
+
+class Nursery:
+    """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`)."""
+
+    def __init__(self, sock: socket.socket, process: Process) -> None:
         self._socket = sock
-        self.pid = pid
+        self._process = process
 
     @classmethod
     def fork_off(cls, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> Self:
@@ -86,7 +95,7 @@ class Nursery:
             ours.close()
             be_nursery(theirs, run, prepare)
         theirs.close()
-        return cls(ours, pid)
+        return cls(ours, _Child(pid))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -129,7 +138,7 @@ class Nursery:
             kind, runner, first, second = _RECORD.unpack(data)
             if kind == _EXITED:
                 events.append(Exited(runner, first, second))
-            else:
+            elif kind != _READY:
                 events.append(Forked(runner, first) if kind == _FORKED else Refused(runner, first))
 
     def close(self) -> None:
@@ -138,12 +147,44 @@ class Nursery:
             return
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+            self._process.send_signal(signal.SIGCONT)  # a stopped process would not see it
             self._socket.settimeout(_LEAVE_SECONDS)  # a process in an uninterruptible state cannot be waited for
             while self._socket.recv(_RECORD.size):
                 continue
         self._socket.close()
+        self._process.poll()
+
+
+class _Child:
+    """A process that was forked from this one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def send_signal(self, sig: int, /) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, sig)
+
+    def poll(self) -> int | None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
+        return None
+
+
+def is_ready(sock: socket.socket) -> bool:
+    """Say whether the nursery at the other end of this socket has started: from then on the socket is readable. Never waits.
+
+    Raises:
+        EOFError: it has ended.
+    """
+    try:
+        if sock.recv(_RECORD.size, socket.MSG_DONTWAIT | socket.MSG_PEEK):
+            return True
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise EOFError from error
+    raise EOFError
 
 
 def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> NoReturn:
@@ -158,8 +199,7 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         prepare()
         gc.collect()
         gc.freeze()  # what is here now stays shared with the runners
-        keeper = _Keeper(sock, run, parent)
-        keeper.serve()
+        _Keeper(sock, run, parent).serve()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -188,6 +228,7 @@ class _Keeper:
 
         The socket closes with the agent's process, but a process that was forked from that one may hold it open.
         """
+        self._tell(_READY, 0, 0)
         while os.getppid() == self._parent:
             ready, _, _ = select([self._socket, self._wake], [], [], _LOOK_SECONDS)
             if self._wake in ready:

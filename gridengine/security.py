@@ -10,15 +10,12 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 
-_LONGEST_SOCKET_PATH = 107
-
 
 @dataclass(frozen=True, slots=True)
 class Connection:
     """What a worker must know to call home; lives in the connection file.
 
-    With `server_key` empty the addresses are Unix sockets (whose folder keeps strangers out); else the keys are those of
-    CURVE, in Z85: the dispatcher's public key, and the pair that all workers of this run use.
+    The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers of this run use.
     """
 
     run_id: str
@@ -30,9 +27,9 @@ class Connection:
     lease_seconds: float
     grace_seconds: float
     output_bytes: int
-    server_key: str = ""
-    worker_public: str = ""
-    worker_secret: str = ""
+    server_key: str
+    worker_public: str
+    worker_secret: str
 
     def save(self, path: Path) -> None:
         """Write the connection file, readable by this user alone."""

@@ -2,8 +2,7 @@
 
 ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at each end sends that again.
 
-Over TCP every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's); on this machine it is a Unix
-socket in a folder of mode 0700.
+Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's).
 """
 
 from __future__ import annotations
@@ -175,12 +174,11 @@ class Client:
     def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
         end = self._context.socket(zmq.DEALER)
         _set_up(end)
-        if True:
-            end.curve_serverkey = connection.server_key.encode()
-            end.curve_publickey = connection.worker_public.encode()
-            end.curve_secretkey = connection.worker_secret.encode()
-            end.setsockopt(zmq.IPV6, 1)
-            _refuse_long_frames(end)
+        end.curve_serverkey = connection.server_key.encode()
+        end.curve_publickey = connection.worker_public.encode()
+        end.curve_secretkey = connection.worker_secret.encode()
+        end.setsockopt(zmq.IPV6, 1)
+        _refuse_long_frames(end)
         return end
 
     def _first_to_answer(self, connection: Connection) -> str:
@@ -304,17 +302,18 @@ def resolve(host: str) -> None:
         ) from error
 
 
-def allow_open_files(workers: int, *, for_strangers: int) -> None:
-    """Raise this process's soft limit of open files so far that this many workers may connect.
+def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
+    """Raise this process's soft limit of open files so far that there may be this many workers.
 
     Args:
+        each: how many files one takes.
         for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
 
     Raises:
         ConfigurationError: the hard limit is too small.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers
+    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers * each
     wanted = needed + for_strangers
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import socket
+import subprocess
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -75,13 +76,13 @@ class Run:
     """What a launcher needs to know of the dispatcher it works for.
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run directory `directory` (0700). On this
-    machine its nursery is handed over by `adopt(socket, process id)`.
+    machine its nursery is handed over by `adopt(socket, process)`.
     """
 
     id: str
     directory: Path
     connection: Path
-    adopt: Callable[[socket.socket, int], None]
+    adopt: Callable[[socket.socket, subprocess.Popen[bytes]], None]
 
 
 ANY = Demand()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import signal
@@ -68,6 +69,8 @@ class ProcessLauncher(Launcher):
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
         started = []
+        for process in self._processes.values():
+            process.poll()  # those that have left since are reaped
         for _ in range(count):
             process = self._start()
             handle = Handle(str(process.pid))
@@ -76,30 +79,32 @@ class ProcessLauncher(Launcher):
         return started
 
     def _start(self) -> subprocess.Popen[bytes]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            stdout, stderr = _inherited(1), _inherited(2)
+            ours, theirs = _socket_pair()
+        except OSError as error:
+            raise _not_started(error) from error
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gridengine.cradle", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=_inherited(1),
-                stderr=_inherited(2),
+                stdout=stdout,
+                stderr=stderr,
                 env=worker_environment(os.environ),
             )
         except OSError as error:
             ours.close()
-            if error.errno in (errno.EAGAIN, errno.ENOMEM):
-                raise TryAgain(f"cannot start a process: {error.strerror}") from error
-            hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
-            raise WorkerNotStarted(f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint) from error
+            raise _not_started(error) from error
         finally:
             theirs.close()
-        self._run.adopt(ours, process.pid)
+        self._run.adopt(ours, process)
         return process
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        return {handle: _report(self._processes[handle]) for handle in handles if handle in self._processes}
+        reports = {handle: _report(self._processes[handle]) for handle in handles if handle in self._processes}
+        return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Wait 2 s for what ends by itself, its agent being gone, and kill the rest."""
@@ -129,6 +134,25 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept | ({"PYTHONPATH": path} if path else {})
 
 
+def _not_started(error: OSError) -> Exception:
+    """Return what to raise when a process could not be started."""
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return TryAgain(f"cannot start a process: {error.strerror}")
+    hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
+    return WorkerNotStarted(f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two ends of which none has the number of a standard stream, should one of those be closed here."""
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        ours, theirs = (socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)) for end in pair)
+    finally:
+        for end in pair:
+            end.close()
+    return ours, theirs
+
+
 def _inherited(descriptor: int) -> int | None:
     """Return what gives a child this descriptor, or the null device when it is closed here."""
     try:
@@ -138,10 +162,15 @@ def _inherited(descriptor: int) -> int | None:
     return None
 
 
-def _report(process: subprocess.Popen[bytes]) -> Report:
+def _report(process: subprocess.Popen[bytes]) -> Report | None:
+    """Return the state of a process; None when it cannot be learned now (too many open files, say)."""
     status = process.poll()
     if status is None:
-        return Report(TaskState.SUSPENDED if _is_stopped(process.pid) else TaskState.RUNNING)
+        try:
+            stopped = psutil.Process(process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        except (psutil.Error, OSError):
+            return None
+        return Report(TaskState.SUSPENDED if stopped else TaskState.RUNNING)
     reason = exit_words(status)
     error = WorkerNotStarted(
         f"the worker process ended before it called home: {reason}",
@@ -159,13 +188,6 @@ def exit_words(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-    except psutil.Error:
-        return False
 
 
 def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:

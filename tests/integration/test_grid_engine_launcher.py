@@ -33,7 +33,7 @@ def make_run(name="run"):
     folder = Path.cwd() / name
     folder.mkdir(mode=0o700)
     (folder / "connection").write_text("")
-    return Run("test", folder, folder / "connection")
+    return Run("test", folder, folder / "connection", print)
 
 
 def make_launcher(worker="exec sleep 600", run=None, **given):
