@@ -37,8 +37,10 @@ from gridengine.protocol import (
     Message,
     Payload,
     Pushed,
+    Recall,
     Results,
     Returned,
+    Shortened,
     Started,
     portions,
 )
@@ -138,18 +140,35 @@ class Agent:
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)
+        for run in self._take_out(runs):
+            self._send_cancelled(run, message.signal)
+        for hand in list(self._hands.values()):
+            asked = [run for run in hand.given if run in runs]
+            if asked:
+                self._cancel_given(hand, asked, message.signal)
+
+    def _take_out(self, runs: set[int]) -> list[int]:
+        """Take these runs out of what waits for a runner; return those that did."""
+        taken: list[int] = []
         for waiting in [*self._queue, *(hand.backlog for hand in self._hands.values())]:
             dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
             if dropped:
                 kept = [work for work in waiting if work[0].run not in runs]
                 waiting.clear()
                 waiting.extend(kept)
-            for run in dropped:
-                self._send_cancelled(run, message.signal)
-        for hand in list(self._hands.values()):
-            asked = [run for run in hand.given if run in runs]
-            if asked:
-                self._cancel_given(hand, asked, message.signal)
+                taken += dropped
+        return taken
+
+    def _recall(self, message: Recall, buffers: Payload) -> None:
+        runs = set(message.runs)
+        back = self._take_out(runs)
+        for hand in self._hands.values():
+            later, shortened = hand.take_back(runs)
+            back += later
+            if shortened is not None:
+                self._send(shortened, ())
+        if back:
+            self._send(Returned(back), ())
 
     def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
         """End runs that a runner has. Held first, it cannot get from one of them into another that is innocent while it is being killed."""
@@ -267,6 +286,22 @@ class Agent:
         self._send(message, buffers)
         self._go_on(hand)
 
+    def _not_begun(self, hand: Hand, message: Returned, buffers: Payload) -> None:
+        """A runner says which runs it left out. What it was sure to leave out was given back before."""
+        runs = [run for run in message.runs if run in hand.given]
+        for run in runs:
+            hand.forget(run)
+        if runs:
+            self._send(Returned(runs), ())
+        self._go_on(hand)
+
+    def _shortened(self, hand: Hand, message: Shortened, buffers: Payload) -> None:
+        assignment = hand.given.get(message.run)
+        if assignment is not None and message.stop < assignment.stop:
+            hand.forget(message.run)
+            self._send(message, ())
+            self._go_on(hand)
+
     def _pass_on(self, hand: Hand, message: Message, buffers: Payload) -> None:
         self._send(message, buffers)
 
@@ -382,10 +417,13 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Forget: Agent._forget,
     Assign: Agent._assign,
     Cancel: Agent._cancel,
+    Recall: Agent._recall,
 }
 RUNNER_HANDLERS: dict[type, Callable[[Agent, Hand, Any, Payload], None]] = {
     Results: Agent._results,
     Crashed: Agent._dropped,
+    Returned: Agent._not_begun,
+    Shortened: Agent._shortened,
     Started: Agent._pass_on,
     Pushed: Agent._pass_on,
 }

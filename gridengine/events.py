@@ -134,11 +134,16 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """See whether some have nothing to do while others have too much."""
+
+
+@dataclass(frozen=True, slots=True)
 class Closing:
     """End everything."""
 
 
-Event: TypeAlias = Submitted | CancelAsked | Received | Launched | LaunchFailed | Polled | Tick | Closing
+Event: TypeAlias = Submitted | CancelAsked | Received | Launched | LaunchFailed | Polled | Tick | Look | Closing
 
 # ------------------------------------------------------------------ effects
 

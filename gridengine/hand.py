@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
-from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload
-from gridengine.runner import HOLD, INDEX, RUN, START, WORDS_SIZE, map_words
+from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload, Shortened
+from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN, START, WORDS_SIZE, map_words
 
 Work: TypeAlias = tuple[Assignment, Payload]
 _LOOK_SECONDS = 0.05
@@ -111,6 +113,29 @@ class Hand:
         current = self.given.get(self.run)
         limits = [current] if current is not None else self.given.values()
         return min((assignment.timeout for assignment in limits if assignment.timeout is not None), default=math.inf)
+
+    def take_back(self, runs: set[int]) -> tuple[list[int], Shortened | None]:
+        """Take back of these runs what the runner has not begun: whole runs, and the rest of the one in progress.
+
+        Where it may have begun meanwhile it says itself, later, what it did not do.
+        """
+        current, index = self.run, self.index
+        if current not in self.given or self.ending is not None or self.cancelled:
+            return [], None
+        later = [run for run in self.given if run > current]
+        if later and runs.issuperset(later):
+            self._words[BARRED_FROM], self._words[BARRED_TO] = later[0], later[-1]
+        shortened = None
+        if current in runs and index + 1 < self.given[current].stop:
+            self._words[CUT], self._words[CUT_RUN] = index + 1, current
+            if (self.run, self.index) == (current, index):
+                shortened = Shortened(current, index + 1)
+                self.given[current] = msgspec.structs.replace(self.given[current], stop=index + 1)
+        if not runs.issuperset(later) or self.run != current:
+            later = []
+        for run in later:
+            del self.given[run]
+        return later, shortened
 
     def forget(self, run: int) -> None:
         """Note that a run has ended, whatever way."""

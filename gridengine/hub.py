@@ -44,6 +44,7 @@ from gridengine.events import (
     Launch,
     Launched,
     LaunchFailed,
+    Look,
     Lost,
     Note,
     Polled,
@@ -68,6 +69,7 @@ log = logging.getLogger("gridengine")
 
 TICK_SECONDS = 0.25
 GATHER_SECONDS = 0.05
+LOOK_SECONDS = 0.03
 LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
@@ -239,15 +241,18 @@ class Hub:
         poller = zmq.Poller()
         self._link.register(poller)
         poller.register(self._wake_up, select.POLLIN)
-        tick_at = poll_at = 0.0
+        tick_at = poll_at = look_at = 0.0
         leave_by: float | None = None
         while True:
-            self._wait(poller, tick_at)
+            self._wait(poller, min(tick_at, look_at) if self._state.restless else tick_at)
             now = time.monotonic()
             self._take_in(now)
             if now >= tick_at:
                 self._handle(Tick(), now)
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
+            if self._state.restless and now >= look_at:
+                look_at = now + LOOK_SECONDS
+                self._handle(Look(), now)
             if now >= poll_at and not self._state.at_rest:
                 poll_at = now + self._poll_seconds
                 self._desk.poll([one.handle for one in self._state.launched_workers()])

@@ -139,6 +139,12 @@ class Cancel(_Message, frozen=True):
     signal: int
 
 
+class Recall(_Message, frozen=True):
+    """Give back of these runs the calls that have not begun: others have nothing to do. What has begun goes on."""
+
+    runs: list[int]
+
+
 class Stop(_Message, frozen=True):
     """Leave: nothing more will come. What still runs is ended."""
 
@@ -191,6 +197,13 @@ class Returned(_Message, frozen=True):
     runs: list[int]
 
 
+class Shortened(_Message, frozen=True):
+    """A run ends at `stop`: its calls from there on have not begun, and may be handed to another."""
+
+    run: int
+    stop: int
+
+
 class Goodbye(_Message, frozen=True):
     """A worker's last word."""
 
@@ -198,7 +211,23 @@ class Goodbye(_Message, frozen=True):
 
 
 Message: TypeAlias = (
-    Hello | Welcome | Refuse | Define | Forget | Assign | Cancel | Stop | Beat | Started | Pushed | Results | Crashed | Returned | Goodbye
+    Hello
+    | Welcome
+    | Refuse
+    | Define
+    | Forget
+    | Assign
+    | Cancel
+    | Recall
+    | Stop
+    | Beat
+    | Started
+    | Pushed
+    | Results
+    | Crashed
+    | Returned
+    | Shortened
+    | Goodbye
 )
 
 _encoder = msgspec.msgpack.Encoder()

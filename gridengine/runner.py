@@ -37,14 +37,19 @@ from gridengine.protocol import (
     Forget,
     Payload,
     Pushed,
+    Returned,
+    Shortened,
     Started,
     portions,
 )
 
-RUN, INDEX, START, HOLD = range(4)
+RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO = range(8)
 """The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
-call with a time limit is in progress), and how many times the agent has asked the runner to hear it before going on."""
-WORDS_SIZE = 4 * 8
+call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; and what the agent has
+taken back: of one run the calls from `CUT` on, and the runs from one number to another."""
+WORDS_SIZE = 8 * 8
+MANY = 64
+"""Runs of more calls than this are of quick ones, and are not worth taking back in part."""
 
 
 def map_words(fd: int) -> memoryview:
@@ -180,8 +185,13 @@ class Runner:
                 self._words[INDEX] = assignment.start
                 self._words[RUN] = assignment.run
                 if self._words[HOLD] == self._held:
-                    self._run(*self._queue.popleft())
+                    begun = not self._words[BARRED_FROM] <= assignment.run <= self._words[BARRED_TO]
+                    entry = self._queue.popleft()
+                    if begun:
+                        self._run(*entry)
                     self._words[RUN] = 0
+                    if not begun:
+                        self._outbox.deliver(Returned([assignment.run]))
                 else:
                     self._words[RUN] = 0
                     self._listen()
@@ -206,7 +216,8 @@ class Runner:
         except BaseException as error:
             self._fail(assignment, error)
         else:
-            (self._call if assignment.timeout is None else self._call_timed)(call, calls, assignment)
+            many = assignment.stop - assignment.start > MANY and assignment.timeout is None
+            (self._call if many else self._call_carefully)(call, calls, assignment)
         self._outbox.end()
         if assignment.watched:
             flush_output()
@@ -233,15 +244,19 @@ class Runner:
             if clock() >= outbox.due:
                 self._send()
 
-    def _call_timed(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
-        """Make the calls of a run that has a time limit for each. The agent kills only in a call that it has seen to be late."""
-        words, outbox = self._words, self._outbox
+    def _call_carefully(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
+        """Make calls that may have a time limit or be taken back. The agent kills only in a call that it has seen to be late."""
+        words, outbox, timed = self._words, self._outbox, assignment.timeout is not None
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
-            words[START] = monotonic_ns()
-            while words[HOLD] != self._held:
-                self._listen()
+            if words[CUT_RUN] == assignment.run and index >= words[CUT]:
+                outbox.deliver(Shortened(assignment.run, index))
+                break
+            if timed:
                 words[START] = monotonic_ns()
+                while words[HOLD] != self._held:
+                    self._listen()
+                    words[START] = monotonic_ns()
             try:
                 outbox.values.append(call(calls[index]))
             except BaseException as error:

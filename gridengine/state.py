@@ -15,6 +15,7 @@ import math
 import signal
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from gridengine import blame
@@ -28,6 +29,7 @@ from gridengine.events import (
     Event,
     Launched,
     LaunchFailed,
+    Look,
     Lost,
     Note,
     Polled,
@@ -60,10 +62,12 @@ from gridengine.protocol import (
     Hello,
     Payload,
     Pushed,
+    Recall,
     Refuse,
     Result,
     Results,
     Returned,
+    Shortened,
     Started,
     Stop,
     Welcome,
@@ -75,6 +79,8 @@ from gridengine.work import Batch, Known, Open, Phase, Running, Span, Worker
 KEPT_FUNCTIONS = 64
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
+LATE_SECONDS = 0.05
+MOST_LOOKED_AT = 200
 MOST_FRUITLESS = 3
 
 
@@ -87,6 +93,8 @@ class DispatchState:
         self.open: dict[int, Open] = {}
         self.workers: dict[bytes, Worker] = {}
         self.closing = False
+        self.restless = False
+        """Whether a `Look` may find something: a worker holds calls that have not begun."""
         self._strangers: dict[str, bytes] = {}
         self._withdrawn: dict[str, None] = {}
         self._functions: dict[bytes, Known] = {}
@@ -293,7 +301,7 @@ class DispatchState:
     def _result(self, run: Running, result: Result, payload: Payload, now: float) -> None:
         span = run.span
         span.open.function.measured(result.stop - result.start, result.seconds)
-        run.done = result.stop
+        run.done, run.touched = result.stop, now
         if run.done == span.stop:
             self._end_run(run)
         stdout = stderr = b""
@@ -338,7 +346,7 @@ class DispatchState:
 
     def _returned(self, worker: Worker, message: Returned, buffers: Payload, now: float) -> None:
         runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-        worker.fruitless += bool(runs)
+        worker.fruitless += any(not run.recalled for run in runs)
         if worker.fruitless > MOST_FRUITLESS:
             worker.pool.fleet.hold_back(now)
             self._dismiss(worker, "could run nothing: it gave back all it was given", now)
@@ -346,6 +354,19 @@ class DispatchState:
         for run in runs:
             self._end_run(run)
             self._wait_or_cancel(replace(run.span, start=run.done))
+        self._make_room(worker, now)
+
+    def _shortened(self, worker: Worker, message: Shortened, buffers: Payload, now: float) -> None:
+        run = worker.runs.get(message.run)
+        if run is None or not run.span.start < message.stop < run.span.stop:
+            return
+        if message.stop < run.done:
+            self._breach(worker, f"run {message.run} was answered beyond call {message.stop}", now)
+            return
+        self._wait_or_cancel(replace(run.span, start=message.stop))
+        run.span = replace(run.span, stop=message.stop)
+        if run.done == message.stop:
+            self._end_run(run)
         self._make_room(worker, now)
 
     def _started(self, worker: Worker, message: Started, buffers: Payload, now: float) -> None:
@@ -414,6 +435,23 @@ class DispatchState:
             self._effects += pool.fleet.explain(now, calls_waiting=pool.calls, workers=pool.workers)
         self._scale(now)
 
+    def _look(self, event: Look, now: float) -> None:
+        """Where calls take longer than those before them did, call back what has not begun: it must not wait behind them."""
+        busy = {run.worker.id: run.worker for run in islice(self._runs.values(), MOST_LOOKED_AT)}
+        self.restless = False
+        for worker in busy.values():
+            begun = worker.under_way()
+            spare = [run for run in worker.runs.values() if run.number not in begun or run.span.stop - run.done > 1]
+            self.restless = self.restless or bool(spare)
+            late = [worker.runs[number] for number in begun if now - worker.runs[number].touched > LATE_SECONDS]
+            if worker.phase is not Phase.READY or not spare or not late:
+                continue
+            for run in late:
+                run.span.open.function.exceeded(now - run.touched)
+            for run in spare:
+                run.touched, run.recalled = now, True
+            self._effects.append(Send(worker.id, Recall([run.number for run in spare])))
+
     def _start_failed(self, pool: WorkerPool, started: StartedWorker, now: float) -> None:
         error = pool.fleet.start_failed(started, now)
         if error is not None and pool.workers:
@@ -469,12 +507,13 @@ class DispatchState:
             payload += span.open.task.payload
         self._define(worker, span.open.function)
         worker.batches += 1
+        self.restless = self.restless or span.calls > 1 or batch.left > 1 or worker.batches > worker.hello.slots
         self._effects.append(Send(worker.id, Assign(assignments), payload))
         worker.pool.place(worker)
 
     def _begin_run(self, span: Span, worker: Worker, batch: Batch, now: float) -> Running:
         self._last_run += 1
-        run = Running(self._last_run, span, worker, batch, span.start, now)
+        run = Running(self._last_run, span, worker, batch, span.start, now, now)
         self._runs[run.number] = worker.runs[run.number] = run
         span.open.runs.add(run.number)
         batch.left += 1
@@ -662,6 +701,7 @@ _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     LaunchFailed: DispatchState._launch_failed,
     Polled: DispatchState._polled,
     Tick: DispatchState._tick,
+    Look: DispatchState._look,
     Closing: DispatchState._closing,
 }
 
@@ -669,6 +709,7 @@ _ANSWERS: dict[type, Callable[[DispatchState, Worker, Any, Payload, float], None
     Results: DispatchState._results,
     Crashed: DispatchState._crashed,
     Returned: DispatchState._returned,
+    Shortened: DispatchState._shortened,
     Started: DispatchState._started,
     Pushed: DispatchState._pushed,
     Goodbye: DispatchState._goodbye,

@@ -29,6 +29,10 @@ class Known:
         mean = max(seconds, 0.0) / calls
         self.seconds = mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
 
+    def exceeded(self, seconds: float) -> None:
+        """Learn that a call has taken so long already."""
+        self.seconds = max(seconds, self.seconds or 0.0)
+
 
 @dataclass(slots=True)
 class Open:
@@ -67,7 +71,10 @@ class Batch:
 
 @dataclass(slots=True)
 class Running:
-    """A span that a worker was given; the calls before `done` are settled."""
+    """A span that a worker was given; the calls before `done` are settled.
+
+    `since`: when it was given, or began; `touched`: when it was last answered or called back; `recalled`: whether it was called back.
+    """
 
     number: int
     span: Span
@@ -75,6 +82,8 @@ class Running:
     batch: Batch
     done: int
     since: float
+    touched: float
+    recalled: bool = False
 
 
 class Phase(enum.Enum):
