@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +11,10 @@ from typing import Any, Self, TypeVar
 
 from gridengine.functional import length_of, zipped
 from gridengine.initial import initial_of
+from gridengine.limits import Limits, Raisable, given
 from gridengine.line import Line, results_of
 from gridengine.promise import Promise
+from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
 
 T = TypeVar("T")
@@ -26,8 +29,7 @@ class Executor(concurrent.futures.Executor):
         max_workers: how many calls run at a time. With it a scheduler is made for this executor alone; an instance has its own.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs calls, before the first. When it raises,
             the calls fail with `concurrent.futures.BrokenExecutor`.
-        retries: how often a call whose process died is run again.
-        timeout: the seconds that each call may take; None is no limit.
+        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`; `with_options` says others for some calls.
 
     Raises:
         ConfigurationError: `max_workers` beside a scheduler instance, which has its own.
@@ -42,9 +44,12 @@ class Executor(concurrent.futures.Executor):
         initargs: tuple[Any, ...] = (),
         retries: int = 2,
         timeout: float | None = None,
+        retry_on: Raisable = (),
+        escalate_memory: float = 1,
+        resources: Resource | None = None,
     ) -> None:
-        initial = initial_of(initializer, initargs)
-        self._line = Line(scheduler, max_workers, initial=initial, retries=retries, timeout=timeout)
+        limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+        self._line = Line(scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits)
         self._max_workers = self._line.intake.slots
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._line.intake.close, wait=False).atexit = False
@@ -101,8 +106,18 @@ class Executor(concurrent.futures.Executor):
             raise ValueError(f"{future!r} is not a future of this executor")
         return self._line.intake.kill(future)
 
-    def with_options(self, *, retries: int | None = None, timeout: float | None = None) -> Self:
+    def with_options(
+        self,
+        *,
+        retries: int | None = None,
+        timeout: float | None = None,
+        retry_on: Raisable | None = None,
+        escalate_memory: float | None = None,
+        resources: Resource | None = None,
+    ) -> Self:
         """Return an executor whose calls have other limits and that shares all else with this one; what is left out stays."""
+        others = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        line = self._line.with_limits(dataclasses.replace(self._line.limits, **others))
         other = object.__new__(type(self))
-        vars(other).update(vars(self), _line=self._line.with_limits(retries, timeout), _whole=self)  # neither ends before the other
+        vars(other).update(vars(self), _line=line, _whole=self)  # this one must not be collected before the other
         return other

@@ -327,7 +327,8 @@ class Intake:
         first = batch[0]
         work: Work = first.work
         try:
-            task = Task(self._hub.new_id(), _payload(batch, work), first.count * len(batch), work.form, work.retries, work.timeout)
+            count, offset = (first.count, first.first) if isinstance(first, Stretch) else (len(batch), 0)
+            task = work.limits.task(self._hub.new_id(), _payload(batch, work), count, work.form, first=offset)
             listener = first if isinstance(first, Stretch) else Errand(self, task, work, batch)
             for promise in batch:
                 promise.held, promise.work = None, listener

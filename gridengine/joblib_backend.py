@@ -17,6 +17,7 @@ import joblib
 from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
 
 from gridengine.flight import hub_at
+from gridengine.limits import Limits
 from gridengine.line import Line
 from gridengine.schedulers.base import Place, Scheduler
 
@@ -26,8 +27,8 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
 
     Args:
         scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel` call, or of its `with`.
-        retries: how often a batch whose process died is run again.
-        timeout: the seconds that each batch may take; None is no limit. (joblib's own `timeout` is how long it waits.)
+        limits: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls that joblib makes. (joblib's own `timeout`
+            is how long it waits.)
     """
 
     supports_retrieve_callback = True
@@ -39,13 +40,12 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         inner_max_num_threads: int | None = None,
         *,
         scheduler: Place = None,
-        retries: int = 2,
-        timeout: float | None = None,
+        **limits: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._place = scheduler
         self._made: Scheduler | None = None
-        self._limits: dict[str, Any] = {"retries": retries, "timeout": timeout}
+        self._limits = Limits(**limits)
         self._line: Line | None = None
 
     def _scheduler(self) -> Scheduler:
@@ -71,7 +71,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         jobs = self.effective_n_jobs(n_jobs)
-        self._line = Line(self._scheduler(), None, initial=None, most=jobs, daemon=True, **self._limits)
+        self._line = Line(self._scheduler(), None, initial=None, limits=self._limits, most=jobs, daemon=True)
         return jobs
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None) -> Future[Any]:

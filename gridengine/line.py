@@ -8,7 +8,7 @@ from typing import Any
 
 from gridengine import pickling
 from gridengine.errors import ConfigurationError
-from gridengine.flight import Plan, check_limits, hub_at
+from gridengine.flight import Plan, hub_at
 from gridengine.functional import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
 from gridengine.intake import Intake, frozen
@@ -28,7 +28,7 @@ class Line:
     Args:
         place, max_workers: where they run, and how many at a time; see `place_for`.
         initial: what runs in each process before the first of them.
-        retries, timeout: as in `events.Task`.
+        limits: of all its calls.
         most: how many calls that are submitted singly are handed to the workers at a time; None is for the intake to decide.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
     """
@@ -39,28 +39,21 @@ class Line:
         max_workers: int | None,
         *,
         initial: Initial | None,
-        retries: int,
-        timeout: float | None,
+        limits: Limits,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
-        check_limits(retries, timeout)
         hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
         # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
         self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon)
         self._initial = initial
-        self._set_limits(retries, timeout)
+        self.limits = limits
+        self._wares = Wares(limits, self._prepared)
 
-    def _set_limits(self, retries: int, timeout: float | None) -> None:
-        check_limits(retries, timeout)
-        self._retries, self._timeout = retries, timeout
-        self._wares = Wares(retries, timeout, self._prepared)
-
-    def with_limits(self, retries: int | None, timeout: float | None) -> Line:
-        """Return a line that has other limits, where they are given, and shares all else with this one."""
+    def with_limits(self, limits: Limits) -> Line:
+        """Return a line that has other limits and shares all else with this one."""
         other = object.__new__(Line)
-        vars(other).update(vars(self))
-        other._set_limits(self._retries if retries is None else retries, self._timeout if timeout is None else timeout)
+        vars(other).update(vars(self), limits=limits, _wares=Wares(limits, self._prepared))
         return other
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +114,7 @@ class Line:
         while block := list(itertools.islice(calls, size)):
             work = work or self._wares.find(f).works[form]
             payload = pickling.dump_calls(block, form=form, describe=lambda place, first=first: f"call {first + place}")  # type: ignore[misc]
-            made.append(Stretch(self.intake, work, payload, len(block)))
+            made.append(Stretch(self.intake, work, payload, len(block), first))
             self.intake.add(made[-1])
             first += len(block)
             if chunksize is None:
@@ -129,7 +122,7 @@ class Line:
 
     def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
         """Return a plan for calls that are submitted as their results are taken, beside this line, on its workers."""
-        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, Limits(self._retries, self._timeout))
+        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
 
     def drop(self, stretches: Iterable[Stretch]) -> None:
         """End the calls of these stretches that have not ended."""

@@ -13,9 +13,11 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.functional import Results, length_of, zipped
 from gridengine.initial import initial_of
+from gridengine.limits import Limits, Raisable
 from gridengine.line import Line, results_of
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import SINGLE, STAR
+from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
 
 T = TypeVar("T")
@@ -33,8 +35,7 @@ class Pool:
         initializer, initargs: as in `Executor`.
         maxtasksperchild: has no effect; a process that runs calls is kept, and replaced when it dies.
         scheduler: as in `Executor`: an instance (left open), or what gives one; None is the process's own.
-        retries: how often a call whose process died is run again.
-        timeout: the seconds that each call may take; None is no limit.
+        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 
     def __init__(
@@ -47,11 +48,14 @@ class Pool:
         scheduler: Place = None,
         retries: int = 2,
         timeout: float | None = None,
+        retry_on: Raisable = (),
+        escalate_memory: float = 1,
+        resources: Resource | None = None,
     ) -> None:
         if maxtasksperchild is not None:
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
-        initial = initial_of(initializer, initargs)
-        self._line = Line(scheduler, processes, initial=initial, retries=retries, timeout=timeout, daemon=True)
+        limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+        self._line = Line(scheduler, processes, initial=initial_of(initializer, initargs), limits=limits, daemon=True)
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
         weakref.finalize(self, self._line.intake.close, wait=False).atexit = False

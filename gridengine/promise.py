@@ -268,14 +268,15 @@ class Promise(Future[Any]):
 class Stretch(Promise):
     """Many calls of one function in one promise; its result is nothing, for what they return is asked for piece by piece.
 
-    `held` is the payload of the calls while they wait.
+    `held` is the payload of the calls while they wait, `first` the number of the first of them, for people.
     """
 
-    __slots__ = ("_pieces", "count", "left", "task")
+    __slots__ = ("_pieces", "count", "first", "left", "task")
     daemon = True
 
-    def __init__(self, home: Intake, work: Work, payload: Payload, count: int) -> None:
+    def __init__(self, home: Intake, work: Work, payload: Payload, count: int, first: int) -> None:
         super().__init__(home, work, payload)
+        self.first = first
         self.count = self.left = count
         self.task = 0
         self._pieces: dict[int, Settled] = {}

@@ -19,6 +19,7 @@ from gridengine.byvalue import global_names
 from gridengine.classes import is_by_value, is_importable
 from gridengine.events import Function
 from gridengine.flight import make_function
+from gridengine.limits import Limits
 from gridengine.protocol import FULL, SINGLE, STAR
 
 KEPT_FUNCTIONS = 64
@@ -37,12 +38,11 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What calls must share to travel together; `retries` and `timeout` are as in `events.Task`."""
+    """What calls must share to travel together."""
 
     function: Function
     form: int
-    retries: int
-    timeout: float | None
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,12 @@ class Wares:
     """The functions that are submitted again and again.
 
     Args:
-        retries, timeout: for all their calls.
+        limits: of all their calls.
         wrap: gives what is pickled in a function's place.
     """
 
-    def __init__(self, retries: int, timeout: float | None, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None) -> None:
-        self._retries = retries
-        self._timeout = timeout
+    def __init__(self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None) -> None:
+        self._limits = limits
         self._wrap = wrap
         self._kept: OrderedDict[int, Ware] = OrderedDict()
         self._size = 0
@@ -90,14 +89,14 @@ class Wares:
 
     def _pack(self, f: Callable[..., Any], before: Ware | None) -> Ware:
         references = references_of(f)
-        function = make_function(f if self._wrap is None else self._wrap(f))
+        function = make_function(f if self._wrap is None else self._wrap(f), self._limits.exceptions)
         size = sum(memoryview(buffer).nbytes for buffer in function.payload)
         if references is None and size > LARGE_BYTES:
             references = ()
         if before is not None and before.f is f and before.works[0].function.digest == function.digest:
             works = before.works  # what is alike travels together
         else:
-            one, star, full = (Work(function, form, self._retries, self._timeout) for form in (SINGLE, STAR, FULL))
+            one, star, full = (Work(function, form, self._limits) for form in (SINGLE, STAR, FULL))
             works = (one, star, full)
         ware = Ware(f, references, works, size)
         self._keep(ware)
