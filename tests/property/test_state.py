@@ -110,7 +110,8 @@ class Peer:
 
     def hello(self) -> None:
         self.called = True
-        pid = 1 if self.handle.log else int(self.handle.id)
+        # A scheduler gives logs to all of its workers or to none, so that process ids of different machines are never compared.
+        pid = int(self.handle.id) + (1_000_000 if self.handle.log else 0)
         self.say(Hello(VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log))
 
     def read(self) -> None:
