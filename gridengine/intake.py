@@ -69,16 +69,25 @@ def frozen(call: Any, work: Work) -> Any:
     Raises:
         PicklingError: it cannot be; the text names the argument.
     """
-    if is_constant((*call[0], *call[1].values()) if work.form == FULL else call):
+    if is_constant(call) if work.form != FULL else is_constant(call[0]) and is_constant(tuple(call[1].values())):
         return call
     return Frozen(pickling.dump_calls([call], form=work.form, describe=lambda _: f"the call of {work.function.name}"))
 
 
 def is_constant(value: Any) -> bool:
     """Say whether a value, and with a tuple each of its members, is short and can never change."""
-    if type(value) is tuple:
-        return len(value) <= SHORT and all(type(one) is not tuple and is_constant(one) for one in value)
-    return type(value) in ATOMS and (type(value) not in (str, bytes) or len(value) <= SHORT)
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) <= SHORT
+    if kind is not tuple:
+        return kind in ATOMS
+    if len(value) > SHORT:
+        return False
+    for one in value:  # this is paid for each call
+        kind = type(one)
+        if kind not in ATOMS or ((kind is str or kind is bytes) and len(one) > SHORT):
+            return False
+    return True
 
 
 class Errand:

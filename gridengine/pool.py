@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
@@ -76,7 +76,7 @@ class Pool:
     ) -> AsyncResult[T]:
         """Have `func(*args, **kwds)` called. A callback gets its result, or the other its exception, in a thread of this process."""
         self._check_running()
-        return AsyncResult([self._line.submit(func, tuple(args), dict(kwds or {}))], callback, error_callback)
+        return AsyncResult(self._line.submit(func, tuple(args), dict(kwds) if kwds else {}), callback, error_callback)
 
     def map(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None) -> list[T]:
         """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
@@ -169,24 +169,12 @@ class Pool:
 class AsyncResult(Generic[T]):
     """What becomes of an `apply_async`."""
 
-    def __init__(self, promises: Sequence[Promise], callback: Callback | None, error_callback: Callback | None) -> None:
-        self._promises = promises
-        if callback is None and error_callback is None:
-            return
-        left = itertools.count(len(promises) - 1, -1)
-        for promise in promises:
-            promise.add_done_callback(lambda _: None if next(left) else self._call_back(callback, error_callback))
+    __slots__ = ("_promise",)
 
-    def _call_back(self, callback: Callback | None, error_callback: Callback | None) -> None:
-        value, error = self._outcome()
-        if error is None and callback is not None:
-            callback(value)
-        elif error is not None and error_callback is not None:
-            error_callback(error)
-
-    def _outcome(self) -> tuple[Any, BaseException | None]:
-        error = self._promises[0].exception()
-        return (self._promises[0].result() if error is None else None), error
+    def __init__(self, promise: Promise, callback: Callback | None, error_callback: Callback | None) -> None:
+        self._promise = promise
+        if callback is not None or error_callback is not None:
+            promise.add_done_callback(lambda _: call_back(promise.exception(), promise.result, callback, error_callback))
 
     def get(self, timeout: float | None = None) -> T:
         """Return the result, or raise what the call raised.
@@ -194,24 +182,17 @@ class AsyncResult(Generic[T]):
         Raises:
             multiprocessing.TimeoutError: it has not ended within `timeout` seconds.
         """
-        self.wait(timeout)
-        if not self.ready():
+        if not self._promise.await_end(timeout):
             raise TimeoutError
-        value, error = self._outcome()
-        if error is not None:
-            raise error
-        return value  # type: ignore[no-any-return]
+        return self._promise.result()  # type: ignore[no-any-return]
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end, up to `timeout` seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
-        for promise in self._promises:
-            if not promise.await_end(None if until is None else until - time.monotonic()):
-                return
+        self._promise.await_end(timeout)
 
     def ready(self) -> bool:
         """Return whether it has ended."""
-        return all(promise.done() for promise in self._promises)
+        return self._promise.done()
 
     def successful(self) -> bool:
         """Return whether it has ended without an exception.
@@ -219,29 +200,80 @@ class AsyncResult(Generic[T]):
         Raises:
             ValueError: it has not ended.
         """
-        if not self.ready():
+        if not self._promise.done():
             raise ValueError(f"{self!r} not ready")
-        return self._outcome()[1] is None
+        return self._promise.exception() is None
 
 
-class MapResult(AsyncResult[list[T]]):
+class MapResult(Generic[T]):
     """What becomes of a `map_async`: as an `AsyncResult`, of a list."""
 
     def __init__(self, line: Line, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
         self._line = line
         self._stretches = stretches
         self._reading = threading.Lock()
-        self._read: tuple[Any, BaseException | None] | None = None
-        super().__init__(stretches, callback, error_callback)
+        self._read: tuple[list[T], BaseException | None] | None = None
+        if callback is not None or error_callback is not None:
+            left = itertools.count(len(stretches) - 1, -1)
+            for stretch in stretches:
+                stretch.add_done_callback(lambda _: None if next(left) else self._call_back(callback, error_callback))
 
-    def _outcome(self) -> tuple[Any, BaseException | None]:
+    def _call_back(self, callback: Callback | None, error_callback: Callback | None) -> None:
+        values, error = self._outcome()
+        call_back(error, lambda: values, callback, error_callback)
+
+    def _outcome(self) -> tuple[list[T], BaseException | None]:
         with self._reading:
             if self._read is None:
                 try:
                     self._read = list(results_of(self._line, self._stretches, lambda: None)), None
                 except Exception as error:
-                    self._read = None, error
+                    self._read = [], error
+                self._stretches = []
             return self._read
+
+    def get(self, timeout: float | None = None) -> list[T]:
+        """Return the results, or raise what the first call that failed raised.
+
+        Raises:
+            multiprocessing.TimeoutError: not all have ended within `timeout` seconds.
+        """
+        self.wait(timeout)
+        if not self.ready():
+            raise TimeoutError
+        values, error = self._outcome()
+        if error is not None:
+            raise error
+        return values
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end of all calls, up to `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for stretch in self._stretches:
+            if not stretch.await_end(None if until is None else until - time.monotonic()):
+                return
+
+    def ready(self) -> bool:
+        """Return whether all calls have ended."""
+        return all(stretch.done() for stretch in self._stretches)
+
+    def successful(self) -> bool:
+        """Return whether all calls have ended without an exception.
+
+        Raises:
+            ValueError: not all have ended.
+        """
+        if not self.ready():
+            raise ValueError(f"{self!r} not ready")
+        return self._outcome()[1] is None
+
+
+def call_back(error: BaseException | None, value: Callable[[], Any], callback: Callback | None, error_callback: Callback | None) -> None:
+    """Call the one that fits, if there is one."""
+    if error is None and callback is not None:
+        callback(value())
+    elif error is not None and error_callback is not None:
+        error_callback(error)
 
 
 class PoolIterator(Results[T]):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any
 
 from gridengine.events import Began, Note, Settled
@@ -171,6 +171,18 @@ class Promise(Future[Any]):
         self._state = CANCELLED_AND_NOTIFIED
         self.held = self.work = None
         self.home.withdrew()
+
+    def done(self) -> bool:
+        """Return whether the call has ended or was cancelled."""
+        return self._state in DONE
+
+    def running(self) -> bool:
+        """Return whether the call has been handed over and has not ended."""
+        return self._state == RUNNING
+
+    def cancelled(self) -> bool:
+        """Return whether the call was cancelled."""
+        return self._state == CANCELLED_AND_NOTIFIED
 
     def result(self, timeout: float | None = None) -> Any:
         """Return what the call returned, waiting for it up to `timeout` seconds.
