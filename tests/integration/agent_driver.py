@@ -112,7 +112,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
     dispatcher: Dispatcher
     agent = Agent(
         lambda message, buffers: dispatcher.hear(message, buffers),
-        Nursery(runner.main),
+        Nursery.fork_off(runner.main),
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,

@@ -1,9 +1,11 @@
-"""Workers as processes of this machine: started, watched and stopped, whatever they do."""
+"""Nurseries as processes of this machine: started, handed over, watched and stopped, whatever they do."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -19,10 +21,20 @@ from gridengine.schedulers.base import Handle, Report, Run, TaskState
 from gridengine.schedulers.process import ProcessLauncher
 
 MakeLauncher = Callable[[str], ProcessLauncher]
+Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
 
 
 @pytest.fixture
-def make_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeLauncher]:
+def adopted() -> Iterator[Adopted]:
+    """What a launcher has handed over."""
+    ends: Adopted = []
+    yield ends
+    for end, _ in ends:
+        end.close()
+
+
+@pytest.fixture
+def make_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopted: Adopted) -> Iterator[MakeLauncher]:
     """A launcher whose workers are this shell script."""
     made = []
     os.mkfifo(tmp_path / "ready")
@@ -32,14 +44,17 @@ def make_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[M
         worker.write_text(f"#!/bin/bash\n{script}\n")
         worker.chmod(worker.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(worker))
-        made.append(ProcessLauncher(Run("test", tmp_path, tmp_path / "connection")))
+        made.append(ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair))))
         return made[-1]
 
     yield make
+    for _, process in adopted:
+        process.kill()
     for launcher in made:
         launcher.close()
 
 
+PATIENCE = 30
 READY = 'echo > "$(dirname "$0")/ready"'
 """Shell words that say to `wait_until_ready` that what stands before them is done."""
 
@@ -59,11 +74,31 @@ def report_of(launcher: ProcessLauncher, handle: Handle) -> Report:
     return launcher.poll([handle])[handle]
 
 
-def test_a_worker_is_started_with_the_connection_file_in_safe_mode(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(make_launcher: MakeLauncher, tmp_path: Path) -> None:
     launcher = make_launcher('echo "$*" > "$(dirname "$0")/arguments"')
     (handle,) = launcher.launch(1)
     wait_for(handle)
-    assert (tmp_path / "arguments").read_text() == f"-P -m gridengine.worker {tmp_path}/connection\n"
+    words = (tmp_path / "arguments").read_text().split()
+    assert words[:-1] == ["-P", "-m", "gridengine.cradle"]
+    assert int(words[-1]) > 2
+
+
+def test_the_other_end_of_a_worker_s_socket_is_handed_over(make_launcher: MakeLauncher, adopted: Adopted) -> None:
+    launcher = make_launcher('echo "it is $$" >&$4')
+    (handle,) = launcher.launch(1)
+    [(end, process)] = adopted
+    assert end.recv(100) == f"it is {handle.id}\n".encode()
+    assert end.recv(100) == b""
+    assert str(process.pid) == handle.id
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_worker_holds_no_other_worker_s_socket(make_launcher: MakeLauncher, adopted: Adopted) -> None:
+    launcher = make_launcher("exec sleep 60")
+    first, _ = launcher.launch(2)
+    launcher.cancel([first])
+    [end] = [end for end, process in adopted if str(process.pid) == first.id]
+    assert end.recv(100) == b""  # nobody else held it open
 
 
 def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
@@ -97,22 +132,37 @@ def test_a_stopped_worker_is_suspended_and_not_gone(make_launcher: MakeLauncher)
     assert report_of(launcher, handle).state is TaskState.SUSPENDED
 
 
-def test_an_interrupt_at_the_terminal_does_not_reach_a_worker(make_launcher: MakeLauncher) -> None:
+def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = make_launcher("exec sleep 60")
     (handle,) = launcher.launch(1)
-    assert os.getsid(int(handle.id)) == int(handle.id)
+    for trouble in (OSError(errno.EMFILE, "Too many open files"), psutil.AccessDenied()):
+
+        def fail(pid: int, trouble: Exception = trouble) -> None:
+            raise trouble
+
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil, "Process", fail)
+            assert launcher.poll([handle]) == {}
+    assert report_of(launcher, handle) == Report(TaskState.RUNNING)
 
 
-def test_a_worker_s_standard_input_ends_with_its_launcher(make_launcher: MakeLauncher, tmp_path: Path) -> None:
-    launcher = make_launcher(f'trap \'\' TERM; {READY}; read line; echo left > "$(dirname "$0")/left"')
+def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("read line && exit 1; exit 0")
+    (handle,) = launcher.launch(1)
+    assert wait_for(handle) == 0
+
+
+def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(make_launcher: MakeLauncher, adopted: Adopted, tmp_path: Path) -> None:
+    launcher = make_launcher(f'{READY}; read line <&$4; echo left > "$(dirname "$0")/left"')
     launcher.launch(1)
     wait_until_ready(tmp_path)
+    adopted[0][0].close()
     launcher.close()
     assert (tmp_path / "left").read_text() == "left\n"
 
 
-def test_a_worker_that_takes_no_sigterm_is_ended_all_the_same(make_launcher: MakeLauncher, tmp_path: Path) -> None:
-    launcher = make_launcher(f"trap '' TERM; {READY}; exec sleep 60")
+def test_a_worker_that_takes_no_signal_but_one_is_ended_all_the_same(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+    launcher = make_launcher(f"trap '' TERM INT HUP; {READY}; exec sleep 60")
     (handle,) = launcher.launch(1)
     wait_until_ready(tmp_path)
     launcher.cancel([handle])
@@ -170,13 +220,15 @@ from gridengine.schedulers.process import ProcessLauncher
 for descriptor in {closed}:
     os.close(descriptor)
 sys.stdout = sys.stderr = None
-sys.executable = "/bin/true"
-launcher = ProcessLauncher(Run("test", Path("."), Path("connection")))
-(handle,) = launcher.launch(1)
-ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
-os._exit(40 + ended.si_status)
+adopted = []
+launcher = ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+launcher.launch(1)
+[(end, process)] = adopted
+ready = bool(end.recv(1000))
+end.close()
+os._exit(40 + ready + 2 * process.wait(60))
 """
-    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=checkout_in_path(), timeout=60, check=False).returncode == 40
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=checkout_in_path(), timeout=60, check=False).returncode == 41
 
 
 def checkout_in_path() -> dict[str, str]:
@@ -211,9 +263,9 @@ def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception
         ProcessScheduler(value)  # type: ignore[arg-type]
 
 
-def test_an_inline_scheduler_has_no_launcher(tmp_path: Path) -> None:
+def test_an_inline_scheduler_has_no_launcher() -> None:
     with pytest.raises(NotImplementedError):
-        InlineScheduler().launcher(Run("test", tmp_path, tmp_path / "connection"))
+        InlineScheduler().launcher(Run("test", Path(), Path(), print))
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLauncher) -> None:

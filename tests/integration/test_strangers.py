@@ -53,6 +53,8 @@ from gridengine.protocol import (
     decode,
     encode,
 )
+from gridengine.schedulers.base import Run, worker_command
+from gridengine.schedulers.process import ProcessLauncher, worker_environment
 from gridengine.security import Connection
 from gridengine.session import Session
 from gridengine.transport import Client, Server
@@ -69,6 +71,15 @@ class OverTcp(gridengine.ProcessScheduler):
     """Workers of this machine that are treated as a cluster's are."""
 
     local = False
+
+    def launcher(self, run: Run) -> ProcessLauncher:
+        return AgentLauncher(run)
+
+
+class AgentLauncher(ProcessLauncher):
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = worker_command(sys.executable, self._run.connection)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ), start_new_session=True)
 
 
 class Bomb:
@@ -134,12 +145,6 @@ def over_tcp() -> Iterator[Site]:
         folder.chmod(0o755)
         with site(OverTcp(2), folder, folder / "mark") as one:
             yield one
-
-
-@pytest.fixture
-def at_socket(tmp_path: Path) -> Iterator[Site]:
-    with site(gridengine.ProcessScheduler(2), tmp_path / "runs", tmp_path / "mark") as one:
-        yield one
 
 
 @pytest.fixture
@@ -239,7 +244,7 @@ def test_a_stranger_who_knows_both_public_keys_is_not_let_in(target: Site) -> No
 
 
 def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
-    with contextlib.closing(Server(local=False, host="127.0.0.1")) as earlier:
+    with contextlib.closing(Server(host="127.0.0.1")) as earlier:
         keys = earlier.worker_public.encode(), earlier.worker_secret.encode()
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key=target.connection.server_key, keys=keys)
 
@@ -425,7 +430,7 @@ def test_an_insider_who_talks_nonsense_is_ignored(target: Site, insider: Strange
 
 
 def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> None:
-    with contextlib.closing(Server(local=False, host="127.0.0.1")) as server:
+    with contextlib.closing(Server(host="127.0.0.1")) as server:
         keys = server.worker_public.encode(), server.worker_secret.encode()
         with contextlib.closing(Stranger(server.addresses[0], server_key=server.server_key, keys=keys)) as stranger:
             theirs = Session(PIECE)
@@ -519,11 +524,6 @@ def as_another_user(act: Callable[[], object]) -> str:
     return outcome
 
 
-def connect_to(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as end:
-        end.connect(str(path))
-
-
 @needs_root
 def test_another_user_is_really_another() -> None:
     assert as_another_user(os.getuid) == str(OTHER_USER)
@@ -531,17 +531,8 @@ def test_another_user_is_really_another() -> None:
 
 
 @needs_root
-def test_another_user_cannot_connect_to_the_socket(at_socket: Site) -> None:
-    path = Path(at_socket.connection.addresses[0].removeprefix("ipc://"))
-    assert path.is_socket()
-    assert as_another_user(lambda: connect_to(path)) == "PermissionError"
-    at_socket.check()
-
-
-@needs_root
-@pytest.mark.parametrize("place", ["over_tcp", "at_socket"])
-def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(request: pytest.FixtureRequest, place: str) -> None:
-    one: Site = request.getfixturevalue(place)
+def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(target: Site) -> None:
+    one = target
     secret = one.folder / "connection.json"
     attempts: list[Callable[[], object]] = [
         lambda: os.scandir(one.folder),
@@ -553,18 +544,26 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(re
         lambda: one.folder.chmod(0o777),
     ]
     assert [as_another_user(attempt) for attempt in attempts] == ["PermissionError"] * len(attempts)
-    one.check()
 
 
 @needs_root
-def test_another_user_can_neither_signal_nor_look_into_a_worker(target: Site) -> None:
-    pids = [target.agent.pid, *(child.pid for child in target.agent.children(recursive=True))]
-    assert len(pids) >= 3
+@pytest.mark.parametrize("kind", [OverTcp, gridengine.ProcessScheduler])
+def test_another_user_can_neither_signal_nor_look_into_a_worker(kind: type[gridengine.ProcessScheduler]) -> None:
+    with kind(1) as scheduler:
+        others = set(psutil.Process().children(recursive=True))
+        gridengine.map(square, [1], scheduler=scheduler)
+        found = set(psutil.Process().children(recursive=True)) - others
+        assert len(found) >= 2
+        try_as_another_user([one.pid for one in found])
+
+
+def try_as_another_user(pids: Sequence[int]) -> None:
     for pid in pids:
         for attempt in (
             lambda: os.kill(pid, signal.SIGTERM),  # noqa: B023
             lambda: os.open(f"/proc/{pid}/environ", os.O_RDONLY),  # noqa: B023
             lambda: os.open(f"/proc/{pid}/mem", os.O_RDONLY),  # noqa: B023
+            lambda: Path(f"/proc/{pid}/fd/3").readlink(),  # noqa: B023
         ):
             assert as_another_user(attempt) == "PermissionError"
 
@@ -642,21 +641,17 @@ def test_no_key_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def open_to_others(folder: Path) -> list[str]:
-    return [str(path) for path in (folder, *folder.rglob("*")) if not path.is_socket() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+    return [str(path) for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
 
 
-@pytest.mark.parametrize("kind", [OverTcp, gridengine.ProcessScheduler])
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_removed_at_the_end(
-    tmp_path: Path, kind: type[gridengine.ProcessScheduler], umask: int
-) -> None:
+def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_removed_at_the_end(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        with site(kind(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
+        with site(OverTcp(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
             assert stat.S_IMODE((one.folder / "connection.json").stat().st_mode) == 0o600
             assert not open_to_others(one.folder)
-            if kind is OverTcp:
-                assert not open_to_others(tmp_path / "above")
+            assert not open_to_others(tmp_path / "above")
             one.check()
     finally:
         os.umask(before)

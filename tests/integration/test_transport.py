@@ -1,4 +1,4 @@
-"""Messages over real sockets: whole, once and in order, whatever becomes of the connection; and where the sockets are."""
+"""Messages over real sockets: whole, once and in order, whatever becomes of the connection; addresses, and open files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import os
 import resource
 import shutil
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -24,7 +22,7 @@ import zmq
 import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.protocol import Beat, Cancel, Goodbye, Hello, Message, Pushed, Refuse, Stop, Welcome
-from gridengine.security import Connection, private_socket_folder
+from gridengine.security import Connection
 from gridengine.transport import Client, Server, resolve
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
@@ -51,16 +49,9 @@ def connection_to(server: Server, *addresses: str, lease_seconds: float = 60) ->
     )
 
 
-@pytest.fixture(params=["local", "tcp"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    server = Server(local=request.param == "local", host="" if request.param == "local" else "127.0.0.1")
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def tcp_server() -> Iterator[Server]:
-    server = Server(local=False, host="127.0.0.1")
+def server() -> Iterator[Server]:
+    server = Server(host="127.0.0.1")
     yield server
     server.close()
 
@@ -187,24 +178,24 @@ class Cable:
 
 
 @pytest.fixture
-def cable(tcp_server: Server) -> Iterator[Cable]:
-    cable = Cable(int(tcp_server.addresses[0].rpartition(":")[2]))
+def cable(server: Server) -> Iterator[Cable]:
+    cable = Cable(int(server.addresses[0].rpartition(":")[2]))
     yield cable
     cable.close()
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
 def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once_and_in_order(
-    tcp_server: Server, cable: Cable, size: int
+    server: Server, cable: Cable, size: int
 ) -> None:
-    client = Client(connection_to(tcp_server, cable.address))
+    client = Client(connection_to(server, cable.address))
     with contextlib.closing(client):
-        ends = Ends(tcp_server, client)
+        ends = Ends(server, client)
         peer = ends.greet()
         said = [(number, bytes([number]) * size) for number in range(60)]
         for number, content in said:
             client.send(Pushed(number), [content])
-            tcp_server.send(peer, Pushed(number), [content])
+            server.send(peer, Pushed(number), [content])
             if number % 20 == 19:
                 heard = len(ends.of_workers)
                 ends.until(lambda: len(ends.of_workers) > heard)  # noqa: B023
@@ -313,7 +304,7 @@ def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_an
             client.send(Pushed(number), [b"%d" % number])
             number += 1
     """
-    with contextlib.closing(Server(local=False, host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+    with contextlib.closing(Server(host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
         pushed: list[int] = []
         sent, goodbye, peer = 0, "", b""
         phases = iter([("down", 2.0), ("up", float(DROP_SECONDS)), ("stop", 10.0), ("", float(PATIENCE_SECONDS))])
@@ -360,7 +351,7 @@ def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_sl
         while True:
             serve()
     """
-    with contextlib.closing(Server(local=False, host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+    with contextlib.closing(Server(host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
         poller = zmq.Poller()
         server.register(poller)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -382,138 +373,26 @@ def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_sl
 
 def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> None:
     with pytest.raises(ConfigurationError, match=r"no-such-host\.invalid(.|\n)*GRIDENGINE_HOST"):
-        Server(local=False, host="no-such-host.invalid")
+        Server(host="no-such-host.invalid")
 
 
 def test_a_host_that_resolves_is_taken() -> None:
     resolve("127.0.0.1")
 
 
-def test_of_several_addresses_the_one_that_answers_is_used(tcp_server: Server) -> None:
+def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        client = Client(connection_to(tcp_server, dead, *tcp_server.addresses))
+        client = Client(connection_to(server, dead, *server.addresses))
         with contextlib.closing(client):
-            Ends(tcp_server, client).greet()
+            Ends(server, client).greet()
 
 
-def test_when_no_address_answers_the_error_names_them_all(tcp_server: Server) -> None:
+def test_when_no_address_answers_the_error_names_them_all(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         addresses = [f"tcp://127.0.0.1:{silent.getsockname()[1]}" for silent in (one, two)]
         with pytest.raises(ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"):
-            Client(connection_to(tcp_server, *addresses, lease_seconds=0.3))
-
-
-# ---------------------------------------------------------------- where a Unix socket is
-
-
-@pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Set or unset the variables that say where a socket goes; what was remembered of them is forgotten."""
-
-    def put(runtime: str | None, temporary: str | None) -> None:
-        for name, value in (("XDG_RUNTIME_DIR", runtime), ("TMPDIR", temporary)):
-            monkeypatch.delenv(name, raising=False)
-            if value is not None:
-                monkeypatch.setenv(name, value)
-        monkeypatch.setattr(tempfile, "tempdir", None)
-
-    return put
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gt", dir="/tmp") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def made() -> Iterator[list[Path]]:
-    folders: list[Path] = []
-    yield folders
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def test_a_socket_is_made_in_the_runtime_folder_first(place: Any, short_path: Path, made: list[Path]) -> None:
-    place(str(short_path), None)
-    made.append(private_socket_folder())
-    assert made[0].parent == short_path
-
-
-LONG = "x" * 100
-
-
-def unfit(kind: str, folder: Path) -> str:
-    """Return a path at which no socket must or can be made."""
-    path = folder / (LONG if kind == "too long" else "é" * 50 if kind == "too long in bytes" else "f")
-    if kind == "relative":
-        return "."
-    if kind == "a file":
-        path.touch()
-    elif kind != "missing":
-        path.mkdir()
-    if kind == "open to everybody":
-        path.chmod(0o777)
-    if kind == "of another user":
-        os.chown(path, 65534, 65534)
-    return str(path)
-
-
-KINDS = ["too long", "too long in bytes", "relative", "missing", "a file", "open to everybody", "of another user"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_unfit_runtime_folder_is_passed_over(place: Any, short_path: Path, made: list[Path], kind: str) -> None:
-    if kind == "of another user" and os.getuid():
-        pytest.skip("needs root, to give a folder away")
-    place(unfit(kind, short_path), str(short_path))
-    made.append(private_socket_folder())
-    assert made[0].parent == short_path
-
-
-def test_a_temporary_folder_that_is_not_there_is_passed_over(place: Any, short_path: Path, made: list[Path]) -> None:
-    place(str(short_path / "missing"), str(short_path / "missing too"))
-    made.append(private_socket_folder())
-    assert made[0].parent != short_path
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_runtime_folder_that_is_not_writable_is_passed_over(place: Any, short_path: Path, made: list[Path]) -> None:
-    (short_path / "closed").mkdir(mode=0o500)
-    place(str(short_path / "closed"), str(short_path))
-    made.append(private_socket_folder())
-    assert made[0].parent == short_path
-
-
-def test_without_any_fit_folder_the_error_names_each_and_why(place: Any, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(unfit("too long", short_path), str(short_path))
-
-    def full(*arguments: object, **options: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
-    with pytest.raises(ConfigurationError) as caught:
-        Server(local=True)
-    text = str(caught.value)
-    assert f"{LONG}: its path is too long" in text
-    assert f"{short_path}: No space left on device" in text
-    assert "set TMPDIR" in text
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o277, 0o777])
-def test_a_sockets_folder_is_closed_to_others_whatever_the_umask_and_removed_at_the_end(umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        server = Server(local=True)
-    finally:
-        os.umask(before)
-    assert server.folder is not None
-    with contextlib.closing(server):
-        assert stat.S_IMODE(server.folder.stat().st_mode) == 0o700
-        with contextlib.closing(Client(connection_to(server))) as client:
-            Ends(server, client).greet()
-    assert not server.folder.exists()
+            Client(connection_to(server, *addresses, lease_seconds=0.3))
 
 
 # ---------------------------------------------------------------- open files
@@ -537,7 +416,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_what_the_workers_need() -> No
         """
         import contextlib, resource
         from gridengine.transport import Server
-        with contextlib.closing(Server(local=False, host="127.0.0.1", workers=1000)):
+        with contextlib.closing(Server(host="127.0.0.1", workers=1000)):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,
     )
@@ -551,7 +430,7 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
         512,
         """
         from gridengine.transport import Server
-        Server(local=False, host="127.0.0.1", workers=1000)
+        Server(host="127.0.0.1", workers=1000)
         """,
     )
     assert "ConfigurationError: 1000 workers need" in text
@@ -561,13 +440,13 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
 
 def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
     text = in_a_process_with_limits(
-        1000,
-        2000,
+        3000,
+        4096,
         """
         import contextlib, resource
         from gridengine.transport import Server
-        with contextlib.closing(Server(local=True)):
+        with contextlib.closing(Server(host="127.0.0.1")):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,
     )
-    assert text.split() == ["1000", "2000"]
+    assert text.split() == ["3000", "4096"]

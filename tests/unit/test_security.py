@@ -15,7 +15,7 @@ from gridengine.security import Connection, make_private_folder, write_private
 
 CONNECTION = Connection(
     run_id="run",
-    addresses=("tcp://10.0.0.7:4242", "ipc:///tmp/socket"),
+    addresses=("tcp://10.0.0.7:4242", "tcp://192.168.0.7:4242"),
     slots=4,
     version="0.1.0",
     python="3.11",

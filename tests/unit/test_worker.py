@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,10 +33,10 @@ class Agent:
         self.handled.append(message)
 
 
-def connection(address: str = "tcp://127.0.0.1:1") -> Connection:
+def connection() -> Connection:
     return Connection(
         run_id="run",
-        addresses=(address,),
+        addresses=("tcp://127.0.0.1:1",),
         slots=1,
         version="0",
         python="3",
@@ -46,12 +44,15 @@ def connection(address: str = "tcp://127.0.0.1:1") -> Connection:
         lease_seconds=LEASE,
         grace_seconds=5.0,
         output_bytes=1000,
+        server_key="k" * 40,
+        worker_public="p" * 40,
+        worker_secret="s" * 40,
     )
 
 
-def make(path: Path = Path("/nowhere"), address: str = "tcp://127.0.0.1:1") -> tuple[Worker, Client, Agent]:
+def make() -> tuple[Worker, Client, Agent]:
     client, agent = Client(), Agent()
-    return Worker(connection(address), path, client, agent), client, agent  # type: ignore[arg-type]
+    return Worker(connection(), client, agent), client, agent  # type: ignore[arg-type]
 
 
 def listen(worker: Worker, start: float, stop: float) -> None:
@@ -117,30 +118,6 @@ def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
     agent.broken = "no processes left"
     worker.judge(1001)
     assert (worker.reason, worker.status) == ("no processes left", 1)
-
-
-def test_a_local_worker_whose_dispatcher_died_removes_what_that_could_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "private"
-    folder.mkdir()
-    for name in ("connection.json", "s"):
-        (folder / name).touch()
-    worker, _, _ = make(folder / "connection.json", f"ipc://{folder}/s")
-    worker.judge(1001)
-    assert worker.reason == ""
-    monkeypatch.setattr(os, "getppid", lambda: 1)
-    worker.judge(1002)
-    assert worker.reason != ""
-    assert not folder.exists()
-
-
-def test_what_others_put_beside_the_connection_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "private"
-    folder.mkdir()
-    (folder / "other").touch()
-    worker, _, _ = make(folder / "connection.json", f"ipc://{folder}/s")
-    monkeypatch.setattr(os, "getppid", lambda: 1)
-    worker.judge(1001)
-    assert (folder / "other").exists()
 
 
 def test_a_worker_without_an_argument_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
