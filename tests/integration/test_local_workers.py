@@ -163,7 +163,8 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
-def test_close_ends_a_nursery_and_all_below_it(before: Callable[[int], None], tmp_path: Path) -> None:
+def test_close_ends_a_nursery_and_all_below_it(before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.nursery._LEAVE_SECONDS", 1e6)  # it has to end: that nobody waits for it any more is not enough
     path = tmp_path / "pids"
     with gridengine.ProcessScheduler(1) as scheduler:
         job = gridengine.Job(target=linger, args=(str(path),), daemon=True, scheduler=scheduler)
