@@ -280,7 +280,7 @@ class Script:
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
     made: list[Script] = []
-    temporary = tempfile.TemporaryDirectory(dir="/tmp")  # short: sockets are made there
+    temporary = tempfile.TemporaryDirectory()
 
     def make(source: str, *, folder: Path = tmp_path) -> Script:
         path = tmp_path / "script.py"
