@@ -1,0 +1,169 @@
+"""`Pool` on this machine's processes, as `multiprocessing.Pool` is used."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import Cancelled
+
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture
+def pool(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Pool]:
+    with gridengine.Pool(scheduler=scheduler) as pool:
+        yield pool
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def add(x: int, y: int = 10) -> int:
+    return x + y
+
+
+def fail_at_three(x: int) -> int:
+    if x == 3:
+        raise KeyError(x)
+    return x
+
+
+def set_variable(name: str, value: str) -> None:
+    os.environ[name] = value
+
+
+def test_apply_gives_the_result_of_one_call(pool: gridengine.Pool) -> None:
+    assert pool.apply(add, (1, 2)) == 3
+    assert pool.apply(add, [1], {"y": 5}) == 6
+
+
+def test_apply_async_gives_it_later(pool: gridengine.Pool) -> None:
+    result = pool.apply_async(square, (3,))
+    result.wait(SECONDS)
+    assert result.ready()
+    assert result.successful()
+    assert result.get(SECONDS) == 9
+
+
+def test_thousands_of_apply_async_give_their_results(pool: gridengine.Pool) -> None:
+    results = [pool.apply_async(square, (index,)) for index in range(5000)]
+    assert [result.get(SECONDS) for result in results] == [index * index for index in range(5000)]
+
+
+def test_map_and_starmap_give_lists_in_order(pool: gridengine.Pool) -> None:
+    assert pool.map(square, range(5000)) == [index * index for index in range(5000)]
+    assert pool.map(square, iter(range(10)), chunksize=3) == [index * index for index in range(10)]
+    assert pool.starmap(add, [(1, 2), [3]]) == [3, 13]
+    assert pool.map(square, []) == []
+    assert pool.starmap_async(add, zip(range(3), range(3), strict=True)).get(SECONDS) == [0, 2, 4]
+
+
+def test_a_map_raises_what_the_first_failing_call_raised(pool: gridengine.Pool) -> None:
+    with pytest.raises(KeyError, match="3"):
+        pool.map(fail_at_three, range(10))
+    result = pool.map_async(fail_at_three, range(10))
+    result.wait(SECONDS)
+    assert not result.successful()
+
+
+def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(pool: gridengine.Pool) -> None:
+    for result in (pool.apply_async(time.sleep, (600,)), pool.map_async(time.sleep, [600])):
+        assert not result.ready()
+        with pytest.raises(ValueError, match="not ready"):
+            result.successful()
+        with pytest.raises(multiprocessing.TimeoutError):
+            result.get(0)
+    with pytest.raises(multiprocessing.TimeoutError):
+        pool.imap(time.sleep, [600]).next(timeout=0)
+
+
+def test_callbacks_get_the_result_or_the_exception(pool: gridengine.Pool) -> None:
+    got: list[Any] = []
+    four = threading.Semaphore(0)
+
+    def note(what: Any) -> None:
+        got.append(what)
+        four.release()
+
+    pool.apply_async(square, (3,), callback=note)
+    pool.apply_async(fail_at_three, (3,), callback=note, error_callback=lambda error: note(type(error)))
+    pool.map_async(square, range(3), callback=note)
+    pool.map_async(fail_at_three, range(9), error_callback=lambda error: note(type(error)))
+    assert all(four.acquire(timeout=SECONDS) for _ in range(4))
+    assert sorted(got, key=str) == sorted([9, KeyError, [0, 1, 4], KeyError], key=str)
+
+
+def test_imap_gives_results_one_after_the_other(pool: gridengine.Pool) -> None:
+    assert list(pool.imap(square, range(100))) == [index * index for index in range(100)]
+    assert sorted(pool.imap_unordered(square, range(100), chunksize=7)) == [index * index for index in range(100)]
+    assert list(itertools.islice(pool.imap(square, itertools.count()), 5)) == [0, 1, 4, 9, 16]
+
+
+def test_imap_goes_on_after_a_failing_call(pool: gridengine.Pool) -> None:
+    results = pool.imap(fail_at_three, range(5))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError):
+        results.next(timeout=SECONDS)
+    assert list(results) == [4]
+
+
+def test_after_close_and_join_results_are_still_to_be_had() -> None:
+    pool = gridengine.Pool(2)
+    iterator, result = pool.imap(square, iter(range(500))), pool.map_async(square, range(10))
+    pool.close()
+    pool.join()
+    assert list(iterator) == [index * index for index in range(500)]
+    assert result.get(0) == [index * index for index in range(10)]
+    with pytest.raises(ValueError, match="not running"):
+        pool.apply_async(square, (1,))
+
+
+def test_a_running_pool_cannot_be_joined(pool: gridengine.Pool) -> None:
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+
+
+def test_terminate_ends_what_runs_and_what_waits() -> None:
+    pool = gridengine.Pool(2)
+    results = [pool.apply_async(time.sleep, (600,)) for _ in range(20)]
+    mapped, iterator = pool.map_async(time.sleep, [600] * 20), pool.imap(time.sleep, [600] * 20)
+    pool.terminate()
+    pool.join()
+    for result in (*results, mapped):
+        with pytest.raises(Cancelled):
+            result.get(SECONDS)
+    with pytest.raises(Cancelled):
+        next(iterator)
+
+
+def test_leaving_its_with_terminates_it() -> None:
+    with gridengine.Pool(2) as pool:
+        result = pool.apply_async(time.sleep, (600,))
+    with pytest.raises(Cancelled):
+        result.get(SECONDS)
+    with pytest.raises(ValueError, match="not running"), pool:
+        pass
+
+
+def test_the_initializer_prepares_each_process() -> None:
+    with gridengine.Pool(2, set_variable, ("GRIDENGINE_TEST_POOL", "ready")) as pool:
+        names = ["GRIDENGINE_TEST_POOL"] * 20
+        assert [pool.apply(os.getenv, (name,)) for name in names] == ["ready"] * 20
+        assert pool.map(os.getenv, names) == ["ready"] * 20
+        assert list(pool.imap(os.getenv, names)) == ["ready"] * 20

@@ -1,0 +1,137 @@
+"""Libraries that take an executor, a pool or a joblib backend take ours. Each is optional: `pip install gridengine[third-parties]`."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gridengine
+
+WHY = "one of the optional libraries of setup.cfg's third-parties"
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture
+def joblib(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
+    """The library, with our backend in use."""
+    library = pytest.importorskip("joblib", reason=WHY)
+    import gridengine.joblib_backend  # noqa: F401 - registers it
+
+    with library.parallel_config("gridengine", scheduler=scheduler):
+        yield library
+
+
+def log_probability(point: Any) -> float:
+    return -0.5 * float((point**2).sum())
+
+
+def pid_of(x: int) -> tuple[int, int]:
+    return x, os.getpid()
+
+
+def invert(x: int) -> float:
+    return 1 / x
+
+
+def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessScheduler) -> None:
+    dask = pytest.importorskip("dask", reason=WHY)
+    sums = [dask.delayed(operator.add)(index, 1) for index in range(50)]
+    pids = [dask.delayed(os.getpid)(dask_key_name=f"pid-{index}") for index in range(10)]
+    with gridengine.Executor(scheduler) as executor:
+        total, *ran = dask.compute(dask.delayed(sum)(sums), *pids, scheduler=executor)
+    assert total == sum(range(51))
+    assert os.getpid() not in ran
+
+
+def test_dask_raises_what_a_task_raised(scheduler: gridengine.ProcessScheduler) -> None:
+    dask = pytest.importorskip("dask", reason=WHY)
+    with gridengine.Executor(scheduler) as executor, pytest.raises(ZeroDivisionError):
+        dask.compute(dask.delayed(invert)(0), scheduler=executor)
+
+
+def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler) -> None:
+    optimize = pytest.importorskip("scipy.optimize", reason=WHY)
+    with gridengine.Pool(scheduler=scheduler) as pool:
+        found = optimize.differential_evolution(optimize.rosen, [(0, 2)] * 2, workers=pool.map, updating="deferred", rng=1, maxiter=20)
+    alone = optimize.differential_evolution(optimize.rosen, [(0, 2)] * 2, updating="deferred", rng=1, maxiter=20)
+    assert found.x.tolist() == alone.x.tolist()
+
+
+def test_scipy_integrates_with_an_executors_map(scheduler: gridengine.ProcessScheduler) -> None:
+    integrate = pytest.importorskip("scipy.integrate", reason=WHY)
+    with gridengine.Executor(scheduler) as executor:
+        area, _ = integrate.quad_vec(math.cos, 0, math.pi / 2, workers=executor.map)
+    assert area == pytest.approx(1)
+
+
+def test_emcee_samples_with_a_pool(scheduler: gridengine.ProcessScheduler) -> None:
+    emcee = pytest.importorskip("emcee", reason=WHY)
+    numpy = pytest.importorskip("numpy", reason=WHY)
+    start = numpy.random.default_rng(1).normal(size=(8, 2))
+
+    def chain(pool: Any) -> Any:
+        sampler = emcee.EnsembleSampler(8, 2, log_probability, pool=pool)
+        sampler.random_state = numpy.random.RandomState(1).get_state()
+        sampler.run_mcmc(start, 20)
+        return sampler.get_chain()
+
+    with gridengine.Pool(scheduler=scheduler) as pool:
+        assert (chain(pool) == chain(None)).all()
+
+
+def test_joblib_runs_calls_on_the_workers(joblib: Any) -> None:
+    results = joblib.Parallel()(joblib.delayed(pid_of)(index) for index in range(200))
+    assert [x for x, _ in results] == list(range(200))
+    assert os.getpid() not in {pid for _, pid in results}
+
+
+def test_joblib_raises_what_a_call_raised_and_can_go_on(joblib: Any) -> None:
+    with joblib.Parallel(n_jobs=2) as parallel:
+        with pytest.raises(ZeroDivisionError):
+            parallel(joblib.delayed(invert)(index) for index in range(10, -1, -1))
+        assert parallel(joblib.delayed(invert)(index) for index in (1, 2)) == [1, 0.5]
+
+
+def test_joblib_gives_results_as_a_generator(joblib: Any) -> None:
+    results = joblib.Parallel(n_jobs=2, return_as="generator")(joblib.delayed(pid_of)(index) for index in range(100))
+    assert [x for x, _ in results] == list(range(100))
+
+
+def test_joblib_is_told_how_many_calls_run_at_a_time(joblib: Any) -> None:
+    assert joblib.effective_n_jobs(-1) == 2
+    assert joblib.effective_n_jobs(1) == 1
+    assert joblib.effective_n_jobs(100) == 2
+
+
+def test_joblib_backends_take_limits(scheduler: gridengine.ProcessScheduler) -> None:
+    joblib = pytest.importorskip("joblib", reason=WHY)
+    import gridengine.joblib_backend
+
+    with joblib.parallel_config("gridengine", scheduler=scheduler, retries=0), pytest.raises(gridengine.WorkerCrashed):
+        joblib.Parallel(n_jobs=2)(joblib.delayed(os._exit)(3) for _ in range(2))
+
+
+def test_scikit_learn_searches_on_the_workers(joblib: Any) -> None:
+    selection = pytest.importorskip("sklearn.model_selection", reason=WHY)
+    tree = pytest.importorskip("sklearn.tree", reason=WHY)
+    datasets = pytest.importorskip("sklearn.datasets", reason=WHY)
+    data = datasets.load_iris(return_X_y=True)
+
+    def search() -> Any:
+        return selection.GridSearchCV(tree.DecisionTreeClassifier(random_state=1), {"max_depth": [1, 2, 3]}).fit(*data)
+
+    found = search()
+    with joblib.parallel_config("threading", n_jobs=1):
+        alone = search()
+    assert found.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
+    assert found.best_params_ == alone.best_params_
