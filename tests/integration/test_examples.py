@@ -53,3 +53,15 @@ def test_sweep(scheduler: str, tmp_path: Path) -> None:
     assert "rate 0.1: y = 3.000 x + -1.000" in printed
     assert "rate 3.0: at rate 3.0 the loss had grown without bound" in printed
     assert "fit_0.1_0.9: loss" in printed
+
+
+@LOCAL
+def test_executor(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("executor.py", scheduler, tmp_path)
+    assert "94^3 + 64^3 = 1092728, and 103^3 = 1092727" in printed
+    assert "done, cancelled or killed" in printed
+
+
+def test_sklearn_joblib(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="one of the optional libraries of setup.cfg's third-parties")
+    assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "process", tmp_path)
