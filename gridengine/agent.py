@@ -293,7 +293,7 @@ class Agent:
             hand.forget(run)
         if runs:
             self._send(Returned(runs), ())
-        self._go_on(hand)
+            self._go_on(hand)
 
     def _shortened(self, hand: Hand, message: Shortened, buffers: Payload) -> None:
         assignment = hand.given.get(message.run)

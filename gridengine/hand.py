@@ -18,7 +18,7 @@ from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload, Shortened
-from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN, START, WORDS_SIZE, map_words
+from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN, START, WORDS_SIZE, map_words, step_of
 
 Work: TypeAlias = tuple[Assignment, Payload]
 _LOOK_SECONDS = 0.05
@@ -125,17 +125,25 @@ class Hand:
         later = [run for run in self.given if run > current]
         if later and runs.issuperset(later):
             self._words[BARRED_FROM], self._words[BARRED_TO] = later[0], later[-1]
-        shortened = None
-        if current in runs and index + 1 < self.given[current].stop:
-            self._words[CUT], self._words[CUT_RUN] = index + 1, current
-            if (self.run, self.index) == (current, index):
-                shortened = Shortened(current, index + 1)
-                self.given[current] = msgspec.structs.replace(self.given[current], stop=index + 1)
+        shortened = self._cut(current, index) if current in runs else None
         if not runs.issuperset(later) or self.run != current:
             later = []
         for run in later:
             del self.given[run]
         return later, shortened
+
+    def _cut(self, run: int, index: int) -> Shortened | None:
+        """Have the run in progress end where the runner next looks; None when it may have got there meanwhile, or has no more."""
+        assignment = self.given[run]
+        step = step_of(assignment)
+        stop = assignment.start + ((index - assignment.start) // step + 1) * step
+        if stop >= assignment.stop or self._words[CUT_RUN] == run:
+            return None
+        self._words[CUT], self._words[CUT_RUN] = stop, run
+        if self.run != run or self.index >= stop:
+            return None
+        self.given[run] = msgspec.structs.replace(assignment, stop=stop)
+        return Shortened(run, stop)
 
     def forget(self, run: int) -> None:
         """Note that a run has ended, whatever way."""

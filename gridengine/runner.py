@@ -48,8 +48,13 @@ RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO = range(8)
 call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; and what the agent has
 taken back: of one run the calls from `CUT` on, and the runs from one number to another."""
 WORDS_SIZE = 8 * 8
-MANY = 64
-"""Runs of more calls than this are of quick ones, and are not worth taking back in part."""
+MANY, STEP = 64, 16
+"""In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the agent has taken back the rest."""
+
+
+def step_of(assignment: Assignment) -> int:
+    """Return how many calls of a run are made between two looks whether the rest has been taken back."""
+    return 1 if assignment.stop - assignment.start <= MANY or assignment.timeout is not None else STEP
 
 
 def map_words(fd: int) -> memoryview:
@@ -216,8 +221,7 @@ class Runner:
         except BaseException as error:
             self._fail(assignment, error)
         else:
-            many = assignment.stop - assignment.start > MANY and assignment.timeout is None
-            (self._call if many else self._call_carefully)(call, calls, assignment)
+            (self._call if assignment.timeout is None else self._call_timed)(call, calls, assignment)
         self._outbox.end()
         if assignment.watched:
             flush_output()
@@ -232,31 +236,39 @@ class Runner:
             self._outbox.add_raised(index, payload)
 
     def _call(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
-        """Make the calls of a run. What stands in this loop is paid for each call."""
+        """Make the calls of a run. What stands in the inner loop is paid for each call."""
         words, outbox, clock = self._words, self._outbox, monotonic
-        append = outbox.values.append
-        for index in range(assignment.start, assignment.stop):
-            words[INDEX] = index
-            try:
-                append(call(calls[index]))
-            except BaseException as error:
-                self._add_raised(index, error)
-            if clock() >= outbox.due:
-                self._send()
-
-    def _call_carefully(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
-        """Make calls that may have a time limit or be taken back. The agent kills only in a call that it has seen to be late."""
-        words, outbox, timed = self._words, self._outbox, assignment.timeout is not None
-        for index in range(assignment.start, assignment.stop):
-            words[INDEX] = index
-            if words[CUT_RUN] == assignment.run and index >= words[CUT]:
-                outbox.deliver(Shortened(assignment.run, index))
+        append, step = outbox.values.append, step_of(assignment)
+        for first in range(assignment.start, assignment.stop, step):
+            if self._cut_off(assignment, first):
                 break
-            if timed:
+            for index in range(first, min(first + step, assignment.stop)):
+                words[INDEX] = index
+                try:
+                    append(call(calls[index]))
+                except BaseException as error:
+                    self._add_raised(index, error)
+                if clock() >= outbox.due:
+                    self._send()
+
+    def _cut_off(self, assignment: Assignment, index: int) -> bool:
+        """Return whether the agent has taken back the calls from this one on, and say so."""
+        if self._words[CUT_RUN] != assignment.run or index < self._words[CUT]:
+            return False
+        self._outbox.deliver(Shortened(assignment.run, index))
+        return True
+
+    def _call_timed(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
+        """Make the calls of a run that has a time limit for each. The agent kills only in a call that it has seen to be late."""
+        words, outbox = self._words, self._outbox
+        for index in range(assignment.start, assignment.stop):
+            words[INDEX] = index
+            if self._cut_off(assignment, index):
+                break
+            words[START] = monotonic_ns()
+            while words[HOLD] != self._held:
+                self._listen()
                 words[START] = monotonic_ns()
-                while words[HOLD] != self._held:
-                    self._listen()
-                    words[START] = monotonic_ns()
             try:
                 outbox.values.append(call(calls[index]))
             except BaseException as error:

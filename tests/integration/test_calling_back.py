@@ -1,0 +1,55 @@
+"""Calls that wait behind one that takes long are taken by another runner. Each test would wait for ever if they were not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import gridengine
+from gridengine.runner import STEP
+
+LONG = 400
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(2) as two:
+        yield two
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not done():
+        if time.monotonic() > until:
+            raise AssertionError("what waits behind this call is not run")
+        os.sched_yield()
+
+
+def work(folder: str, index: int) -> int:
+    """Call `LONG` ends when the others have, but for the few that may stay with it; each leaves a mark, one more for each time it runs."""
+    path = Path(folder)
+    if index == LONG:
+        wait_for(lambda: len(list(path.iterdir())) >= 1000 - STEP)
+    with (path / str(index)).open("a") as file:
+        file.write("x")
+    return index
+
+
+@pytest.mark.parametrize("options", [{}, {"chunksize": 50}, {"chunksize": 1000}, {"timeout": 60}], ids=str)
+def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
+    tmp_path: Path, scheduler: gridengine.ProcessScheduler, options: dict[str, int]
+) -> None:
+    f = partial(work, str(tmp_path))
+    assert gridengine.map(f, range(1000), scheduler=scheduler, **options) == list(range(1000))
+    assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
+
+
+def test_single_calls_behind_a_long_one_are_run_elsewhere_and_once(tmp_path: Path, scheduler: gridengine.ProcessScheduler) -> None:
+    f = partial(work, str(tmp_path))
+    assert sorted(gridengine.imap_unordered(f, range(1000), scheduler=scheduler, chunksize=1)) == list(range(1000))
+    assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
