@@ -87,6 +87,7 @@ class Fleet:
     demand_since: float | None = None
     explain_at: float | None = None
     surplus_since: float | None = None
+    deleted_at: float = 0.0
 
     def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, Started]]:
         """Note launched workers; return those that have called home already."""
@@ -199,18 +200,24 @@ class Fleet:
         return ended
 
     def start_failed(self, one: Started, now: float) -> GridEngineError | None:
-        """Note that a launched worker ended without a call home; return the error when that has happened too often."""
+        """Note that a launched worker ended without a call home; return the error when that has happened too often.
+
+        To delete an array is one act: of what was launched before a deletion was seen, what is deleted too does not count again.
+        """
         self.drop(one)
         self._turn_away(one)
         self.hold_back(now)
+        report = one.report
+        deleted, failed = report is not None and report.deleted, one.ended_at is not None
+        if deleted and one.launched_at < self.deleted_at:
+            return None
+        self.deleted_at = now if deleted else self.deleted_at
         self.failures += 1
         if self.failures < self.policy.failed_starts:
             return None
         self.failures = 0
-        report = one.report
         if report is not None and report.error is not None:
             return report.error
-        deleted, failed = report is not None and report.deleted, one.ended_at is not None
         text = "was deleted" if deleted else "ended before its worker called home" if failed else "ran, but its worker never called home"
         return (JobDeleted if deleted else WorkerNotStarted)(
             f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: "

@@ -287,6 +287,14 @@ def test_failed_starts_are_an_error_when_there_are_too_many_in_a_row() -> None:
     assert type(fail(make(failed_starts=3), 3)) is WorkerNotStarted
 
 
+def test_an_array_that_is_deleted_is_one_failure() -> None:
+    fleet = make(failed_starts=3)
+    for now in (1.0, 2.0, 3.0):
+        fleet.launched(handles(1, 2, 3, 4), now)
+        errors = [fleet.start_failed(one, now + 0.5) for one in say(fleet, FAILED, 1, 2, 3, 4, deleted=True)]
+        assert [type(error) for error in errors if error is not None] == ([JobDeleted] if now == 3.0 else [])
+
+
 def test_a_welcome_breaks_the_row() -> None:
     fleet = make(failed_starts=3)
     fail(fleet, 2)
