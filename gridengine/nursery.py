@@ -68,10 +68,8 @@ class Ends:
 class Process(Protocol):
     """A child process, as `subprocess.Popen` has it: once it is reaped it is sent no signal."""
 
-    pid: int
-
     def send_signal(self, sig: int, /) -> None: ...
-    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
 
 
 class Nursery:
@@ -151,24 +149,22 @@ class Nursery:
             self._socket.settimeout(_LEAVE_SECONDS)  # a process in an uninterruptible state cannot be waited for
             while self._socket.recv(_RECORD.size):
                 continue
+            self._process.wait()  # its files are closed, so it is about to be gone
         self._socket.close()
-        self._process.poll()
 
 
 class _Child:
     """A process that was forked from this one."""
 
     def __init__(self, pid: int) -> None:
-        self.pid = pid
+        self._pid = pid
 
     def send_signal(self, sig: int, /) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, sig)
+            os.kill(self._pid, sig)
 
-    def poll(self) -> int | None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
-        return None
+    def wait(self) -> int:
+        return os.waitpid(self._pid, 0)[1]
 
 
 def is_ready(sock: socket.socket) -> bool:

@@ -69,8 +69,6 @@ class ProcessLauncher(Launcher):
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
         started = []
-        for process in self._processes.values():
-            process.poll()  # those that have left since are reaped
         for _ in range(count):
             process = self._start()
             handle = Handle(str(process.pid))

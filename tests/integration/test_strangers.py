@@ -121,7 +121,12 @@ class Site:
 
 
 def agents() -> set[psutil.Process]:
-    return {one for one in psutil.Process().children() if "gridengine.worker" in one.cmdline()}
+    found = set()
+    for one in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended
+            if "gridengine.worker" in one.cmdline():
+                found.add(one)
+    return found
 
 
 @contextlib.contextmanager
