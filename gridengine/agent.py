@@ -296,10 +296,12 @@ class Agent:
             self._go_on(hand)
 
     def _shortened(self, hand: Hand, message: Shortened, buffers: Payload) -> None:
+        """A runner says where it ended a run that was cut, all its results being told. That it would end there may be known already."""
         assignment = hand.given.get(message.run)
-        if assignment is not None and message.stop < assignment.stop:
+        if assignment is not None:
             hand.forget(message.run)
-            self._send(message, ())
+            if message.stop < assignment.stop:
+                self._send(message, ())
             self._go_on(hand)
 
     def _pass_on(self, hand: Hand, message: Message, buffers: Payload) -> None:

@@ -64,6 +64,7 @@ class Hand:
         self.ending: Ending | None = None
         self.spoke = False
         self.dead = False
+        self._shortened = 0
         self.stalled = False
         """Whether its channel has more to send than it takes now."""
         mine: list[int] = []
@@ -133,15 +134,20 @@ class Hand:
         return later, shortened
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """Have the run in progress end where the runner next looks; None when it may have got there meanwhile, or has no more."""
+        """Have the run in progress end where the runner next looks; None when it may have got there meanwhile, or has no more.
+
+        If it has got there in time to see that, it says so. If not, it is in a call when this is next tried, and is sure to see it then.
+        """
         assignment = self.given[run]
         step = step_of(assignment)
         stop = assignment.start + ((index - assignment.start) // step + 1) * step
-        if stop >= assignment.stop or self._words[CUT_RUN] == run:
+        if stop >= assignment.stop or self._shortened == run:
             return None
-        self._words[CUT], self._words[CUT_RUN] = stop, run
+        if self._words[CUT_RUN] != run:
+            self._words[CUT], self._words[CUT_RUN] = stop, run
         if self.run != run or self.index >= stop:
             return None
+        self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
         return Shortened(run, stop)
 
