@@ -60,7 +60,7 @@ from gridengine.events import (
 from gridengine.fleet import Policy
 from gridengine.local import LocalWorkers
 from gridengine.protocol import Beat, Message, Payload
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Run, Scheduler, TryAgain
+from gridengine.schedulers.base import Demand, Handle, Launcher, Run, Scheduler, TryAgain
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
 from gridengine.transport import Server
@@ -334,11 +334,11 @@ class Hub:
     def _fail_all(self, cause: BaseException) -> None:
         """The thread itself failed: nobody may wait for ever for what it can no longer bring."""
         self._closed = True
-        for task, one in list(self._state.open.items()):
-            listener = self._listeners.pop(task, None)
+        error = Cancelled(f"the dispatcher's thread failed: {cause!r}", hint="report this as a fault of gridengine")
+        for span in self._state.unsettled():
+            listener = self._listeners.get(span.open.task.id)
             if listener is not None:
-                error = Cancelled(f"the dispatcher's thread failed: {cause!r}", hint="report this as a fault of gridengine")
-                listener.settled(Settled(task, 0, one.task.count, None, error=error, exitcode=1))
+                listener.settled(Settled(span.open.task.id, span.start, span.stop, None, error=error, exitcode=1))
 
     def _tear_down(self) -> None:
         if isinstance(self._link, LocalWorkers):
@@ -373,29 +373,49 @@ class LaunchDesk:
         self._make = make
         self._run = run
         self._post = post
-        self._requests: queue.SimpleQueue[tuple[Callable[[Launcher], Event | None], Demand] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._launcher: Launcher | None = None
         self._polling = False
         self._thread: threading.Thread | None = None
 
     def launch(self, count: int, demand: Demand) -> None:
         """Start workers; answers `Launched` or `LaunchFailed`."""
-        self._ask(lambda launcher: Launched(launcher.launch(count, demand), demand), demand)
+
+        def start() -> Event:
+            try:
+                return Launched(self._opened().launch(count, demand), demand)
+            except TryAgain as error:
+                return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
+            except GridEngineError as error:
+                return LaunchFailed(error, demand=demand)
+            except Exception as error:
+                log.error("the scheduler failed", exc_info=True)
+                return LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"), demand=demand)
+
+        self._ask(start)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop workers."""
-        self._ask(lambda launcher: launcher.cancel(handles))
+        self._ask(lambda: self._opened().cancel(handles))
 
     def poll(self, handles: Sequence[Handle]) -> None:
-        """Ask for the workers' states, unless the last question is still open; answers `Polled`."""
+        """Ask for the workers' states, unless the last question is still open; answers `Polled`, if the scheduler answers."""
+
+        def look() -> Event:
+            try:
+                return Polled(self._opened().poll(handles))
+            finally:
+                self._polling = False
+
         if not self._polling and handles:
             self._polling = True
-            self._ask(lambda launcher: Polled(launcher.poll(handles)))
+            self._ask(look)
 
     def explain(self, handles: Sequence[Handle], seconds: float) -> None:
         """Log what queued workers wait for."""
 
-        def tell(launcher: Launcher) -> None:
-            words = launcher.explain(handles) or "the batch system gives no reason"
+        def tell() -> None:
+            words = self._opened().explain(handles) or "the batch system gives no reason"
             log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, words)
 
         self._ask(tell)
@@ -406,31 +426,29 @@ class LaunchDesk:
             self._requests.put(None)
             self._thread.join(CLOSE_SECONDS)
 
-    def _ask(self, request: Callable[[Launcher], Event | None], demand: Demand = ANY) -> None:
+    def _opened(self) -> Launcher:
+        if self._launcher is None:
+            self._launcher = self._make(self._run)
+        return self._launcher
+
+    def _ask(self, request: Callable[[], Event | None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{self._run.id}", daemon=True)
             self._thread.start()
-        self._requests.put((request, demand))
+        self._requests.put(request)
 
     def _serve(self) -> None:
-        launcher: Launcher | None = None
-        while (item := self._requests.get()) is not None:
-            request, demand = item
+        while (request := self._requests.get()) is not None:
             try:
-                launcher = launcher or self._make(self._run)
-                event = request(launcher)
-            except TryAgain as error:
-                event = LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
-            except GridEngineError as error:
-                event = LaunchFailed(error, demand=demand)
+                event = request()
             except Exception as error:
-                log.error("the scheduler failed", exc_info=True)
-                event = LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"), demand=demand)
-            self._polling = self._polling and not isinstance(event, (Polled, LaunchFailed))
+                # What cannot be learned or done now is asked for again; it is never a worker's death.
+                log.warning("the scheduler does not answer: %s", error)
+                continue
             if event is not None:
                 self._post(event)
-        if launcher is not None:
-            launcher.close()
+        if self._launcher is not None:
+            self._launcher.close()
 
 
 def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:

@@ -126,6 +126,11 @@ class DispatchState:
             self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.pools.values())
         )
 
+    def unsettled(self) -> list[Span]:
+        """Return all calls that are not settled."""
+        waiting = [span for pool in self.pools.values() for span in pool.waiting]
+        return waiting + [replace(run.span, start=run.done) for run in self._runs.values()]
+
     def launched_workers(self) -> list[StartedWorker]:
         """Return the launched workers of which the scheduler has not said that they have ended."""
         return [one for pool in self.pools.values() for one in pool.fleet.started.values() if one.ended_at is None]

@@ -129,18 +129,27 @@ class Server:
 
     def _take(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
         session = self._sessions.get(peer)
-        newcomer = session is None
         if session is None:
-            session = Session(_PIECE)
+            return self._meet(peer, frames)
         content, answers = session.take(frames)
         message = decode(content) if content is not None else (Beat(), [])
-        if newcomer:
-            if not isinstance(message[0], Hello):
-                self._put(peer, session.loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
-                return None
-            self._sessions[peer] = session
         for answer in answers:
             self._put(peer, answer)
+        return message
+
+    def _meet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+        """Take the first word of a worker. One that speaks as if it were known was forgotten, and is told to leave."""
+        session = Session(_PIECE)
+        try:
+            content, _ = session.take(frames)
+            message = decode(content) if content is not None else None
+        except ProtocolError:
+            self.dropped += 1
+            message = None
+        if message is None or not isinstance(message[0], Hello):
+            self._put(peer, Session(_PIECE).loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
+            return None
+        self._sessions[peer] = session
         return message
 
     def _put(self, peer: bytes, frames: Frames) -> None:
