@@ -179,7 +179,9 @@ def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], 
                 start, values, error = left[-1].piece(start, seconds_left())
                 if error is not None:
                     raise error
-                yield from values
+                coming, values = list(reversed(values)), ()
+                while coming:  # what has been given is not held here
+                    yield coming.pop()
             left.pop()
     finally:
         line.drop(left)

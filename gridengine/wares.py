@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections import OrderedDict
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -47,9 +47,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ware:
-    """A function as it travels, and what must be as it was for that to be good still; `references` is None when that cannot be known."""
+    """A function as it travels, and what must be as it was for that to be good still; `references` is None when that cannot be known.
 
-    f: Callable[..., Any]
+    The function itself is held weakly: what its user has forgotten is not kept alive for the next submission.
+    """
+
+    f: weakref.ref[Callable[..., Any]]
     references: tuple[Reference, ...] | None
     works: tuple[Work, Work, Work]
     size: int
@@ -75,8 +78,7 @@ class Wares:
     def __init__(self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None) -> None:
         self._limits = limits
         self._wrap = wrap
-        self._kept: OrderedDict[int, Ware] = OrderedDict()
-        self._size = 0
+        self._kept: dict[int, Ware] = {}
         self._lock = threading.Lock()
 
     def find(self, f: Callable[..., Any]) -> Ware:
@@ -86,7 +88,7 @@ class Wares:
             PicklingError: it cannot travel.
         """
         ware = self._kept.get(id(f))
-        if ware is not None and ware.f is f and ware.is_fresh():
+        if ware is not None and ware.f() is f and ware.is_fresh():
             return ware
         return self._pack(f, ware)
 
@@ -96,22 +98,26 @@ class Wares:
         size = sum(memoryview(buffer).nbytes for buffer in function.payload)
         if references is None and size > LARGE_BYTES:
             references = ()
-        if before is not None and before.f is f and before.works[0].function.digest == function.digest:
+        if before is not None and before.f() is f and before.works[0].function.digest == function.digest:
             works = before.works  # what is alike travels together
         else:
             one, star, full = (Work(function, form, self._limits) for form in (SINGLE, STAR, FULL))
             works = (one, star, full)
-        ware = Ware(f, references, works, size)
-        self._keep(ware)
-        return ware
+        return self._keep(f, references, works, size)
 
-    def _keep(self, ware: Ware) -> None:
+    def _keep(self, f: Callable[..., Any], references: tuple[Reference, ...] | None, works: tuple[Work, Work, Work], size: int) -> Ware:
+        key, kept = id(f), self._kept
+        # Called by the collector, at any point and in any thread: it must not wait for a lock.
+        try:
+            ware = Ware(weakref.ref(f, lambda _: kept.pop(key, None)), references, works, size)
+        except TypeError:
+            return Ware(lambda: None, (), works, size)  # type: ignore[arg-type]  # nothing to know it by again
         with self._lock:
-            before = self._kept.pop(id(ware.f), None)
-            self._size += ware.size - (before.size if before is not None else 0)
-            self._kept[id(ware.f)] = ware
-            while len(self._kept) > KEPT_FUNCTIONS or (self._size > KEPT_BYTES and len(self._kept) > 1):
-                self._size -= self._kept.popitem(last=False)[1].size
+            kept.pop(key, None)
+            kept[key] = ware
+            while len(kept) > 1 and (len(kept) > KEPT_FUNCTIONS or sum(one.size for one in list(kept.values())) > KEPT_BYTES):
+                kept.pop(next(iter(kept)), None)
+        return ware
 
 
 def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
