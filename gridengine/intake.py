@@ -121,7 +121,7 @@ class Errand:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
         if len(self._promises) > 1:
             calls = pickling.load_calls(self._payload)
-            self._again.update((one, call) for one, call in zip(self._promises, calls, strict=True) if one is not victim)
+            self._again.update((one, frozen(call, self.work)) for one, call in zip(self._promises, calls, strict=True) if one is not victim)
         self._again.pop(victim, None)
 
     def began(self, event: Began) -> None:
@@ -285,7 +285,7 @@ class Intake:
                 return
             try:
                 self._adapt(time.monotonic())
-                while batch := self._next_batch():
+                while self._waiting and (batch := self._next_batch()):
                     self._send(batch)
                 self._limited = bool(self._waiting)
             finally:
@@ -417,7 +417,10 @@ def _payload(batch: list[Promise], work: Work) -> Payload:
         return payload
     if len(batch) == 1 and type(held) is Frozen:
         return held.payload
-    return pickling.dump_calls([promise.held for promise in batch], form=work.form)
+    calls = [promise.held for promise in batch]
+    if any(type(call) is Frozen for call in calls):
+        return pickling.dump_calls(calls, form=work.form)
+    return [pickle.dumps(calls, 5)]  # constants are none of the things that need our own pickler, which takes its time to begin
 
 
 class Helper:
