@@ -7,6 +7,8 @@ are skipped, or fail when GRIDENGINE_REQUIRE_GRID_ENGINE=1.
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 import pwd
 import shutil
@@ -14,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +38,17 @@ class GridEngine:
     children: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(
-        self, script: str, *, files: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+        self,
+        script: str,
+        *,
+        files: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        terminal: int | None = None,
     ) -> subprocess.Popen[str]:
-        """Start a Python script as the user, in a folder of its own that also holds these files."""
+        """Start a Python script as the user, in a folder of its own that also holds these files.
+
+        With `terminal`, a descriptor, it is the foreground process of that, else it has none.
+        """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         for name, text in {**(files or {}), "script.py": script}.items():
             (folder / name).write_text(text)
@@ -46,11 +57,12 @@ class GridEngine:
             [self.python, str(folder / "script.py")],
             cwd=folder,
             env={**self.environment, **(environment or {})},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=None if terminal is None else functools.partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
             **self._identity(),
         )
         self.children.append(started)

@@ -23,9 +23,12 @@ class Line:
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
         self._down = False
+        self.port = 0
+        """Where it leads."""
 
     def open(self, port: int) -> int:
         """Lead to this port of this machine, and return the port that leads there."""
+        self.port = port
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
         return int(listener.getsockname()[1])
