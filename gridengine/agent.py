@@ -6,6 +6,7 @@ time has passed (`tick`); it speaks by the function it was given.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -22,13 +23,16 @@ import msgspec
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.hand import Hand, Work
+from gridengine.memory import KillCounter, data_of, killed_for_memory
 from gridengine.nursery import Exited, Forked, Nursery, Refused
 from gridengine.output import Outlet, Tap
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
+    MEMORY,
     VERSION,
     Assign,
+    Assignment,
     Cancel,
     Crashed,
     Define,
@@ -48,6 +52,8 @@ from gridengine.protocol import (
 _MOST_STILLBORN = 3
 """After how many runners in a row that died before they did anything the agent gives up."""
 _LOOK_SECONDS = 0.05
+_TICK_SECONDS = 0.5
+"""While a call has a time limit the agent looks at least that often; when it comes twice as late it was stopped."""
 
 
 class Agent:
@@ -75,6 +81,8 @@ class Agent:
         self._idle: list[Hand] = []
         self._last_id = 0
         self._stillborn = 0
+        self._kills = KillCounter()
+        self._ticked = math.inf
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
         self._watch(nursery.fileno(), self._hear_nursery)
@@ -104,7 +112,15 @@ class Agent:
 
     def tick(self, now: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
+        lost = now - self._ticked - 2 * _TICK_SECONDS
+        if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners with it
+            for hand in self._hands.values():
+                hand.excuse(lost)
         waits = [3600.0, *[hand.press(now, self._grace_seconds) for hand in self._hands.values()]]
+        timed = any(math.isfinite(wait) and wait < 3600.0 for wait in waits[1:])
+        self._ticked = now if timed else math.inf
+        if timed:
+            waits.append(_TICK_SECONDS)
         for outlet in self._outlets:
             if not outlet.flush():
                 waits.append(_LOOK_SECONDS)
@@ -190,11 +206,20 @@ class Agent:
             if not self._queue[0]:
                 self._queue.popleft()
                 continue
-            hand = self._idle.pop() if self._idle else self._new_hand()
+            hand = self._idle_hand(self._queue[0][0][0].memory) or self._new_hand()
             if hand is None:
                 return
             hand.backlog = self._queue.popleft()
             self._feed(hand)
+
+    def _idle_hand(self, memory: int) -> Hand | None:
+        """Return a runner with nothing to do. One whose heap has grown by half of a memory limit is ended: it has too little left."""
+        while self._idle:
+            hand = self._idle.pop()
+            if not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2:
+                return hand
+            hand.kill()
+        return None
 
     def _new_hand(self) -> Hand | None:
         if len(self._hands) >= self._slots:
@@ -364,10 +389,19 @@ class Agent:
         if accused is None:
             return
         run, index = accused
-        reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else CRASH
+        reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else self._why_died(event, hand.given[run])
         output = hand.take_output()
         self._send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
         hand.forget(run)
+
+    def _why_died(self, event: Exited, assignment: Assignment) -> str:
+        out = killed_for_memory(
+            exitcode=event.exitcode,
+            peak=event.peak_memory,
+            limit=assignment.memory,
+            kernel=event.exitcode == -signal.SIGKILL and self._kills.rose(),
+        )
+        return MEMORY if out else CRASH
 
     def _send_returned(self, hand: Hand) -> None:
         """Give back what the runner did not end; of that, what was to be cancelled is."""

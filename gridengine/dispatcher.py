@@ -113,14 +113,17 @@ class JobDispatcher:
         self._lock = threading.Lock()
         self._closed = False
         self.start_time: float | None = None
+        """When the jobs were dispatched, as `time.time()` says it: for people."""
         self.end_time: float | None = None
+        """When the last of them had ended, likewise; None until `join` has seen it."""
+        self._began = self._elapsed = 0.0
 
     @property
     def elapsed_time(self) -> float | None:
-        """The seconds from the dispatch to the end of the last job, or until now; None before the dispatch."""
+        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall clock did; None before the dispatch."""
         if self.start_time is None:
             return None
-        return (time.time() if self.end_time is None else self.end_time) - self.start_time
+        return time.monotonic() - self._began if self.end_time is None else self._elapsed
 
     def dispatch(self, jobs: Iterable[Startable]) -> None:
         """Start these jobs, none of which has been started.
@@ -135,7 +138,7 @@ class JobDispatcher:
                 raise ConfigurationError("this JobDispatcher has been closed", hint="make a new one")
             if self._jobs:
                 raise RuntimeError("jobs have been dispatched already; join them first")
-            chosen, begun = list(jobs), time.time()
+            chosen, begun, began = list(jobs), time.time(), time.monotonic()
             started: list[Startable] = []
             try:
                 for job in chosen:
@@ -145,7 +148,7 @@ class JobDispatcher:
                 for job in started:
                     job.kill()
                 raise
-            self._jobs, self.start_time, self.end_time = chosen, begun, None
+            self._jobs, self.start_time, self.end_time, self._began = chosen, begun, None, began
 
     def join(self, timeout: float | None = None) -> list[Any]:
         """Wait for all jobs and return their results in order, a failed job's exception in its place.
@@ -162,7 +165,7 @@ class JobDispatcher:
             if job.is_alive():
                 left = sum(one.is_alive() for one in self._jobs)
                 raise TimeoutError(f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on")
-        self.end_time = time.time()
+        self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()
         return results

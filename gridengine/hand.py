@@ -18,7 +18,7 @@ from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload, Shortened
-from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN, START, WORDS_SIZE, map_words, step_of
+from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
 
 Work: TypeAlias = tuple[Assignment, Payload]
 _LOOK_SECONDS = 0.05
@@ -65,6 +65,8 @@ class Hand:
         self.spoke = False
         self.dead = False
         self._shortened = 0
+        self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
+        """Which call is excused for how many seconds."""
         self.stalled = False
         """Whether its channel has more to send than it takes now."""
         mine: list[int] = []
@@ -104,6 +106,17 @@ class Hand:
     def call_began(self) -> int:
         """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with a time limit is in progress."""
         return self._words[START]
+
+    @property
+    def fresh_data(self) -> int:
+        """The bytes of data that its process had when it was new; 0 while it has not said."""
+        return self._words[DATA]
+
+    def excuse(self, seconds: float) -> None:
+        """Have so many seconds not count against the time limit of the call in progress: nobody could run or look meanwhile."""
+        key = (self.run, self.call_began)
+        before = self._excused[1] if self._excused[0] == key else 0.0
+        self._excused = key, before + seconds
 
     def hold(self) -> None:
         """Have the runner hear a `Cancel` message before it begins another run, or another call with a time limit."""
@@ -189,11 +202,13 @@ class Hand:
     def _time(self, now: float, grace_seconds: float) -> float:
         """End the call in progress if it is over its time limit, else return how many seconds it has left at least."""
         limit, run, began = self.time_limit(), self.run, self.call_began
-        left = limit - (now - began * 1e-9) if began else limit
+        excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
+        left = limit + excused - (now - began * 1e-9) if began else limit
         if left > 0:
             return left
         self.hold()
         if (self.run, self.call_began) == (run, began):
+            self._words[LATE] = began
             self.end(TIMEOUT, signal.SIGTERM, now + grace_seconds)
             return grace_seconds
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on

@@ -452,7 +452,7 @@ class LaunchDesk:
 
 
 def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
-    directory = make_private_folder(settings.run_directory.expanduser().absolute() / run_id)
+    directory = make_private_folder(_below_home(settings.run_directory) / run_id)
     run = Run(run_id, directory, directory / "connection.json", _adopt_none)
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
@@ -463,6 +463,16 @@ def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, 
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
     return run
+
+
+def _below_home(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"the home folder that {path} is below cannot be told: this user has none",
+            hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
+        ) from error
 
 
 def _adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

@@ -9,12 +9,13 @@ import itertools
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from gridengine import pickling
 from gridengine.errors import Cancelled, ConfigurationError
-from gridengine.events import Began, Function, Note, Settled, Task
+from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
 from gridengine.protocol import SINGLE, STAR, Payload
 from gridengine.runner import Controller
@@ -45,9 +46,9 @@ class InlineHub:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        f = pickling.load_function(function.payload)
+        f, retry_on = pickling.load_retrying(function.payload)
         for task in tasks:
-            self._run(f, function.name, task, listener)
+            self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 
     def cancel(self, tasks: Iterable[int], number: int = 0) -> None:
         """End tasks that are being run, from inside a call: after the call."""
@@ -69,16 +70,30 @@ class InlineHub:
             for index, call in enumerate(pickling.load_calls(task.payload)):
                 if task.id in self._cancelled:
                     return
+                began = time.monotonic()
                 with _copied(task.watched) as copies:
                     payload, raised = _outcome(f, call, task, listener)
                 out, err = (copy.getvalue().encode() for copy in copies)
                 done += 1
-                listener.settled(Settled(task.id, index, index + 1, payload, raised, exitcode=int(raised), stdout=out, stderr=err))
+                attempts = [_attempt(began, raised=raised)] if task.watched else []
+                listener.settled(Settled(task.id, index, index + 1, payload, raised, None, int(raised), out, err, attempts))
         finally:
             self._cancelled.discard(task.id)
             if done < task.count:
                 error = Cancelled(f"{name} was ended before it was done")
                 listener.settled(Settled(task.id, done, task.count, None, error=error, exitcode=1))
+
+
+def _again_after(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...], retries: int) -> Callable[..., Any]:
+    """Return what calls the function again when it raises one of these exceptions."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for _ in range(retries):
+            with contextlib.suppress(*retry_on):
+                return f(*args, **kwargs)
+        return f(*args, **kwargs)
+
+    return call if retry_on else f
 
 
 def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -> tuple[Payload, bool]:
@@ -99,6 +114,11 @@ def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -
         raise
     except BaseException as error:
         return pickling.dump_exception(error), True
+
+
+def _attempt(began: float, *, raised: bool) -> Attempt:
+    outcome = "it raised an exception" if raised else "it returned"
+    return Attempt(socket.gethostname(), "", began, time.monotonic(), outcome, exitcode=int(raised))
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from gridengine import pickling
+from gridengine import memory, pickling
 from gridengine.channel import Channel
 from gridengine.errors import PicklingError
-from gridengine.protocol import RAISED, RETRYABLE, VALUES, Message, Payload, Result, Results
+from gridengine.protocol import RAISED, VALUES, Message, Payload, Result, Results
 
 _HOLD_SECONDS = 0.01
 """How long the outcome of an ended call may wait for others, and the time between two looks of the backstop: together under 20 ms."""
@@ -32,7 +32,8 @@ class Outbox:
         self._lock = threading.Lock()
         self._results: list[Result] = []
         self._buffers: list[Payload] = []
-        self._run = self._first = 0
+        self._run = self._first = self._named = 0
+        self._measured = False
         self._began = 0.0
         self._pid = os.getpid()
         self._backstop: threading.Thread | None = None
@@ -47,15 +48,19 @@ class Outbox:
         """Say whether this is a process that user code has forked from the runner: only the runner may speak."""
         return os.getpid() != self._pid
 
-    def begin(self, run: int, start: int) -> None:
-        """Say whose calls follow, and the index of the first."""
-        self._run, self._first, self._began = run, start, monotonic()
+    def begin(self, run: int, start: int, *, named: int = 0, measured: bool = False) -> None:
+        """Say whose calls follow, and the index of the first.
 
-    def add_raised(self, index: int, payload: Payload, *, retryable: bool = False) -> None:
-        """Add the pickled exception of call `index`, after the values of the calls before it."""
+        named: what people call the call with index 0. measured: whether to tell how much memory this process has had.
+        """
+        self._run, self._first, self._named, self._began = run, start, named, monotonic()
+        self._measured = measured
+
+    def add_raised(self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0) -> None:
+        """Add the pickled exception of call `index`, after the values of the calls before it; `status` is as that of `protocol.Result`."""
         with self._lock:
             self._join_values()
-            self._add(index, index + 1, RETRYABLE if retryable else RAISED, payload)
+            self._add(index, index + 1, status, payload, peak_memory)
             self._first, self._began = index + 1, monotonic()
 
     def end(self) -> None:
@@ -128,13 +133,17 @@ class Outbox:
                 self._add(index, index + 1, VALUES, pickling.dump_values([value]))
             except Exception as error:
                 reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-                problem = PicklingError(f"the result of call {index}, a {type(value).__qualname__}, cannot be pickled: {reason}")
+                problem = PicklingError(
+                    f"the result of call {self._named + index}, a {type(value).__qualname__}, cannot be pickled: {reason}"
+                )
                 self._add(index, index + 1, RAISED, pickling.dump_exception(problem))
         self._first += len(values)
         self._began = monotonic()
 
-    def _add(self, start: int, stop: int, status: int, payload: Payload) -> None:
-        self._results.append(Result(self._run, start, stop, status, monotonic() - self._began, len(payload)))
+    def _add(self, start: int, stop: int, status: int, payload: Payload, peak_memory: int = 0) -> None:
+        if self._measured:
+            peak_memory = max(peak_memory, memory.peak_memory())
+        self._results.append(Result(self._run, start, stop, status, monotonic() - self._began, len(payload), peak_memory=peak_memory))
         self._buffers.append(payload)
 
     def _send(self) -> None:

@@ -20,13 +20,17 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import pickling
+from gridengine import blame, pickling
 from gridengine.channel import Channel
 from gridengine.errors import ConfigurationError
+from gridengine.memory import MemoryLimit, data_of, forget_peak, peak_memory
 from gridengine.nursery import Ends
 from gridengine.outbox import Outbox
 from gridengine.protocol import (
     CANCELLED,
+    OUT_OF_MEMORY,
+    RAISED,
+    RETRYABLE,
     SINGLE,
     STAR,
     Assign,
@@ -43,11 +47,12 @@ from gridengine.protocol import (
     portions,
 )
 
-RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO = range(8)
+RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA = range(10)
 """The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
-call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; and what the agent has
-taken back: of one run the calls from `CUT` on, and the runs from one number to another."""
-WORDS_SIZE = 8 * 8
+call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; what the agent has
+taken back: of one run the calls from `CUT` on, and the runs from one number to another; the beginning of the call that the agent has found
+to be over its time; and the bytes of data that the runner had when it was new."""
+WORDS_SIZE = 10 * 8
 MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the agent has taken back the rest."""
 
@@ -100,11 +105,6 @@ def flush_output() -> None:
             stream.flush()
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Say whether a call that raised this is to be made again."""
-    return False
-
-
 class Controller:
     """What a call is given to speak with the one who asked for it.
 
@@ -145,7 +145,11 @@ class Runner:
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self._defined: dict[bytes, tuple[list[str], str, Payload]] = {}
         """Of each function the module search path and the working directory to run it with, and how it is pickled."""
-        self._loaded: dict[bytes, Callable[..., Any]] = {}
+        self._loaded: dict[bytes, tuple[Callable[..., Any], tuple[type[BaseException], ...]]] = {}
+        self._current: Assignment | None = None
+        self._retry_on: tuple[type[BaseException], ...] = ()
+        words[DATA] = data_of()
+        self._memory = MemoryLimit(words[DATA])
         self._held = 0
         self._own_path = tuple(sys.path)
 
@@ -212,9 +216,12 @@ class Runner:
                 HANDLERS[type(message)](self, message, buffers)
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
-        self._outbox.begin(assignment.run, assignment.start)
+        self._outbox.begin(assignment.run, assignment.start, named=assignment.first, measured=assignment.watched)
         if assignment.watched:
+            forget_peak()
             self._outbox.deliver(Started(assignment.run, os.getpid()))
+        self._current, self._retry_on = assignment, ()
+        self._memory.set(assignment.memory)
         try:
             call = self._callable(assignment)
             calls = pickling.load_calls(payload)
@@ -231,6 +238,8 @@ class Runner:
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
         self._leave_if_forked(error)
+        if isinstance(error, MemoryError):
+            self._run_out(assignment, assignment.start, error)
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)
@@ -247,7 +256,7 @@ class Runner:
                 try:
                     append(call(calls[index]))
                 except BaseException as error:
-                    self._add_raised(index, error)
+                    self._add_raised(index, error, assignment)
                 if clock() >= outbox.due:
                     self._send()
 
@@ -270,21 +279,52 @@ class Runner:
                 self._listen()
                 words[START] = monotonic_ns()
             try:
-                outbox.values.append(call(calls[index]))
+                value = call(calls[index])
+                self._leave_if_late()
+                outbox.values.append(value)
             except BaseException as error:
-                self._add_raised(index, error)
+                self._leave_if_late()
+                self._add_raised(index, error, assignment)
             if monotonic() >= outbox.due:
                 self._send()
         words[START] = 0
 
-    def _add_raised(self, index: int, error: BaseException) -> None:
+    def _leave_if_late(self) -> None:
+        """End with a call that was asked to end for being over its time and has come back: it has failed all the same."""
+        if self._words[LATE] and self._words[LATE] == self._words[START] and not self._outbox.forked():
+            self._send()
+            leave(1)
+
+    def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
         self._leave_if_forked(error)
-        self._outbox.add_raised(index, pickling.dump_exception(error), retryable=is_retryable(error))
+        if isinstance(error, MemoryError):
+            self._run_out(assignment, index, error)
+        status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
+        self._outbox.add_raised(index, pickling.dump_exception(error), status)
+
+    def _run_out(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
+        """Answer a call that ran out of memory, and end: another process has what its heap has grown by.
+
+        When calls before it, of the same run, may have had the memory, it is not answered: it is made again by a new runner.
+        """
+        peak, limit = max(peak_memory(), data_of() - self._words[DATA]), self._memory.limit
+        self._memory.set(0)
+        if index == assignment.start or not assignment.memory:
+            what = f"call {assignment.first + index} of {getattr(self._loaded[assignment.function][0], '__qualname__', 'a function')}"
+            late = blame.out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
+            late.__cause__ = error
+            late.__traceback__ = error.__traceback__
+            self._outbox.add_raised(index, pickling.dump_exception(late), OUT_OF_MEMORY, peak)
+        self._words[RUN] = 0
+        self._send()
+        leave(0)
 
     def _send(self) -> None:
+        """Send all there is. What it takes to pickle it is not the calls' own."""
         self._leave_if_forked()
         flush_output()
-        self._outbox.flush()
+        with self._memory.lifted():
+            self._outbox.flush()
 
     def _leave_if_forked(self, error: BaseException | None = None) -> None:
         """End a process that user code forked and that came back out of it, as it would have ended at the end of a script."""
@@ -300,9 +340,9 @@ class Runner:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
         path, directory, payload = self._defined[assignment.function]
         _move(path, directory)
-        function = self._loaded.get(assignment.function)
-        if function is None:
-            function = self._loaded[assignment.function] = _load(payload)
+        if assignment.function not in self._loaded:
+            self._loaded[assignment.function] = _load(payload)
+        function, self._retry_on = self._loaded[assignment.function]
         if assignment.controlled:
             function = self._controlled(function, assignment)
         if assignment.form == SINGLE:
@@ -355,11 +395,11 @@ def _here() -> str:
         return ""
 
 
-def _load(payload: Payload) -> Callable[..., Any]:
-    """Return a function made from its pickled form; an error says where, and with which path, it was tried."""
+def _load(payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
+    """Return a function, and what has its calls made again, from its pickled form; an error says where it was tried, and the path."""
     importlib.invalidate_caches()  # a module may have been written since a folder was last looked into
     try:
-        return pickling.load_function(payload)
+        return pickling.load_retrying(payload)
     except BaseException as error:
         error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
         raise

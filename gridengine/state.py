@@ -336,6 +336,8 @@ class DispatchState:
         self._end_run(run)
         span, index = run.span, message.index
         if span.open.cancelled or index == -1:
+            if index != -1:
+                self._remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
             self._settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers))
         else:
             self._remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)

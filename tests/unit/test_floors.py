@@ -17,7 +17,8 @@ FLOORS = {
     6: "functional line executor pool",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub inline local worker agent",
-    3: "limits state fleet pools work blame events transport session channel nursery hand output outbox runner cradle target schedulers",
+    3: "limits state fleet pools work blame events transport session channel nursery hand memory output outbox runner cradle target "
+    "schedulers",
     2: "initial protocol pickling byvalue classes exceptions resources algebra units adjust packing security config",
     1: "errors _version",
 }

@@ -157,7 +157,7 @@ def test_only_the_calls_of_the_assignment_are_made(stage: Stage) -> None:
 def test_the_words_name_the_call_in_progress_and_none_after_it(stage: Stage) -> None:
     seen: list[tuple[int, int]] = []
     watch = _watcher(stage, seen)
-    stage.runner._loaded[stage.define(len)] = watch
+    stage.runner._loaded[stage.define(len)] = watch, ()
     stage.assign(len, [[], []], [[]])
     stage.play()
     assert seen == [(1, 0), (1, 1), (2, 0)]
@@ -174,7 +174,7 @@ def _watcher(stage: Stage, seen: list[tuple[int, int]]) -> Callable[[Any], int]:
 
 def test_the_beginning_of_a_call_is_noted_only_when_its_time_is_limited(stage: Stage) -> None:
     seen: list[bool] = []
-    stage.runner._loaded[stage.define(len)] = lambda call: seen.append(stage.words[START] > 0)
+    stage.runner._loaded[stage.define(len)] = (lambda call: seen.append(stage.words[START] > 0)), ()
     stage.assign(len, [[]])
     stage.assign(len, [[]], timeout=5.0)
     stage.play()

@@ -1,0 +1,116 @@
+"""How much memory a process has, its limit, and whether the kernel has killed for want of it. Linux."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+_PAGE = resource.getpagesize()
+
+
+class MemoryLimit:
+    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and all else that it alone may write to.
+
+    It is set on top of `base`, the bytes that the process had when it was new. Unlike a limit of address space it
+    leaves room for what is reserved and never used, as libraries of linear algebra do.
+    """
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self._wanted = 0
+
+    @property
+    def limit(self) -> int:
+        """The limit in force in bytes, be it of data or one of address space that somebody else has set; 0 when there is none."""
+        if self._wanted:
+            return self._wanted
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        return 0 if soft == resource.RLIM_INFINITY else soft
+
+    def set(self, size: int) -> None:
+        """Allow so many bytes; 0 is as many as the hard limit does."""
+        if size != self._wanted:
+            self._wanted = size
+            self._apply(size)
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Within, there is no limit."""
+        if self._wanted:
+            self._apply(0)
+        try:
+            yield
+        finally:
+            if self._wanted:
+                self._apply(self._wanted)
+
+    def _apply(self, size: int) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = self._base + size if size else hard
+        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def data_of(pid: int | None = None) -> int:
+    """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and its stack); 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[5]) * _PAGE
+    except OSError:
+        return 0
+
+
+def peak_memory() -> int:
+    """Return the most that this process has had resident, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+class KillCounter:
+    """Counts the processes that the kernel has killed for want of memory in this process's control group."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file or _events_file()
+        self._seen = self._count()
+
+    def rose(self) -> bool:
+        """Say whether there are more than when last asked."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        try:
+            lines = self._file.read_text().splitlines() if self._file is not None else []
+        except OSError:
+            return 0
+        return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def _events_file(listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path | None:
+    """Return the file in which the kernel counts kills: of version 1 or 2 of control groups (cgroups(7))."""
+    try:
+        groups = [line.split(":", 2) for line in listing.read_text().splitlines()]
+    except OSError:
+        return None
+    candidates = [root / "memory" / path.lstrip("/") / "memory.oom_control" for _, kind, path in groups if "memory" in kind.split(",")]
+    candidates += [root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"]
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
+    """Judge whether a process died for want of memory: the kernel says so, or under a limit it aborted, or died near it.
+
+    Args:
+        exitcode: as of a `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none. kernel: that a process was just killed so.
+    """
+    if kernel and exitcode == -_SIGKILL:
+        return True
+    return bool(limit) and (exitcode == -_SIGABRT or (exitcode < 0 and peak >= 0.75 * limit))
+
+
+_SIGABRT, _SIGKILL = 6, 9
