@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import functools
 import itertools
 import os
-import pty
 import signal
-import subprocess
 import sys
-import tempfile
-import termios
-import textwrap
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import gridengine
 from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
-
-ROOT = Path(gridengine.__file__).parents[1]
-MARK = "GRIDENGINE_TEST_MARK"
-LEAVE_SECONDS = 10
+from tests.integration.script_driver import MakeScript, at_terminal, read_all, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -240,72 +227,6 @@ def test_closing_an_imap_ends_the_running_call(scheduler: gridengine.ProcessSche
 # ------------------------------------------------------------------ scripts
 
 
-@dataclass(frozen=True)
-class Script:
-    """A user's script, its environment marked so that all its processes can be found."""
-
-    command: list[str]
-    folder: Path
-    mark: str
-    temporary: Path
-
-    def environment(self) -> dict[str, str]:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        others = {name: value for name, value in os.environ.items() if name not in ("SGE_ROOT", "XDG_RUNTIME_DIR")}
-        return {**others, "PYTHONPATH": path, "TMPDIR": str(self.temporary), MARK: self.mark}
-
-    def run(self, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=60, check=False, **options
-        )
-
-    def start(self, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command, cwd=self.folder, env=self.environment(), text=True, **options)
-
-    def processes(self) -> list[psutil.Process]:
-        """Return its processes that are left."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
-
-    def leftovers(self) -> list[object]:
-        """Return the processes and files that are left when they have had time to go."""
-        _, left = psutil.wait_procs(self.processes(), LEAVE_SECONDS)
-        return [*left, *self.temporary.iterdir()]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
-    made: list[Script] = []
-    temporary = tempfile.TemporaryDirectory()
-
-    def make(source: str, *, folder: Path = tmp_path) -> Script:
-        path = tmp_path / "script.py"
-        path.write_text("import gridengine\n" + textwrap.dedent(source))
-        made.append(Script([sys.executable, str(path)], folder, uuid.uuid4().hex, Path(temporary.name)))
-        return made[-1]
-
-    yield make
-    for one in made:
-        for process in one.processes():
-            process.kill()
-    temporary.cleanup()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return when it holds; fail when it does not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
-
-
-MakeScript = Callable[..., Script]
-
-
 def test_a_script_in_another_folder_uses_a_module_beside_it(script: MakeScript, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("FACTOR = 3\ndef triple(x):\n    return FACTOR * x\n")
     elsewhere = tmp_path / "elsewhere"
@@ -492,29 +413,3 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     assert "/12" in printed
     assert "running on 1 workers" in printed
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
-
-
-@contextlib.contextmanager
-def at_terminal(script: Script) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a script as the foreground process of a terminal of its own; yield it and the terminal's other end."""
-    ours, theirs = pty.openpty()
-    try:
-        take_terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
-        process = script.start(stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal)
-    finally:
-        os.close(theirs)
-    try:
-        yield process, ours
-    finally:
-        os.close(ours)
-        process.kill()
-        process.wait()
-
-
-def read_all(terminal: int) -> str:
-    """Return what is written on a terminal until nobody holds it any more."""
-    written = b""
-    with contextlib.suppress(OSError):  # that is how its end is told
-        while piece := os.read(terminal, 4096):
-            written += piece
-    return written.decode()

@@ -1,0 +1,32 @@
+"""What several of these tests use."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.script_driver import MakeScript, Script
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[MakeScript]:
+    made: list[Script] = []
+    temporary = tempfile.TemporaryDirectory(dir="/tmp")  # short: sockets are made there
+
+    def make(source: str, *, folder: Path = tmp_path) -> Script:
+        path = tmp_path / "script.py"
+        path.write_text("import gridengine\n" + textwrap.dedent(source))
+        made.append(Script([sys.executable, str(path)], folder, uuid.uuid4().hex, Path(temporary.name)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for process in one.processes():
+            process.kill()
+    temporary.cleanup()
