@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from gridengine import pickling
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Began, Note, Settled, Task
+from gridengine.frozen import Frozen, frozen
 from gridengine.promise import Done, Failed, Packed, Promise, Stretch
-from gridengine.protocol import FULL, Payload
-from gridengine.wares import ATOMS, Work
+from gridengine.protocol import Payload
+from gridengine.wares import Work
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
@@ -40,54 +41,6 @@ GATHER_WINDOW = 8
 """From so many calls for each slot on calls are quick, and travel together. Those that travel alone can be ended alone."""
 MOST_CALLS = 1024
 MOST_BYTES = 64 * 1024
-SHORT = 256
-"""Strings and tuples up to that length wait as they are; other things may be changed, and are pickled when they are submitted."""
-
-
-class Frozen:
-    """A call pickled when it was submitted; arrives as what it was."""
-
-    __slots__ = ("payload", "size")
-
-    def __init__(self, payload: Payload) -> None:
-        self.payload = payload
-        self.size = sum(memoryview(buffer).nbytes for buffer in payload)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        first, *buffers = self.payload
-        return thaw, (first, *map(pickle.PickleBuffer, buffers))
-
-
-def thaw(*payload: Any) -> Any:
-    """Return the one call of a payload."""
-    return pickling.load_calls(payload)[0]
-
-
-def frozen(call: Any, work: Work) -> Any:
-    """Return a call as it may wait: as it is when it cannot change, else pickled.
-
-    Raises:
-        PicklingError: it cannot be; the text names the argument.
-    """
-    if is_constant(call) if work.form != FULL else is_constant(call[0]) and is_constant(tuple(call[1].values())):
-        return call
-    return Frozen(pickling.dump_calls([call], form=work.form, describe=lambda _: f"the call of {work.function.name}"))
-
-
-def is_constant(value: Any) -> bool:
-    """Say whether a value, and with a tuple each of its members, is short and can never change."""
-    kind = type(value)
-    if kind is str or kind is bytes:
-        return len(value) <= SHORT
-    if kind is not tuple:
-        return kind in ATOMS
-    if len(value) > SHORT:
-        return False
-    for one in value:  # this is paid for each call
-        kind = type(one)
-        if kind not in ATOMS or ((kind is str or kind is bytes) and len(one) > SHORT):
-            return False
-    return True
 
 
 class Errand:
@@ -121,7 +74,9 @@ class Errand:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
         if len(self._promises) > 1:
             calls = pickling.load_calls(self._payload)
-            self._again.update((one, frozen(call, self.work)) for one, call in zip(self._promises, calls, strict=True) if one is not victim)
+            self._again.update(
+                (one, frozen(call, self.work.form)) for one, call in zip(self._promises, calls, strict=True) if one is not victim
+            )
         self._again.pop(victim, None)
 
     def began(self, event: Began) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 from gridengine import pickling
 from gridengine.errors import ConfigurationError
 from gridengine.flight import Plan, hub_at
+from gridengine.frozen import ATOMS, frozen
 from gridengine.functional import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
-from gridengine.intake import Intake, frozen
+from gridengine.intake import Intake
 from gridengine.limits import Limits
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import FULL, SINGLE, STAR
 from gridengine.schedulers.base import Place, Scheduler, positive
-from gridengine.wares import ATOMS, Wares, Work
+from gridengine.wares import Wares, Work
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked at any closer."""
@@ -70,15 +71,15 @@ class Line:
             works = self._wares.find(f).works
             if kwargs:
                 work = works[FULL]
-                call: Any = frozen((args, kwargs), work)
+                call: Any = frozen((args, kwargs), FULL, work.function.name)
             elif len(args) == 1:
                 work = works[SINGLE]
                 call = args[0]
                 if type(call) not in PLAIN:
-                    call = frozen(call, work)
+                    call = frozen(call, SINGLE, work.function.name)
             else:
                 work = works[STAR]
-                call = frozen(args, work)
+                call = frozen(args, STAR, work.function.name)
         except Exception as error:
             intake.check()
             return Promise.failed(intake, error)

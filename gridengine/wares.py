@@ -19,6 +19,7 @@ from gridengine.byvalue import global_names
 from gridengine.classes import is_by_value, is_importable
 from gridengine.events import Function
 from gridengine.flight import make_function
+from gridengine.frozen import ATOMS
 from gridengine.limits import Limits
 from gridengine.protocol import FULL, SINGLE, STAR
 
@@ -27,8 +28,6 @@ KEPT_BYTES = 16_000_000
 """How many functions, and how much of them, is kept; always one."""
 LARGE_BYTES = 1_000_000
 """From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
-ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types whose values never change and refer to nothing."""
 BY_NAME = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType)
 MISSING = object()
 
