@@ -197,7 +197,7 @@ def test_a_huge_announced_length_costs_nothing(before: bytes, announced: int, ma
 
 GOOD = protocol.Result(run=1, start=4, stop=5, status=protocol.VALUES, seconds=0.5, buffers=2)
 WRONG = {
-    "a status that is none": {"status": 3},
+    "a status that is none": {"status": 4},
     "a negative status": {"status": -1},
     "a negative duration": {"seconds": -0.1},
     "an endless duration": {"seconds": float("inf")},
