@@ -17,7 +17,7 @@ from tests.integration.script_driver import MakeScript, Script
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[MakeScript]:
     made: list[Script] = []
-    temporary = tempfile.TemporaryDirectory(dir="/tmp")  # short: sockets are made there
+    temporary = tempfile.TemporaryDirectory()
 
     def make(source: str, *, folder: Path = tmp_path) -> Script:
         path = tmp_path / "script.py"

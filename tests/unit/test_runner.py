@@ -16,6 +16,7 @@ from gridengine.protocol import (
     CANCELLED,
     FULL,
     RAISED,
+    RETRYABLE,
     SINGLE,
     STAR,
     VALUES,
@@ -34,7 +35,7 @@ from gridengine.protocol import (
     encode,
     portions,
 )
-from gridengine.runner import HOLD, INDEX, RUN, START, WORDS_SIZE, Controller, Runner
+from gridengine.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Controller, Runner
 
 
 class Script:
@@ -62,14 +63,14 @@ class Stage:
         self.words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
         self.runner = Runner(self.channel, self.words)  # type: ignore[arg-type]
 
-    def define(self, function: Callable[..., Any], directory: str | None = None) -> bytes:
-        digest, payload = pickling.dump_function(function)
+    def define(self, function: Callable[..., Any], directory: str | None = None, retry_on: tuple[type[BaseException], ...] = ()) -> bytes:
+        digest, payload = pickling.dump_function(function, retry_on)
         self.channel.coming.append((Define(digest, list(sys.path), directory or os.getcwd(), len(payload)), payload))  # noqa: PTH109
         return digest
 
     def assign(self, function: Callable[..., Any], *runs: list[Any], directory: str | None = None, **options: Any) -> None:
         """Assign runs, numbered from 1."""
-        digest = self.define(function, directory)
+        digest = self.define(function, directory, options.pop("retry_on", ()))
         assignments, buffers = [], []
         for run, calls in enumerate(runs, 1):
             payload = pickling.dump_calls(calls)
@@ -273,3 +274,36 @@ def test_a_forgotten_function_is_not_kept(stage: Stage) -> None:
     stage.channel.coming.append((Forget([digest, b"another"]), []))
     stage.play()
     assert stage.runner._loaded == stage.runner._defined == {}
+
+
+# Exceptions to be retried, and calls that come back too late
+
+
+def test_an_exception_of_those_to_be_retried_says_so(stage: Stage) -> None:
+    def call(error: Exception) -> None:
+        raise error
+
+    stage.assign(call, [FileNotFoundError(), KeyError(), OSError()], retry_on=(OSError,))
+    stage.play()
+    assert [result.status for result, _ in stage.outcomes()] == [RETRYABLE, RAISED, RETRYABLE]
+
+
+def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(status: int) -> None:
+        raise EOFError(status)
+
+    def condemn(x: int) -> int:
+        stage.words[LATE] = stage.words[START] if x else 0
+        return x
+
+    monkeypatch.setattr("gridengine.runner.leave", end)
+    stage.runner._loaded[stage.define(len)] = condemn, ()
+    stage.assign(len, [0, 1, 0], timeout=5.0)
+    stage.play()
+    assert stage.values() == [0]
+
+
+def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(stage: Stage) -> None:
+    stage.assign(lambda x: open(os.devnull) if x else x, [0, 1], first=40)  # noqa: SIM115
+    stage.play()
+    assert "the result of call 41" in str(stage.outcomes()[1][1])

@@ -1,0 +1,66 @@
+"""How much memory a process has, its limit, and what its death says."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gridengine import memory
+from gridengine.memory import KillCounter, killed_for_memory
+
+GIGABYTE = 2**30
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "peak", "limit", "kernel", "verdict"),
+    [
+        (-signal.SIGKILL, 0, 0, True, True),
+        (-signal.SIGKILL, 0, 0, False, False),
+        (-signal.SIGSEGV, 0, 0, True, False),
+        (-signal.SIGABRT, 0, GIGABYTE, False, True),
+        (-signal.SIGABRT, 0, 0, False, False),
+        (-signal.SIGSEGV, GIGABYTE, GIGABYTE, False, True),
+        (-signal.SIGSEGV, GIGABYTE // 4, GIGABYTE, False, False),
+        (1, GIGABYTE, GIGABYTE, False, False),
+    ],
+)
+def test_a_death_for_want_of_memory_is_told_from_others(exitcode: int, peak: int, limit: int, kernel: bool, verdict: bool) -> None:
+    assert killed_for_memory(exitcode=exitcode, peak=peak, limit=limit, kernel=kernel) is verdict
+
+
+def test_a_kill_is_counted_once(tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 3\noom_kill 1\noom_group_kill 0\n")
+    counter = KillCounter(events)
+    assert not counter.rose()
+    events.write_text("low 0\noom 4\noom_kill 2\noom_group_kill 0\n")
+    assert [counter.rose(), counter.rose()] == [True, False]
+
+
+def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
+    assert not KillCounter(tmp_path / "missing").rose()
+
+
+@pytest.mark.parametrize(
+    ("listing", "file"),
+    [
+        ("0::/user.slice/job\n", "user.slice/job/memory.events"),
+        ("9:cpu:/\n4:memory:/sge/4711.1\n0::/\n", "memory/sge/4711.1/memory.oom_control"),
+    ],
+)
+def test_the_counter_of_both_versions_of_control_groups_is_found(listing: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / "listing").write_text(listing)
+    (tmp_path / "fs" / file).parent.mkdir(parents=True)
+    (tmp_path / "fs" / file).touch()
+    assert memory._events_file(tmp_path / "listing", tmp_path / "fs") == tmp_path / "fs" / file
+
+
+def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
+    before = memory.data_of()
+    held = bytearray(64 * 2**20)
+    assert memory.data_of() - before >= len(held)
+    assert memory.data_of(os.getpid()) > 0
+    assert memory.data_of(2**22 + 1) == 0
