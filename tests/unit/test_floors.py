@@ -16,7 +16,7 @@ FLOORS = {
     7: "cli joblib_backend",
     6: "functional line executor pool",
     5: "job ticket flight wares intake promise progress",
-    4: "dispatcher hub inline local worker agent",
+    4: "dispatcher hub desk inline local worker agent",
     3: "limits state fleet pools work blame events transport session channel nursery hand memory output outbox runner cradle target "
     "schedulers",
     2: "initial frozen protocol pickling byvalue classes exceptions resources algebra units adjust packing security config",
