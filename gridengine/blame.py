@@ -30,6 +30,12 @@ def why_crashed(worker: Worker, span: Span, index: int, message: Crashed) -> Cal
     )
 
 
+def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
+    """Return the error of calls that somebody ended; `worker` is where the first of them ran, None when it did not."""
+    facts = {} if worker is None else _facts(worker, span, span.start)
+    return Cancelled(f"{span.open.function.function.name} was ended before it was done", **facts)
+
+
 def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
     """Return the error of a call that went over its memory limit; both in bytes, 0 when not known."""
     known = [how] * bool(how) + [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from gridengine import blame
-from gridengine.errors import Cancelled, GridEngineError, OutOfMemory, TimeoutError, VersionMismatch
+from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.events import (
     Attempt,
     Began,
@@ -240,7 +240,7 @@ class DispatchState:
         keys = keys_of(hello.log, hello.pid)
         withdrawn = any(key in self._withdrawn for key in keys)
         pool, started = (self._common, None) if withdrawn else self._recognise(id, keys)
-        mismatch = self._mismatch(hello)
+        mismatch = self._mismatch(hello, started)
         if mismatch is not None:
             self._refuse(id, mismatch.message)
             self._forget_launch(id, started, pool)
@@ -275,13 +275,14 @@ class DispatchState:
     def _refuse(self, id: bytes, reason: str) -> None:
         self._effects += [Send(id, Refuse(reason)), Lost(id)]
 
-    def _mismatch(self, hello: Hello) -> VersionMismatch | None:
+    def _mismatch(self, hello: Hello, started: StartedWorker | None) -> VersionMismatch | None:
         if (hello.protocol, hello.version, hello.python) == (VERSION, self.policy.version, self.policy.python):
             return None
         return VersionMismatch(
             f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on Python {hello.python}, "
             f"the dispatcher gridengine {self.policy.version} (protocol {VERSION}) on Python {self.policy.python}",
             host=hello.host,
+            job=started.handle.id if started is not None else None,
             log=hello.log or None,
             hint="install the same versions on both sides, or set python=",
         )
@@ -338,7 +339,8 @@ class DispatchState:
         if span.open.cancelled or index == -1:
             if index != -1:
                 self._remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
-            self._settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers))
+            who = worker if index != -1 else None
+            self._settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers), worker=who)
         else:
             self._remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
             self._wait_or_cancel(replace(span, start=index + 1))
@@ -470,7 +472,7 @@ class DispatchState:
         started, silence = worker.started, now - worker.heard_at
         if started is not None and started.ended_at is not None and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS:
             reason = started.report.reason if started.report is not None else ""
-            self._lose(worker, reason or "ended", now)
+            self._lose(worker, f"ended: {reason}" if reason else "ended", now)
         elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
             self._dismiss(worker, "does not leave", now)
         elif started is not None and started.state is TaskState.SUSPENDED:
@@ -560,8 +562,8 @@ class DispatchState:
         else:
             self._pool(span.demand).put_back(span)
 
-    def _settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"") -> None:
-        error = Cancelled(f"{span.open.function.function.name} was ended before it was done")
+    def _settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"", *, worker: Worker | None = None) -> None:
+        error = blame.why_cancelled(span, worker)
         self._settle(span, span.start, span.stop, error=error, exitcode=-number, stdout=stdout, stderr=stderr)
 
     def _settle(self, span: Span, start: int, stop: int, **outcome: Any) -> None:

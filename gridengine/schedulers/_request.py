@@ -135,12 +135,13 @@ def launch_script(command: Sequence[str], *, prologue: Sequence[str], environmen
     """Return the shell script that a cluster task runs.
 
     With a prologue it is a login shell's, since that is where `module` and the like are defined; one of its lines failing ends it.
+    What fails is told with the host's name: no record of the batch system's has it in time.
     """
     lines = [f"#!/bin/bash{' -l' if prologue else ''}"]
     if prologue:
         lines += [
             "set -e",
-            """trap 'echo "gridengine: the prologue failed with status $?; the worker was not started" >&2' EXIT""",
+            """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; the worker was not started" >&2' EXIT""",
             *prologue,
             "trap - EXIT",
             "set +e",
@@ -148,5 +149,6 @@ def launch_script(command: Sequence[str], *, prologue: Sequence[str], environmen
     if path:
         lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
-    lines.append(f"exec {shlex.join(command)}")
+    failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
+    lines += ["shopt -s execfail", f"exec {shlex.join(command)}", "status=$?", failed, "exit $status"]
     return "\n".join(lines) + "\n"
