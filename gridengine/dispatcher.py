@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import sys
 import threading
@@ -34,6 +35,8 @@ def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ..
     directory = Path.cwd()
     path = tuple(str(Path(directory, entry)) for entry in sys.path)
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    # The same function in another folder, or with another path, may do something else.
+    digest = hashlib.blake2b("\0".join([str(directory), *path]).encode(errors="surrogateescape"), key=digest, digest_size=16).digest()
     return Function(digest, payload, path, str(directory), str(name))
 
 

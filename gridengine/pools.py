@@ -11,6 +11,7 @@ from gridengine.fleet import Fleet
 from gridengine.work import Known, Phase, Span, Worker
 
 BATCH_SECONDS = 0.025
+LEAST_SECONDS = 0.001
 AHEAD_SECONDS = 0.05
 MOST_RUNS = 1000
 MOST_BYTES = 4_000_000
@@ -115,11 +116,15 @@ class WorkerPool:
                 return
 
     def _sensible_calls(self, function: Known) -> int:
-        """How many calls make one batch: what takes `BATCH_SECONDS`, but leave work for every slot; one when nothing is known yet."""
+        """How many calls make one batch: what takes `BATCH_SECONDS`; less to leave work for every slot, but no less than pays the message.
+
+        One when nothing is known yet.
+        """
         if function.seconds is None:
             return 1
         share = -(-self.calls // (2 * max(self.slots, 1)))
-        return max(1, min(share, int(BATCH_SECONDS / max(function.seconds, 1e-9))))
+        seconds = max(function.seconds, 1e-9)
+        return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
 
     @property
     def size(self) -> int:

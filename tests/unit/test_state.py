@@ -272,19 +272,27 @@ def test_slow_calls_are_handed_out_one_at_a_time() -> None:
 
 def test_a_batch_leaves_work_for_every_slot() -> None:
     play = Play()
-    play.learn(seconds=1e-6)
+    play.learn(seconds=1e-3)
     play.hello(b"v", pid=8)
     play.submit(8)
     assert [one.stop - one.start for one in play.assigned()][:2] == [2, 2]
 
 
+def test_a_batch_of_the_quickest_calls_is_worth_its_message() -> None:
+    play = Play()
+    play.learn(seconds=pools.LEAST_SECONDS / 6)
+    play.hello(b"v", pid=8)
+    play.submit(8)
+    assert [one.stop - one.start for one in play.assigned()][:2] == [6, 2]
+
+
 def test_a_longer_duration_counts_at_once() -> None:
     play = Play()
-    play.learn(seconds=1e-6)
+    play.learn(seconds=1e-3)
     play.submit(2)
     first, second = play.assigned()
     play.done(first, seconds=100.0)
-    play.done(second, seconds=1e-6)
+    play.done(second, seconds=1e-3)
     play.submit(100)
     assert [one.stop - one.start for one in play.assigned()] == [1]
 
