@@ -20,17 +20,18 @@ class MemoryLimit:
     def __init__(self, base: int) -> None:
         self._base = base
         self._wanted = 0
+        self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
     @property
     def limit(self) -> int:
-        """The limit in force in bytes, be it of data or one of address space that somebody else has set; 0 when there is none."""
+        """The limit in force in bytes: ours, or one of address space or data that somebody else has set; 0 when there is none."""
         if self._wanted:
             return self._wanted
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        return 0 if soft == resource.RLIM_INFINITY else soft
+        others = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+        return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
 
     def set(self, size: int) -> None:
-        """Allow so many bytes; 0 is as many as the hard limit does."""
+        """Allow so many bytes, but no more than were allowed before; 0 is just as many as that."""
         if size != self._wanted:
             self._wanted = size
             self._apply(size)
@@ -47,9 +48,8 @@ class MemoryLimit:
                 self._apply(self._wanted)
 
     def _apply(self, size: int) -> None:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = self._base + size if size else hard
-        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+        limits = [self._base + size] * bool(size) + [self._before] * (self._before != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), self._hard))
 
 
 def data_of(pid: int | None = None) -> int:

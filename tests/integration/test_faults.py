@@ -505,28 +505,6 @@ def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
         assert [one.outcome.startswith("the worker ") for one in job.attempts] == [True, False]
 
 
-def test_a_worker_that_is_stopped_is_waited_for(tmp_path: Path) -> None:
-    def target() -> str:
-        note(tmp_path / "pids", f"{os.getpid()} {os.getppid()}")
-        wait_for((tmp_path / "go on").exists)
-        return "done"
-
-    with ProcessScheduler(1) as scheduler:
-        job = Job(target=target, scheduler=scheduler)
-        job.start()
-        wait_for(lambda: len(lines(tmp_path / "pids")) == 1)
-        processes = [psutil.Process(int(pid)) for pid in lines(tmp_path / "pids")[0].split()]
-        for process in processes:
-            process.suspend()
-        (tmp_path / "go on").touch()
-        job.join(1.5)  # long enough for the worker to be looked at several times
-        assert job.is_alive()
-        for process in processes:
-            process.resume()
-        assert job.result(20) == "done"
-        assert len(job.attempts) == 1
-
-
 # ------------------------------------------------------------------ the user's process
 
 
@@ -679,23 +657,6 @@ def test_without_a_home_local_processes_work(script: MakeScript, monkeypatch: py
     monkeypatch.delenv("HOME", raising=False)
     one = script("print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))")
     assert one.run().stdout == "[1]\n"
-
-
-def test_too_few_open_files_are_named_at_once(script: MakeScript) -> None:
-    one = script(
-        """
-        import resource
-        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-        try:
-            gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(64))
-        except gridengine.ConfigurationError as error:
-            print(error)
-        """
-    )
-    run = one.run()
-    assert "open files" in run.stdout, run.stderr
-    assert "ulimit -Hn" in run.stdout
-    assert one.leftovers() == []
 
 
 def test_a_function_that_changes_while_it_waits_runs_as_it_was(tmp_path: Path) -> None:

@@ -673,9 +673,10 @@ def test_a_run_directory_that_anybody_may_replace_is_refused(tmp_path: Path, mon
     settings.cache_clear()
 
 
-def test_each_test_that_the_threat_model_names_is_there() -> None:
+@pytest.mark.parametrize("page", ["security", "reliability"])
+def test_each_test_that_a_page_names_is_there(page: str) -> None:
     root = Path(__file__).parents[2]
-    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "security.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / f"{page}.md").read_text()))
     written = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
     assert len(named) > 20
     assert {name for name in named if f"def {name}(" not in written} == set()

@@ -97,3 +97,19 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
     }
     assert readers <= {"dispatcher.py"}, "where the time of day is told to people"
+
+
+def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:
+    raised = iter([OSError("first"), OSError("second")])
+
+    def call(x: int) -> int:
+        error = next(raised, None)
+        if error is not None:
+            raise error
+        return x
+
+    with gridengine.InlineScheduler() as scheduler:
+        job = Job(target=call, args=(3,), retry_on=OSError, scheduler=scheduler)
+        job.start()
+        assert job.result() == 3
+        assert [one.outcome for one in job.attempts] == ["it returned"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 
 import pytest
 
 from gridengine import memory
-from gridengine.memory import KillCounter, killed_for_memory
+from gridengine.memory import KillCounter, MemoryLimit, killed_for_memory
 
 GIGABYTE = 2**30
 
@@ -64,3 +65,29 @@ def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
     assert memory.data_of() - before >= len(held)
     assert memory.data_of(os.getpid()) > 0
     assert memory.data_of(2**22 + 1) == 0
+
+
+def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY), resource.RLIMIT_AS: (7000, 9000)}
+    monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
+    limit = MemoryLimit(100)
+    assert limit.limit == 7000, "the limit of address space"
+    limit.set(1000)
+    assert (now[resource.RLIMIT_DATA], limit.limit) == ((1100, resource.RLIM_INFINITY), 1000)
+    with limit.lifted():
+        assert now[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert now[resource.RLIMIT_DATA] == (1100, resource.RLIM_INFINITY)
+    limit.set(0)
+    assert now[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def test_a_limit_that_somebody_else_has_set_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {resource.RLIMIT_DATA: (500, 800), resource.RLIMIT_AS: (7000, 9000)}
+    monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
+    limit = MemoryLimit(100)
+    limit.set(1000)
+    assert now[resource.RLIMIT_DATA] == (500, 800)
+    limit.set(0)
+    assert (now[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
