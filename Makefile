@@ -15,7 +15,11 @@ PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 WITH_GRID_ENGINE := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
 PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
 
-.PHONY: help example test chaos check format clean grid-engine
+# What is measured is the package as a user would have it, beside all its peers. With a Grid Engine: as a plain user too.
+BENCH_VENV := $(if $(WITH_GRID_ENGINE),$(PLAIN_VENV)-bench,.venv-bench)
+BENCH_ARGS ?=
+
+.PHONY: help example test chaos bench bench-quick check format clean grid-engine
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +27,9 @@ help:
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and run its tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
+	@echo 'make bench    measure us and our peers side by side, in an hour, and write benchmarks/README.md; as root on a Grid Engine too'
+	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
+	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
 	@echo 'make check    ruff and mypy'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make clean    remove what the above made'
@@ -49,6 +56,12 @@ chaos: test
 
 grid-engine:
 	schedulers/gridengine/up --yes
+
+bench: $(BENCH_VENV)/ready $(if $(WITH_GRID_ENGINE),grid-engine)
+	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
+
+bench-quick: $(BENCH_VENV)/ready
+	$(BENCH_VENV)/bin/python -m benchmarks --quick $(BENCH_ARGS)
 
 check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
@@ -84,7 +97,23 @@ $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	@rm -rf build
 	@touch $@
 
+$(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
+	tools/make-venv "$$(if [ -n '$(WITH_GRID_ENGINE)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)" $(BENCH_VENV)
+
+# Those that can be installed are: what is missing is told in the tables.
+$(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
+	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --requirement benchmarks/peers.txt || grep -v '^#' benchmarks/peers.txt | \
+	while read -r peer; do $(BENCH_VENV)/bin/python $(PIP) "$$peer" || echo "$$peer cannot be installed"; done
+	umask 022 && $(BENCH_VENV)/bin/python $(PIP) numpy matplotlib
+	@touch $@
+
+$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(METADATA) $(SOURCES)
+	rm -rf build
+	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && $(BENCH_VENV)/bin/python $(PIP) .
+	@rm -rf build
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	test ! -d $(PLAIN_VENV) || rm -rf $(PLAIN_VENV)
+	rm -rf $(VENV) .venv-bench build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,75 @@
+"""Measure us and our peers side by side: `make bench`, or `python -m benchmarks --help`."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import signal
+import sys
+import time
+
+from benchmarks import cluster, data, dispatch, processes, report, session, simulated
+from benchmarks.catalogue import ALL, STANDARD
+from benchmarks.figures import Outcome, Row, Table
+
+ROWS: tuple[Row, ...] = (*dispatch.ROWS, *data.ROWS, *cluster.ROWS, dispatch.CURVE)
+CORE = "core"
+QUICK = ("map", "submit", "round-trip", "start", "skew", "array", "results")
+REPETITIONS, QUICK_REPETITIONS = 5, 2
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [*(row.name for row in ROWS), CORE]
+    parser.add_argument("--quick", action="store_true", help="us and the standard library alone, as ratios, in two minutes")
+    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=f"only these: {', '.join(names)}")
+    parser.add_argument("--peers", nargs="+", choices=list(ALL), metavar="PEER", help=f"only these: {', '.join(map(repr, ALL))}")
+    parser.add_argument("--repetitions", type=int, help=f"how often each is run, in turn with all others (default {REPETITIONS})")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes of each on this machine (default 2)")
+    parser.add_argument("--write", action="store_true", help="write all rows to benchmarks/README.md, and the plot")
+    options = parser.parse_args()
+    if options.write and (options.quick or options.rows or options.peers):
+        parser.error("--write wants all rows and peers")
+    return options
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def measured(row: Row, options: argparse.Namespace) -> Table:
+    peers = options.peers or (STANDARD if options.quick else tuple(ALL))
+    reason = cluster.why_not() if row.on == "grid engine" else ""
+    if reason:
+        return Table(row, [Outcome(row, name, failure=reason) for name in row.peers if name in peers])
+    repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
+    return session.run(row, peers, workers=options.workers, repetitions=repetitions, say=say)
+
+
+def core_lines() -> list[str]:
+    say("the core alone, simulated")
+    return [simulated.timed(), "", *simulated.counted()]
+
+
+def main() -> None:
+    options = parsed()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that what was started is ended
+    processes.adopt()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # peers that crash must not fill the disk
+    names = options.rows or (QUICK if options.quick else [*(row.name for row in ROWS), CORE])
+    tables = [measured(row, options) for row in ROWS if row.name in names]
+    if options.quick:
+        report.show(report.ratios(tables))
+        return
+    core = core_lines() if CORE in names else []
+    curve = next((table for table in tables if table.row.plotted), None)
+    if options.write and curve:
+        report.draw(curve)
+    text = report.document(tables, core=core, plot=options.write)
+    report.show(text)
+    if options.write:
+        report.write(text)
+
+
+if __name__ == "__main__":
+    main()

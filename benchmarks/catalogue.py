@@ -1,0 +1,56 @@
+"""The peers by name, and what has to be known of them before they are imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OURS = "gridengine"
+DRMAA_LIBRARY = "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a peer's class is, and whose version is to be told. A slow one makes only one of `share` calls."""
+
+    place: str
+    distribution: str = ""
+    share: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+ON_THIS_MACHINE = {
+    "gridengine": Entry("ours:Ours", "gridengine"),
+    "gridengine.Pool": Entry("ours:OurPool", "gridengine"),
+    "multiprocessing.Pool": Entry("pool:Pool"),
+    "ProcessPoolExecutor": Entry("futures:Futures"),
+    "loky": Entry("lokys:Loky", "loky"),
+    "joblib": Entry("joblibs:Joblib", "joblib"),
+    "mpire": Entry("mpires:Mpire", "mpire"),
+    "dask.distributed": Entry("dasks:Dask", "distributed", share=10),
+    "scaled": Entry("scaleds:Scaled", "scaled", share=10),
+    "parsl": Entry("parsls:Parsl", "parsl", share=10),
+    "ray": Entry("rays:Ray", "ray", share=10),
+}
+WITH_ANOTHER_MAP = {
+    "gridengine.Executor.map": Entry("ours:OurExecutor", "gridengine"),
+    "ProcessPoolExecutor, chunksize=500": Entry("futures:Chunked"),
+}
+"""Told apart from those above by their `map` alone."""
+ON_GRID_ENGINE = {
+    "gridengine on Grid Engine": Entry("ours:OnGridEngine", "gridengine"),
+    "qsub -t ... -sync y": Entry("clusters:ArrayJob", share=10),
+    "dask-jobqueue": Entry("clusters:DaskJobqueue", "dask-jobqueue"),
+    "parsl on Grid Engine": Entry("parsls:ParslOnGridEngine", "parsl"),
+    "gridmap": Entry(
+        "clusters:Gridmap",
+        "gridmap",
+        share=10,
+        environment=(("DRMAA_LIBRARY_PATH", DRMAA_LIBRARY), ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=8192")),
+    ),
+}
+OTHERS = {"serial": Entry("serial:Serial"), "Future and argument alone": Entry("serial:FutureAlone")}
+ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **ON_GRID_ENGINE}
+LOCAL = tuple(ON_THIS_MACHINE)
+MAPS = (*LOCAL, *WITH_ANOTHER_MAP)
+STANDARD = tuple(name for name, entry in ALL.items() if entry.distribution in ("", OURS))
+"""What `make bench-quick` compares: us and the standard library."""

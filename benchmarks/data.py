@@ -1,0 +1,79 @@
+"""Large arguments and large results."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.catalogue import LOCAL
+from benchmarks.figures import Column, Measured, Row
+from benchmarks.peers.base import Peer
+from benchmarks.workloads import BLOCK_BYTES, SHARES, block, random_array, share_of
+
+
+def bound_array(peer: Peer, calls: int) -> Measured:
+    return with_array(lambda array: peer.map(functools.partial(share_of, array), range(calls)))
+
+
+def shared_array(peer: Peer, calls: int) -> Measured:
+    return with_array(lambda array: peer.map_shared(share_of, array, range(calls)))
+
+
+def with_array(use: Callable[[Any], list[Any]]) -> Measured:
+    array = random_array()
+    gc.collect()
+    begin = time.perf_counter()
+    got = use(array)
+    seconds = time.perf_counter() - begin
+    assert sum(got) == array.sum(), "wrong results"
+    return {"seconds": seconds}
+
+
+def results(peer: Peer, calls: int) -> Measured:
+    gc.collect()
+    begin = time.perf_counter()
+    got: list[Any] = peer.map(block, range(calls))
+    seconds = time.perf_counter() - begin
+    assert [(len(one) * 8, one[-1]) for one in got] == [(BLOCK_BYTES, number) for number in range(calls)], "wrong results"
+    return {"seconds": seconds}
+
+
+ROWS = (
+    Row(
+        "array",
+        "one 100 MB array used by 20 calls (`partial`)",
+        (
+            Column("seconds", "time", "s", want="at most joblib's", limit=lambda medians: medians["joblib"]),
+            Column("pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6),
+        ),
+        SHARES,
+        ("serial", *LOCAL),
+        bound_array,
+        sampled=True,
+        remark="Each call reads a twentieth of it. Memory is the proportional set size of all processes, the caller's own array included.",
+    ),
+    Row(
+        "share",
+        "the same, told to share",
+        (
+            Column("seconds", "time", "s", want="at most mpire's", limit=lambda medians: medians["mpire"]),
+            Column("pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6),
+        ),
+        SHARES,
+        ("gridengine", "mpire", "dask.distributed", "ray"),
+        shared_array,
+        sampled=True,
+        remark="`gridengine.share`, mpire's `shared_objects`, dask's `scatter`, `ray.put`.",
+    ),
+    Row(
+        "results",
+        "20 results of 10 MB",
+        (Column("seconds", "time", "s", want="at most loky's", limit=lambda medians: medians["loky"]),),
+        20,
+        LOCAL,
+        results,
+    ),
+)

@@ -1,0 +1,202 @@
+"""Many small calls: what handing out, answering and starting take."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.catalogue import LOCAL, MAPS
+from benchmarks.figures import Column, Measured, Medians, Row
+from benchmarks.peers.base import Peer
+from benchmarks.workloads import GATE, gated, lasting, noop, skewed
+
+POOL, PROCESS_POOL = "multiprocessing.Pool", "ProcessPoolExecutor"
+STEPS = (1, 10, 100, 1_000, 10_000, 100_000)
+IDEAL_WORKERS = 2
+SETTLE_SECONDS = 0.5
+
+
+def timed(call: Callable[[], list[object]], expected: list[object]) -> float:
+    """Return the seconds that a call took.
+
+    Raises:
+        AssertionError: it did not return what was expected.
+    """
+    gc.collect()
+    begin = time.perf_counter()
+    got = call()
+    seconds = time.perf_counter() - begin
+    assert got == expected, "wrong results"
+    return seconds
+
+
+def map_noops(peer: Peer, calls: int) -> Measured:
+    return {"seconds": timed(lambda: peer.map(noop, range(calls)), list(range(calls)))}
+
+
+def submit_noops(peer: Peer, calls: int) -> Measured:
+    return {"seconds": timed(lambda: peer.gather([peer.submit(noop, x) for x in range(calls)]), list(range(calls)))}
+
+
+def round_trips(peer: Peer, calls: int) -> Measured:
+    taken = [timed_once(peer, number) for number in range(calls)]
+    return {"seconds": statistics.median(taken), "slow": statistics.quantiles(taken, n=20)[-1]}
+
+
+def timed_once(peer: Peer, number: int) -> float:
+    begin = time.perf_counter()
+    peer.gather([peer.submit(noop, number)])
+    return time.perf_counter() - begin
+
+
+def skew(peer: Peer, calls: int) -> Measured:
+    work = skewed()[:calls]
+    return {"ideal": timed(lambda: peer.map(lasting, work), list(work)) / (sum(work) / IDEAL_WORKERS)}
+
+
+def queued(peer: Peer, calls: int) -> Measured:
+    """Have calls wait, twice. What the second time leaves is left for good; the first time's may be the allocator's, to be used again."""
+    before = private_bytes()
+    waiting = while_waiting(peer, calls)
+    once = private_bytes()
+    while_waiting(peer, calls)
+    return {"bytes": (waiting - before) / calls, "left": max(0, private_bytes() - once) / calls}
+
+
+def while_waiting(peer: Peer, calls: int) -> int:
+    """Hand in calls that wait for a file, see how much memory this process has, and let them go."""
+    gate = Path(os.environ[GATE])
+    gate.unlink(missing_ok=True)
+    handles = [peer.submit(gated, number) for number in range(calls)]
+    time.sleep(SETTLE_SECONDS)  # threads that hand calls on may still be at it
+    waiting = private_bytes()
+    gate.touch()
+    assert peer.gather(handles) == list(range(calls)), "wrong results"
+    return waiting
+
+
+def private_bytes() -> int:
+    """Return how much memory this process alone has, after giving back what it can."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+def curve(peer: Peer, calls: int) -> Measured:
+    """Map more and more noops. Each number of them is tried up to three times, as long as it is quick."""
+    measured = {}
+    for step in STEPS:
+        if step <= calls:
+            taken = [map_noops(peer, step)["seconds"]]
+            while len(taken) < 3 and sum(taken) < 1:
+                taken.append(map_noops(peer, step)["seconds"])
+            measured[str(step)] = statistics.median(taken)
+    return measured
+
+
+def prepare() -> None:
+    """Name a gate that opens for the calls of this process."""
+    os.environ[GATE] = str(Path(tempfile.gettempdir(), f"gate.{os.getpid()}"))
+
+
+def map_limit(medians: Medians) -> float:
+    aside = ("serial", POOL, "gridengine")
+    others = [median for peer, median in medians.items() if not peer.startswith(aside) and "/" not in peer]
+    return min(2 * medians[POOL], *others)
+
+
+SECONDS = "s"
+ROWS = (
+    Row(
+        "map",
+        "map of 100,000 noops",
+        (Column("seconds", "time", SECONDS, want="at most 2 x Pool.map, and ahead of every other", limit=map_limit, scaled=True),),
+        100_000,
+        ("serial", *MAPS),
+        map_noops,
+        warm=10_000,
+    ),
+    Row(
+        "submit",
+        "100,000 single submits, all gathered",
+        (
+            Column(
+                "seconds",
+                "time",
+                SECONDS,
+                want="half of Pool.apply_async, a sixth of ProcessPoolExecutor",
+                limit=lambda medians: min(medians[POOL] / 2, medians[PROCESS_POOL] / 6),
+                scaled=True,
+            ),
+        ),
+        100_000,
+        LOCAL,
+        submit_noops,
+        warm=10_000,
+    ),
+    Row(
+        "queued",
+        "client memory per queued submit (20,000 waiting)",
+        (
+            Column(
+                "bytes",
+                "per submit",
+                "KB",
+                1e-3,
+                want="under 1 KB beside the Future and the argument",
+                limit=lambda medians: 1000 + medians["Future and argument alone"],
+            ),
+            Column("left", "left after", "KB", 1e-3, want="nothing left after (under 0.1 KB)", limit=lambda medians: 100),
+        ),
+        20_000,
+        ("Future and argument alone", *LOCAL),
+        queued,
+        warm=1_000,
+        remark="Private memory of the process that submits. What is left is what a second time adds to the first.",
+    ),
+    Row(
+        "round-trip",
+        "round trip of one call",
+        (
+            Column("seconds", "median", "ms", 1e3, want="at most loky's", limit=lambda medians: medians["loky"]),
+            Column("slow", "19 of 20 within", "ms", 1e3),
+        ),
+        2_000,
+        LOCAL,
+        round_trips,
+        warm=200,
+    ),
+    Row(
+        "start",
+        "interpreter start to first result",
+        (Column("seconds", "time", SECONDS, want="at most loky's", limit=lambda medians: medians["loky"]),),
+        1,
+        LOCAL,
+        first=True,
+    ),
+    Row(
+        "skew",
+        "skewed work: 190 calls of 5 ms and ten neighbours of 500 ms",
+        (Column("ideal", "makespan", "x ideal", want="at most 1.05 x ideal", limit=lambda medians: 1.05),),
+        200,
+        MAPS,
+        skew,
+    ),
+)
+CURVE = Row(
+    "curve",
+    "time over the number of tasks (map of noops)",
+    tuple(Column(str(step), f"{step:,}", SECONDS) for step in STEPS),
+    STEPS[-1],
+    ("serial", *MAPS),
+    curve,
+    warm=1,
+    plotted=True,
+)

@@ -1,0 +1,38 @@
+"""dask.distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distributed import Client, LocalCluster
+
+from benchmarks.peers.base import Call, Peer
+
+
+class Dask(Peer):
+    """A cluster of processes with one thread each, and no dashboard."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self.cluster = self.make()
+        self.client = Client(self.cluster)
+
+    def make(self) -> LocalCluster:
+        return LocalCluster(n_workers=self.workers, threads_per_worker=1, processes=True, dashboard_address=None)
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        return list(self.client.gather(self.client.map(f, xs, pure=False)))
+
+    def submit(self, f: Call, x: object) -> object:
+        return self.client.submit(f, x, pure=False)
+
+    def gather(self, handles: Sequence[object]) -> list[object]:
+        return list(self.client.gather(handles))
+
+    def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
+        there = self.client.scatter(big, broadcast=True)
+        return self.gather([self.client.submit(f, there, x, pure=False) for x in xs])
+
+    def close(self) -> None:
+        self.client.close()
+        self.cluster.close()

@@ -1,0 +1,76 @@
+"""This package."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import gridengine
+from benchmarks.peers.base import Absent, Call, Peer
+
+
+class Ours(Peer):
+    """`gridengine.map` and `gridengine.Executor`, which share the scheduler's workers."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self.scheduler = self.make_scheduler()
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        return gridengine.ProcessScheduler(max_workers=self.workers)
+
+    @functools.cached_property
+    def executor(self) -> gridengine.Executor:
+        return gridengine.Executor(self.scheduler)
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        return gridengine.map(f, xs, scheduler=self.scheduler, progress=False)
+
+    def submit(self, f: Call, x: object) -> object:
+        return self.executor.submit(f, x)
+
+    def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
+        if not hasattr(gridengine, "share"):
+            raise Absent("not yet: no gridengine.share")
+        return self.map(functools.partial(f, gridengine.share(big)), xs)
+
+    def close(self) -> None:
+        if "executor" in vars(self):
+            self.executor.shutdown()
+        self.scheduler.close()
+
+
+class OurExecutor(Ours):
+    """`gridengine.Executor.map`."""
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        return list(self.executor.map(f, xs))
+
+
+class OurPool(Peer):
+    """`gridengine.Pool`."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self.scheduler = gridengine.ProcessScheduler(max_workers=workers)
+        self.pool = gridengine.Pool(scheduler=self.scheduler)
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        return self.pool.map(f, xs)
+
+    def submit(self, f: Call, x: object) -> object:
+        return self.pool.apply_async(f, (x,))
+
+    def gather(self, handles: Sequence[object]) -> list[object]:
+        return [handle.get() for handle in handles]  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.pool.terminate()
+        self.scheduler.close()
+
+
+class OnGridEngine(Ours):
+    """`gridengine.map` on a Grid Engine."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        return gridengine.GridEngineScheduler(max_workers=self.workers)

@@ -1,0 +1,186 @@
+"""Tables for the terminal and for `README.md`, and the plot."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from benchmarks.catalogue import ALL, OURS
+from benchmarks.cluster import OURS as OURS_ON_CLUSTER
+from benchmarks.cluster import SLURM
+from benchmarks.figures import Column, Outcome, Table, shown
+
+FOLDER = Path(__file__).parent
+README, PLOT = FOLDER / "README.md", FOLDER / "time-over-tasks.png"
+BEGIN, END = "<!-- figures: written by `make bench` -->\n", "<!-- end of the figures -->\n"
+TO_COME = ("submitit", "executorlib")
+
+
+def document(tables: Sequence[Table], *, core: Sequence[str] = (), plot: bool = False, remark: str = "") -> str:
+    """Return all there is to tell, as markdown."""
+    parts = [machine(), remark, "## What was wanted, and what came", wants(tables)]
+    for table in tables:
+        parts += [f"## {table.row.title[0].upper()}{table.row.title[1:]}", details(table), table.row.remark]
+        if table.row.plotted and plot:
+            parts.append(f"![time over the number of tasks]({PLOT.name})")
+    if core:
+        parts += ["## The core alone, simulated", "```text\n" + "\n".join(core) + "\n```"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def machine() -> str:
+    """Return a line on this machine and a table of versions."""
+    cores = len(os.sched_getaffinity(0))
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    system = f"Linux {platform.release()}; Python {platform.python_version()}; load {os.getloadavg()[2]:.2f} over the last 15 minutes"
+    named = [entry.distribution for entry in ALL.values() if entry.distribution]
+    versions = (f"{name} {version(name)}" for name in dict.fromkeys([*named, *TO_COME, "pyzmq", "numpy"]))
+    return f"{now}; {cores} cores ({processor()}); {system}.\n\nVersions: {', '.join(versions)}."
+
+
+def processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a markdown table; all but its first column are aligned right, but for those headed by nothing or `want`."""
+    rule = ["---" if not number or title in ("", "want", "best other", "reached") else "---:" for number, title in enumerate(head)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *lines])
+
+
+# ---------------------------------------------------------------- each row
+
+
+def details(table: Table) -> str:
+    """Return a row's table: each peer's medians with their spread, or why it has none."""
+    columns = table.row.columns
+    head = ["", *(f"{column.title}, {column.unit}" for column in columns), ""]
+    return grid(head, ([name_of(one.peer), *(cell(one, column) for column in columns), note(one)] for one in table.sorted))
+
+
+def name_of(peer: str) -> str:
+    return f"**{peer}**" if peer.startswith(OURS) else peer
+
+
+def cell(outcome: Outcome, column: Column) -> str:
+    """Return the median and, in brackets, the least and the greatest, for which a row of many columns has no room."""
+    values = outcome.values(column)
+    if not values:
+        return "-"
+    median = shown(outcome.median(column) or 0.0, column)
+    spread = f" ({shown(min(values), column)} to {shown(max(values), column)})"
+    return median if outcome.row.plotted or len(values) == 1 else median + spread
+
+
+def note(outcome: Outcome) -> str:
+    fewer = outcome.figures and outcome.calls < outcome.row.calls and not outcome.row.plotted
+    scaled = any(column.scaled for column in outcome.row.columns)
+    words = [f"{'scaled up from' if scaled else 'with'} {outcome.calls:,} calls"] if fewer else []
+    return "; ".join([*words, *([outcome.failure.replace("|", "/")] if outcome.failure else [])])
+
+
+# ---------------------------------------------------------------- what was wanted
+
+
+def wants(tables: Sequence[Table]) -> str:
+    """Return a table of what was wanted, ours, and the best of the others."""
+    lines = [line for table in tables for column in table.row.columns if column.limit for line in [want(table, column, tables)]]
+    return grid(["measure", "want", "limit", "ours", "best other", "reached"], [*lines, ["real Slurm, 8 slots", "-", "-", "-", "-", SLURM]])
+
+
+def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
+    assert column.limit is not None
+    medians = table.medians(column)
+    ours = medians.get(OURS, medians.get(OURS_ON_CLUSTER))
+    elsewhere = {f"{other.row.name}/{peer}": value for other in tables for peer, value in other.medians(other.row.columns[0]).items()}
+    try:
+        limit = column.limit({**elsewhere, **medians})
+    except KeyError as missing:
+        return [measure(table, column), column.want, "-", _shown(ours, column), best_other(medians, column), f"not told: no {missing}"]
+    reached = "-" if ours is None else "yes" if ours <= limit else f"**no**, {ours / limit:.2g} x the limit"
+    if ours is None:
+        reached = next((outcome.failure for outcome in table.outcomes if outcome.peer.startswith(OURS)), "not measured")
+    return [measure(table, column), column.want, _shown(limit, column), _shown(ours, column), best_other(medians, column), reached]
+
+
+def measure(table: Table, column: Column) -> str:
+    return table.row.title + (f": {column.title}" if len(table.row.columns) > 1 else "")
+
+
+def _shown(value: float | None, column: Column) -> str:
+    return "-" if value is None else f"{shown(value, column)} {column.unit}"
+
+
+def best_other(medians: dict[str, float], column: Column) -> str:
+    others = {peer: value for peer, value in medians.items() if not peer.startswith((OURS, "serial", "Future"))}
+    if not others:
+        return "-"
+    best = min(others, key=lambda peer: others[peer])
+    return f"{_shown(others[best], column)} ({best})"
+
+
+def ratios(tables: Sequence[Table]) -> str:
+    """Return ours beside the standard library's, as ratios: less than 1 is faster (or smaller)."""
+    rows = [(table, column, table.medians(column)) for table in tables for column in table.row.columns]
+    peers = list(dict.fromkeys(peer for _, _, medians in rows for peer in medians if not peer.startswith((OURS, "serial", "Future"))))
+    lines = [
+        [measure(table, column), _shown(medians[OURS], column), *(ratio(medians[OURS], medians.get(peer)) for peer in peers)]
+        for table, column, medians in rows
+        if OURS in medians
+    ]
+    return grid(["", "ours", *(f"ours / {peer}" for peer in peers)], lines)
+
+
+def ratio(ours: float, theirs: float | None) -> str:
+    return f"{ours / theirs:.2f}" if theirs else "-"
+
+
+# ---------------------------------------------------------------- where it goes
+
+
+def show(text: str) -> None:
+    """Print markdown on the terminal."""
+    Console(width=None if os.isatty(1) else 200).print(Markdown(text))
+
+
+def write(text: str) -> None:
+    """Put the figures into `README.md`, in place of the last ones."""
+    before, _, rest = README.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    README.write_text(before + BEGIN + "\n" + text + "\n" + END + after)
+
+
+def draw(table: Table) -> None:
+    """Plot time over the number of tasks."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 6))
+    for outcome in table.sorted:
+        points = [(int(column.key), outcome.median(column)) for column in table.row.columns if outcome.values(column)]
+        ours = outcome.peer.startswith(OURS)
+        style = {"linewidth": 2.5, "color": "black", "zorder": 3} if outcome.peer == OURS else {"linewidth": 1.8 if ours else 1.0}
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=outcome.peer, **style)
+    axes.set(xscale="log", yscale="log", xlabel="tasks (noops)", ylabel="seconds until all results are there", title=table.row.title)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(PLOT, dpi=100, bbox_inches="tight")
+    pyplot.close(figure)
