@@ -310,7 +310,9 @@ class Runner:
         peak, limit = max(peak_memory(), data_of() - self._words[DATA]), self._memory.limit
         self._memory.set(0)
         if index == assignment.start or not assignment.memory:
-            what = f"call {assignment.first + index} of {getattr(self._loaded[assignment.function][0], '__qualname__', 'a function')}"
+            function, _ = self._loaded.get(assignment.function, (None, ()))  # it may itself have been too large to load
+            name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a function")
+            what = f"the call of {name}" if assignment.watched else f"call {assignment.first + index} of {name}"
             late = blame.out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__

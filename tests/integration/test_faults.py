@@ -254,6 +254,14 @@ def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(scheduler: P
     assert gridengine.map(leak, range(12), scheduler=scheduler, resources=Memory(0.25), chunksize=6, retries=0) == list(range(12))
 
 
+def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(scheduler: ProcessScheduler) -> None:
+    large = b"x" * (128 * MEGABYTE)
+    with_function = error_of(lambda x: len(large), scheduler=scheduler, resources=Memory(0.05))
+    (with_argument,) = gridengine.map(len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.05), reraise=False)
+    assert [type(with_function), type(with_argument)] == [OutOfMemory, OutOfMemory]
+    assert gridengine.map(len, [large], scheduler=scheduler) == [len(large)]
+
+
 def abort_for_want_of_memory(_: object) -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
