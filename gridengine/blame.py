@@ -6,10 +6,10 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted, OutOfMemory, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.memory import out_of_memory
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 from gridengine.schedulers.base import Report
-from gridengine.units import GIGABYTE
 from gridengine.work import Span, Worker
 
 
@@ -34,13 +34,6 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
     """Return the error of calls that somebody ended; `worker` is where the first of them ran, None when it did not."""
     facts = {} if worker is None else _facts(worker, span, span.start)
     return Cancelled(f"{span.open.function.function.name} was ended before it was done", **facts)
-
-
-def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
-    """Return the error of a call that went over its memory limit; both in bytes, 0 when not known."""
-    known = [how] * bool(how) + [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
-    text = ": " + ", ".join(known) if known else ""
-    return OutOfMemory(f"{what} ran out of memory{text}", hint="ask for more memory, or set escalate_memory=2", **facts)
 
 
 def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
@@ -70,11 +63,6 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "log": worker.hello.log or None,
         "attempts": [str(attempt) for attempt in span.open.attempts.get(index, ())],
     }
-
-
-def gigabytes(size: int) -> str:
-    """Return a number of bytes in words."""
-    return f"{size / GIGABYTE:.2f} GB"
 
 
 def exit_words(exitcode: int) -> str:

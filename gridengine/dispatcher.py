@@ -19,8 +19,8 @@ from gridengine.events import Function
 from gridengine.hub import Hub, Listener
 from gridengine.limits import Raisable, given
 from gridengine.resources import Resource
-from gridengine.schedulers import InlineScheduler
 from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.inline import InlineScheduler
 
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
 

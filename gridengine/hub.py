@@ -26,9 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import zmq
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gridengine._version import __version__
 from gridengine.config import Settings
@@ -60,7 +58,9 @@ from gridengine.protocol import Beat, Message, Payload
 from gridengine.schedulers.base import Run, Scheduler
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
-from gridengine.transport import Server
+
+if TYPE_CHECKING:
+    from gridengine.transport import Server
 
 log = logging.getLogger("gridengine")
 
@@ -87,10 +87,17 @@ class Listener(Protocol):
     def noted(self, event: Note) -> None: ...
 
 
+class Poller(Protocol):
+    """What `select.poll` and `zmq.Poller` have in common."""
+
+    def register(self, fd: int, eventmask: int, /) -> object: ...
+    def poll(self, timeout: int | None = None, /) -> list[tuple[Any, int]]: ...
+
+
 class Link(Protocol):
     """The way to the workers: a `Server` for those elsewhere, `LocalWorkers` for those of this machine."""
 
-    def register(self, poller: zmq.Poller) -> None: ...
+    def poller(self) -> Poller: ...
     def patience(self, now: float) -> float: ...
     def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]: ...
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None: ...
@@ -150,6 +157,8 @@ class Hub:
         if scheduler.local:
             local = LocalWorkers(run_id=self._run_id, slots=scheduler.slots, settings=settings, wake=self._wake)
             return local, Run(self._run_id, Path(), Path(), local.adopt)
+        from gridengine.transport import Server
+
         server = Server(host=settings.host, workers=scheduler.max_workers)
         try:
             return server, _write_connection(server, scheduler, settings, self._run_id)
@@ -235,8 +244,7 @@ class Hub:
             self._tear_down()
 
     def _loop(self) -> None:
-        poller = zmq.Poller()
-        self._link.register(poller)
+        poller = self._link.poller()
         poller.register(self._wake_up, select.POLLIN)
         tick_at = poll_at = look_at = 0.0
         leave_by: float | None = None
@@ -258,7 +266,7 @@ class Hub:
                 if now >= leave_by or not self._state.workers:
                     return
 
-    def _wait(self, poller: zmq.Poller, until: float) -> None:
+    def _wait(self, poller: Poller, until: float) -> None:
         self._sleeping = True
         try:
             # What was posted before the line above saw nobody asleep.
@@ -346,7 +354,7 @@ class Hub:
         with self._settled:
             self._settled.notify_all()
         os.close(self._wake_up)
-        if isinstance(self._link, Server):
+        if not isinstance(self._link, LocalWorkers):
             tidy(self._run)
 
 

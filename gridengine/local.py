@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import time
@@ -15,13 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import zmq
-
 from gridengine.agent import Agent, introduce
 from gridengine.config import Settings
 from gridengine.nursery import Nursery, is_ready
+from gridengine.openfiles import allow_open_files
 from gridengine.protocol import Beat, Buffer, Goodbye, Message, Payload, Refuse, Stop, Welcome
-from gridengine.transport import allow_open_files
 
 _FILES = 4
 """How many open files a runner takes, at most."""
@@ -49,7 +48,7 @@ class LocalWorkers:
         self._closed = False
         self._inbox: deque[tuple[bytes, Message, Payload]] = deque()
         self._agents: dict[bytes, Agent] = {}
-        self._poller = zmq.Poller()
+        self._poller = select.poll()
         self._beat_at = 0.0
         self._tick_at = 0.0
 
@@ -60,9 +59,9 @@ class LocalWorkers:
             self._turn_away()
         self._wake()
 
-    def register(self, poller: zmq.Poller) -> None:
-        """Have a poller wake when there is something to receive."""
-        self._poller = poller
+    def poller(self) -> select.poll:
+        """Return what wakes when there is something to receive; more may be registered."""
+        return self._poller
 
     def patience(self, now: float) -> float:
         """Return after how many seconds to be asked for messages even if the poller does not wake."""
@@ -72,7 +71,7 @@ class LocalWorkers:
         """Yield what agents have to say."""
         while self._newcomers:
             newcomer = self._newcomers.popleft()
-            self._poller.register(newcomer[0], zmq.POLLIN)
+            self._poller.register(newcomer[0], select.POLLIN)
             self._starting.append(newcomer)
         for newcomer in list(self._starting):
             self._take_in(*newcomer)
@@ -99,7 +98,7 @@ class LocalWorkers:
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
         )
-        self._poller.register(agent.fileno(), zmq.POLLIN)
+        self._poller.register(agent.fileno(), select.POLLIN)
         self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

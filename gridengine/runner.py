@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import blame, pickling
+from gridengine import pickling
 from gridengine.channel import Channel
 from gridengine.errors import ConfigurationError
-from gridengine.memory import MemoryLimit, data_of, forget_peak, peak_memory
+from gridengine.memory import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
 from gridengine.nursery import Ends
 from gridengine.outbox import Outbox
 from gridengine.protocol import (
@@ -313,7 +313,7 @@ class Runner:
             function, _ = self._loaded.get(assignment.function, (None, ()))  # it may itself have been too large to load
             name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a function")
             what = f"the call of {name}" if assignment.watched else f"call {assignment.first + index} of {name}"
-            late = blame.out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
+            late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__
             self._outbox.add_raised(index, pickling.dump_exception(late), OUT_OF_MEMORY, peak)

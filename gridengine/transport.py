@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import psutil
 import zmq
@@ -22,6 +20,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, ProtocolError
+from gridengine.openfiles import allow_open_files
 from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
@@ -32,7 +31,6 @@ _PIECE = 256 * 1024
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
 """How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel turns away tries again a second later."""
-_SPARE_FILES = 128
 _FILES_FOR_STRANGERS = 2048
 
 
@@ -82,9 +80,11 @@ class Server:
         self.server_key, self.worker_public, self.worker_secret = public.decode(), worker_public.decode(), worker_secret.decode()
         return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
 
-    def register(self, poller: zmq.Poller) -> None:
-        """Have a poller wake when something has come."""
+    def poller(self) -> zmq.Poller:
+        """Return what wakes when there is something to receive; more may be registered."""
+        poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
+        return poller
 
     def patience(self, now: float) -> float:
         """Return after how many seconds to be asked for messages even if the poller does not wake."""
@@ -309,26 +309,3 @@ def resolve(host: str) -> None:
         raise ConfigurationError(
             f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine"
         ) from error
-
-
-def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
-    """Raise this process's soft limit of open files so far that there may be this many workers.
-
-    Args:
-        each: how many files one takes.
-        for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
-
-    Raises:
-        ConfigurationError: the hard limit is too small.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers * each
-    wanted = needed + for_strangers
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigurationError(
-            f"{workers} workers need {needed} open files, and this process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
-            hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

@@ -444,8 +444,7 @@ def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> Non
                 for message in (hello("run"), *(Started(run, 1) for run in range(5)), Goodbye("last"))
             ]
             heard: list[Message] = []
-            poller = zmq.Poller()
-            server.register(poller)
+            poller = server.poller()
             for frames in (first, first, *others[::-1], *others, *others, first):
                 stranger.send(*frames)
             stranger.send(envelope(1, 0), *map(bytes, encode(Welcome())))

@@ -68,8 +68,7 @@ class Ends:
 
     def __init__(self, server: Server, *clients: Client) -> None:
         self.server, self.clients = server, clients
-        self.poller = zmq.Poller()
-        server.register(self.poller)
+        self.poller = server.poller()
         for client in clients:
             self.poller.register(client.socket, zmq.POLLIN)
         self.of_workers: list[tuple[bytes, Message, list[bytes]]] = []
@@ -311,8 +310,7 @@ def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_an
         what, seconds = next(phases)
         before, after = 0, 0
         until = time.monotonic() + PATIENCE_SECONDS
-        poller = zmq.Poller()
-        server.register(poller)
+        poller = server.poller()
         while not goodbye:
             poller.poll(20)
             for sender, message, _ in server.receive():
@@ -352,8 +350,7 @@ def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_sl
             serve()
     """
     with contextlib.closing(Server(host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
-        poller = zmq.Poller()
-        server.register(poller)
+        poller = server.poller()
         deadline = time.monotonic() + PATIENCE_SECONDS
         came: list[int] = []
         beats = 0

@@ -48,8 +48,7 @@ class Office:
         self.log = folder / "log"
         self.said: list[tuple[Message, Payload]] = []
         self.peer = b""
-        self.poller = zmq.Poller()
-        self.server.register(self.poller)
+        self.poller = self.server.poller()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 worker_command(sys.executable, self.path),

@@ -1,0 +1,33 @@
+"""How many files this process may have open."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from gridengine.errors import ConfigurationError
+
+_SPARE_FILES = 128
+
+
+def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
+    """Raise this process's soft limit of open files so far that there may be this many workers.
+
+    Args:
+        each: how many files one takes.
+        for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
+
+    Raises:
+        ConfigurationError: the hard limit is too small.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers * each
+    wanted = needed + for_strangers
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigurationError(
+            f"{workers} workers need {needed} open files, and this process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
+            hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
