@@ -93,7 +93,7 @@ class GridEngineScheduler(Scheduler):
         self._python = sys.executable if python is None else line_of_text("python", python)
 
     def __repr__(self) -> str:
-        return f"GridEngineScheduler({self._request.specification()!r})"
+        return f"GridEngineScheduler({self._request.specification() or 'no special request'})"
 
     def launcher(self, run: Run) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
