@@ -11,6 +11,7 @@ from gridengine import pickling
 from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.events import Attempt, Began, Function, Note, Settled
 from gridengine.limits import Limits
+from gridengine.schedulers._words import log_tail
 from gridengine.schedulers.base import Place, Scheduler, positive
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
     if isinstance(error, OutOfMemory) and attempts:
         error.host, error.job, error.log = attempts[-1].host, attempts[-1].job or None, attempts[-1].log or None
         error.attempts = tuple(map(str, attempts))
+        error.log_tail = log_tail(attempts[-1].log) or None
     elif len(attempts) > 1:
         notes = [*getattr(error, "__notes__", ()), *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1))]
         BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
