@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from gridengine._version import __version__
+from gridengine.blocks import Block, Stored, store
 from gridengine.errors import ProtocolError
 from gridengine.hand import Hand, Work
 from gridengine.memory import KillCounter, data_of, killed_for_memory
@@ -76,6 +77,8 @@ class Agent:
         self._output_bytes = output_bytes
         self._outlets = Outlet(1), Outlet(2)
         self._functions: dict[bytes, tuple[Define, Payload]] = {}
+        self._blocks: dict[bytes, Block] = {}
+        """Where the large buffers of functions are; open as long as a runner may want to map them."""
         self._queue: deque[deque[Work]] = deque()
         self._hands: dict[int, Hand] = {}
         self._idle: list[Hand] = []
@@ -137,11 +140,17 @@ class Agent:
     # What the dispatcher says
 
     def _define(self, message: Define, buffers: Payload) -> None:
-        self._functions[message.function] = message, buffers
+        payload = store(buffers)
+        if isinstance(payload, Stored):
+            others = payload.others()
+            message = msgspec.structs.replace(message, buffers=len(others), block=payload.block.path, places=payload.places)
+            self._blocks[message.function], payload = payload.block, others
+        self._functions[message.function] = message, payload
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
         for digest in message.functions:
             self._functions.pop(digest, None)
+            self._blocks.pop(digest, None)
         for hand in self._hands.values():
             if not hand.defined.isdisjoint(message.functions):
                 hand.defined.difference_update(message.functions)

@@ -7,6 +7,7 @@ How a thing that cannot be imported travels is told in `byvalue`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -16,6 +17,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gridengine.blocks import LARGE, Stored, Storing
 from gridengine.byvalue import Pickler, Recipe, Reduction, global_names
 from gridengine.classes import is_by_value
 from gridengine.errors import PicklingError, RemoteTraceback
@@ -48,6 +50,8 @@ def load(payload: Payload) -> Any:
     """
     if len(payload) == 1:
         return pickle.loads(payload[0])
+    if isinstance(payload, Stored):
+        payload = payload.fetch()
     return pickle.loads(payload[0], buffers=[_writable(buffer) for buffer in payload[1:]])
 
 
@@ -62,13 +66,14 @@ class Retrying:
 def dump_function(function: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> tuple[bytes, list[Buffer]]:
     """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have its calls made again.
 
+    Large buffers are copied into a block (see `blocks`).
+
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
-    what = f"the function {_name(function)}"
-    payload = _dump(Retrying(function, retry_on), what) if retry_on else _dump(function, what)
+    payload = _dump(Retrying(function, retry_on) if retry_on else function, f"the function {_name(function)}", stored=True)
     digest = hashlib.blake2b(digest_size=16)
-    for buffer in payload:
+    for buffer in [payload.digest, *payload.others()] if isinstance(payload, Stored) else payload:
         digest.update(buffer)
     return digest.digest(), payload
 
@@ -168,13 +173,18 @@ def load_exception(payload: Payload) -> BaseException:
 # Bytes
 
 
-def _pickle(obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] | None = None) -> list[Buffer]:
+def _pickle(
+    obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] | None = None, storing: Storing | None = None
+) -> list[Buffer]:
     buffers: list[Buffer] = []
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
         if view.nbytes < OUT_OF_BAND:
             return True
+        if storing is not None and view.nbytes >= LARGE and storing.put(1 + len(buffers), view):
+            buffers.append(b"")
+            return False
         # What is handed in may change before it is sent, or sent again; what comes back is sent at once.
         buffers.append(view if homeward or view.readonly else view.tobytes())
         return False
@@ -185,22 +195,30 @@ def _pickle(obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] 
     if recipes is not None:
         pickler.recipes = recipes
     pickler.dump(obj)
-    return [file.getvalue(), *buffers]
+    payload = [file.getvalue(), *buffers]
+    return payload if storing is None else storing.finish(payload)
 
 
-def _pickle_anything(obj: Any, *, homeward: bool = False) -> list[Buffer]:
+def _pickle_anything(obj: Any, *, homeward: bool = False, stored: bool = False) -> list[Buffer]:
     try:
-        return _pickle(obj, homeward=homeward)
+        return _pickle_once(obj, homeward=homeward, stored=stored)
     except (TypeError, pickle.PicklingError) as error:
         try:
-            return _pickle(obj, homeward=homeward, recipes=dill_recipes())
+            return _pickle_once(obj, homeward=homeward, stored=stored, recipes=dill_recipes())
         except (TypeError, pickle.PicklingError):
             raise error from None  # dill's words would be about dill
 
 
-def _dump(obj: Any, what: str) -> list[Buffer]:
+def _pickle_once(obj: Any, *, homeward: bool, stored: bool, recipes: Mapping[type, Recipe] | None = None) -> list[Buffer]:
+    if not stored:
+        return _pickle(obj, homeward=homeward, recipes=recipes)
+    with contextlib.closing(Storing()) as storing:
+        return _pickle(obj, homeward=homeward, recipes=recipes, storing=storing)
+
+
+def _dump(obj: Any, what: str, *, stored: bool = False) -> list[Buffer]:
     try:
-        return _pickle_anything(obj)
+        return _pickle_anything(obj, stored=stored)
     except MemoryError:
         raise
     except Exception as error:

@@ -27,6 +27,8 @@ MOST_BUFFERS = 1_000_000
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Sequence[Buffer]
+Place: TypeAlias = tuple[int, int, int]
+"""Of a buffer that lies in a block of memory: its index in the payload, its offset in the block, and its size in bytes."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -111,13 +113,16 @@ class Refuse(_Message, frozen=True):
 class Define(_Message, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are the pickled function.
 
-    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory.
+    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory. An agent tells its runners of
+    buffers that are not in the message but at `places` of the file `block`, in the order of their indices.
     """
 
     function: bytes
     path: list[str]
     directory: str
     buffers: int = 1
+    block: str = ""
+    places: list[Place] = []
 
 
 class Forget(_Message, frozen=True):

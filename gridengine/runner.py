@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import mmap
 import os
@@ -21,6 +22,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
 from gridengine import pickling
+from gridengine.blocks import fetch
 from gridengine.channel import Channel
 from gridengine.errors import ConfigurationError
 from gridengine.memory import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
@@ -143,8 +145,8 @@ class Runner:
         self._words = words
         self._outbox = Outbox(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
-        self._defined: dict[bytes, tuple[list[str], str, Payload]] = {}
-        """Of each function the module search path and the working directory to run it with, and how it is pickled."""
+        self._defined: dict[bytes, tuple[list[str], Define, Payload]] = {}
+        """Of each function the module search path to run it with, and how it is pickled."""
         self._loaded: dict[bytes, tuple[Callable[..., Any], tuple[type[BaseException], ...]]] = {}
         self._current: Assignment | None = None
         self._retry_on: tuple[type[BaseException], ...] = ()
@@ -166,12 +168,16 @@ class Runner:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         path = [*message.path, *(entry for entry in self._own_path if entry not in message.path)]
-        self._defined[message.function] = path, message.directory, buffers
+        self._defined[message.function] = path, message, buffers
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
+        large = False
         for digest in message.functions:
-            self._defined.pop(digest, None)
+            _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
+            large = large or (define is not None and bool(define.block))
+        if large:
+            gc.collect()  # a function may be part of a circle, and then its memory would stay until some other time
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
         self._queue.extend(portions(message.assignments, buffers))
@@ -340,10 +346,10 @@ class Runner:
 
     def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
-        path, directory, payload = self._defined[assignment.function]
-        _move(path, directory)
+        path, define, payload = self._defined[assignment.function]
+        _move(path, define.directory)
         if assignment.function not in self._loaded:
-            self._loaded[assignment.function] = _load(payload)
+            self._loaded[assignment.function] = _load(define, payload)
         function, self._retry_on = self._loaded[assignment.function]
         if assignment.controlled:
             function = self._controlled(function, assignment)
@@ -397,11 +403,11 @@ def _here() -> str:
         return ""
 
 
-def _load(payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
+def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
     """Return a function, and what has its calls made again, from its pickled form; an error says where it was tried, and the path."""
     importlib.invalidate_caches()  # a module may have been written since a folder was last looked into
     try:
-        return pickling.load_retrying(payload)
+        return pickling.load_retrying(fetch(define.block, define.places, payload) if define.block else payload)
     except BaseException as error:
         error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
         raise

@@ -77,6 +77,8 @@ from gridengine.schedulers.base import ANY, Demand, TaskState
 from gridengine.work import Batch, Known, Open, Phase, Running, Span, Worker
 
 KEPT_FUNCTIONS = 64
+KEPT_BYTES = 16_000_000
+"""How many functions that no task uses are kept, and how much of them; a larger one is let go at once."""
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 LATE_SECONDS = 0.05
@@ -98,7 +100,8 @@ class DispatchState:
         self._strangers: dict[str, bytes] = {}
         self._withdrawn: dict[str, None] = {}
         self._functions: dict[bytes, Known] = {}
-        self._retired: dict[bytes, None] = {}
+        self._retired: dict[bytes, int] = {}
+        """The functions that no task uses, oldest first, with their sizes in bytes."""
         self._runs: dict[int, Running] = {}
         self._last_run = 0
         self._effects: list[Effect] = []
@@ -580,13 +583,20 @@ class DispatchState:
 
     def _retire(self, known: Known) -> None:
         """Keep the last functions a while, since the next call is often of the same one; have workers forget the oldest."""
-        self._retired[known.function.digest] = None
-        if len(self._retired) > KEPT_FUNCTIONS:
+        size = sum(memoryview(buffer).nbytes for buffer in known.function.payload)
+        if size > KEPT_BYTES:
+            self._forget(known.function.digest)
+            return
+        self._retired[known.function.digest] = size
+        while len(self._retired) > KEPT_FUNCTIONS or sum(self._retired.values()) > KEPT_BYTES:
             digest = next(iter(self._retired))
             del self._retired[digest]
-            for worker in self._functions.pop(digest).workers:
-                self.workers[worker].functions.discard(digest)
-                self._effects.append(Send(worker, Forget([digest])))
+            self._forget(digest)
+
+    def _forget(self, digest: bytes) -> None:
+        for worker in self._functions.pop(digest).workers:
+            self.workers[worker].functions.discard(digest)
+            self._effects.append(Send(worker, Forget([digest])))
 
     def _give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""

@@ -42,6 +42,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     list[str]: st.lists(st.text(max_size=9), max_size=3),
     list[int]: st.lists(NUMBERS, max_size=3),
     list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
+    list[protocol.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }
 
 

@@ -273,7 +273,7 @@ def test_a_forgotten_function_is_not_kept(stage: Stage) -> None:
     digest = stage.channel.coming[0][0].function  # type: ignore[union-attr]
     stage.channel.coming.append((Forget([digest, b"another"]), []))
     stage.play()
-    assert stage.runner._loaded == stage.runner._defined == {}
+    assert (stage.runner._loaded, stage.runner._defined) == ({}, {})
 
 
 # Exceptions to be retried, and calls that come back too late

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -1371,6 +1372,29 @@ def test_a_function_in_use_is_never_forgotten() -> None:
         play.submit(1, function=function(number))
         play.done(play.assigned(b"v")[0], worker=b"v")
         assert Forget([b"square"]) not in play.sent(Forget)
+
+
+def big(number: int, size: int) -> Function:
+    return dataclasses.replace(function(number), payload=(b"pickled", bytes(size)))
+
+
+def test_a_large_function_is_forgotten_when_no_task_uses_it() -> None:
+    play = Play()
+    play.hello()
+    play.submit(1)
+    play.done(play.assigned()[0])
+    play.submit(1, function=big(1, state.KEPT_BYTES))
+    play.done(play.assigned()[0])
+    assert play.sent(Forget) == [Forget([b"f1"])]
+
+
+def test_functions_out_of_use_are_forgotten_when_together_they_are_large() -> None:
+    play = Play()
+    play.hello()
+    for number in range(3):
+        play.submit(1, function=big(number, state.KEPT_BYTES // 2 - 100))
+        play.done(play.assigned()[0])
+    assert play.sent(Forget) == [Forget([b"f0"])]
 
 
 # -------------------------------------------------------------------- phases and words

@@ -1,0 +1,150 @@
+"""Large buffers in memory that several processes map, so that a machine holds each once.
+
+A block is memory without a name (`memfd_create(2)`). The same user's processes can map it by its owner's `/proc/PID/fd`
+for as long as the owner has it open; what is mapped then stays, whatever becomes of the owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+
+from gridengine.protocol import Buffer, Payload, Place
+
+LARGE = 1 << 20
+"""From this size in bytes a buffer goes into a block; below it, sending it to each process costs less."""
+
+
+class Block(mmap.mmap):
+    """Memory for other processes to map; it cannot be written to any more. It goes when nothing refers to it or to a view of it."""
+
+    _fd = -1
+
+    def own(self, fd: int) -> None:
+        """Take over the descriptor that this was mapped from."""
+        self._fd = fd
+        weakref.finalize(self, os.close, fd)
+
+    @property
+    def path(self) -> str:
+        """Where processes of this machine and user can open it."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+
+class Stored(list[Buffer]):
+    """A payload whose large buffers lie in a block.
+
+    block: which. places: of each such buffer its index in the payload, its offset in the block and its size, in their order.
+    digest: of what is in the block.
+    """
+
+    def __init__(self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes) -> None:
+        super().__init__(payload)
+        self.block = block
+        self.places = list(places)
+        self.digest = digest
+        view = memoryview(block)
+        for index, offset, size in places:
+            self[index] = view[offset : offset + size]
+
+    def fetch(self) -> list[Buffer]:
+        """Return the payload with its large buffers mapped anew, to be written to."""
+        return fetch(self.block.path, self.places, self.others())
+
+    def others(self) -> list[Buffer]:
+        """Return the buffers that are not in the block."""
+        stored = {index for index, _, _ in self.places}
+        return [buffer for index, buffer in enumerate(self) if index not in stored]
+
+
+class Storing:
+    """A payload on its way into a block."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._size = 0
+        self._places: list[Place] = []
+        # Where buffers are large their digest takes most of the time, and SHA-256 is what processors have instructions for.
+        self._digest = hashlib.sha256()
+
+    def put(self, index: int, buffer: Buffer) -> bool:
+        """Copy what is to be number `index` of the payload into the block; return whether that was possible."""
+        view = memoryview(buffer).cast("B")
+        digest = self._digest.copy()
+        # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
+        digesting = threading.Thread(target=digest.update, args=(view,))
+        digesting.start()
+        try:
+            self._copy(view)
+        except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
+            return False
+        finally:
+            digesting.join()
+        self._digest = digest
+        self._places.append((index, self._size, view.nbytes))
+        self._size += -(-view.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        return True
+
+    def _copy(self, view: memoryview) -> None:
+        if self._fd < 0:
+            self._fd = os.memfd_create("gridengine-block")
+        done = 0
+        while done < view.nbytes:
+            done += os.pwrite(self._fd, view[done:], self._size + done)
+
+    def finish(self, payload: list[Buffer]) -> list[Buffer]:
+        """Return the payload with views of the block in it. Nothing can be put there any more.
+
+        Raises:
+            OSError: no address space is left.
+        """
+        if not self._places:
+            return payload
+        block = Block(self._fd, 0, prot=mmap.PROT_READ)
+        block.own(self._fd)
+        self._fd = -1
+        return Stored(payload, block, self._places, self._digest.digest())
+
+    def close(self) -> None:
+        """Let go of what was not finished. May be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def store(payload: Payload) -> Payload:
+    """Return a payload whose large buffers are in a block: the same one when there are none, or they are already."""
+    large = [index for index, buffer in enumerate(payload) if index and memoryview(buffer).nbytes >= LARGE]
+    if isinstance(payload, Stored) or not large:
+        return payload
+    stored: list[Buffer] = list(payload)
+    with contextlib.closing(Storing()) as storing:
+        for index in large:
+            if storing.put(index, payload[index]):
+                stored[index] = b""
+        return storing.finish(stored)
+
+
+def fetch(path: str, places: Sequence[Place], others: Payload) -> list[Buffer]:
+    """Return the payload whose large buffers are in the block at `path`.
+
+    They are mapped: their pages are shared with all who have them. They may be written to; what is written is seen here alone
+    (copy on write).
+
+    Raises:
+        OSError: it is not there.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        view = memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    finally:
+        os.close(fd)
+    payload = list(others)
+    for index, offset, size in places:
+        payload.insert(index, view[offset : offset + size])
+    return payload
