@@ -109,8 +109,10 @@ class Written:
     job: str
     when: float
 
-    def was_struck(self, struck: set[str]) -> bool:
-        return not struck.isdisjoint((self.runner, self.nursery, self.job, self.job.partition(".")[0]))
+    def struck_at(self, struck: dict[str, float]) -> float | None:
+        """Return when the worker of this line was struck, None when it was not."""
+        times = [struck[one] for one in (self.runner, self.nursery, self.job, self.job.partition(".")[0]) if one in struck]
+        return min(times) if times else None
 
 
 def read(path: Path) -> dict[int, list[Written]]:
@@ -122,18 +124,24 @@ def read(path: Path) -> dict[int, list[Written]]:
     return found
 
 
-def judge(written: dict[int, list[Written]], struck: set[str]) -> dict[str, int]:
-    """Return how many calls ran again because their worker was struck, and how many though it was not."""
+def judge(written: dict[int, list[Written]], struck: dict[str, float]) -> dict[str, float]:
+    """Return how many calls ran again because their worker was struck, and how many though it was not.
+
+    A call may end and run again all the same, when its worker was struck before the result had left it: hence for how long before it had
+    ended, at most.
+    """
     counts = Counter[str]()
+    longest = 0.0
     for lines in written.values():
         begun = [line for line in lines if line.what == "begun"]
-        unstruck = [line for line in begun if not line.was_struck(struck)]
-        ended = sum(line.what == "ended" for line in lines)
+        ended = [line for line in lines if line.what == "ended"]
         counts["retried"] += len(begun) > 1
         counts["runs more than one"] += len(begun) - 1
-        counts["ended and run again"] += ended > 1
-        counts["run again for no fault"] += len(begun) > 1 and len(unstruck) > 1
-    return dict(counts)
+        counts["ended and run again"] += len(ended) > 1
+        counts["run again for no fault"] += len(begun) > 1 and sum(line.struck_at(struck) is None for line in begun) > 1
+        vain = [line for line in ended if line.when < begun[-1].when]
+        longest = max([longest, *(at - line.when for line in vain if (at := line.struck_at(struck)) is not None)])
+    return {**counts, "ended before that, seconds at most": round(longest, 3)}
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -130,8 +131,8 @@ class Injector:
 
     Attributes:
         done: how many faults there were of each kind.
-        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs that were deleted ("job", "job.task"):
-            calls that were in their hands may run again, and no others.
+        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs that were deleted ("job", "job.task"),
+            with the (monotonic) time of that: calls that were in their hands may run again, and no others.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Injector:
         self._later: list[threading.Timer] = []
         self._thread = threading.Thread(target=self._work)
         self.done: Counter[str] = Counter()
-        self.struck: set[str] = set()
+        self.struck: dict[str, float] = {}
         self.error: BaseException | None = None
 
     def __enter__(self) -> Injector:
@@ -163,7 +164,8 @@ class Injector:
         try:
             while not self._stop.wait(self._random.expovariate(1 / self._pace)):
                 (kind,) = self._random.choices(list(self._weights), list(self._weights.values()))
-                found = self._workers()
+                # Those who have called home: how often starts may fail in a row is another rule.
+                found = [worker for worker in self._workers() if worker.runners]
                 if found:
                     with contextlib.suppress(psutil.NoSuchProcess):  # who is gone by himself
                         self.done[kind] += FAULTS[kind](self, self._random.choice(found), found)
@@ -175,22 +177,23 @@ class Injector:
         timer.start()
         self._later.append(timer)
 
+    def _strike(self, whom: str) -> None:
+        self.struck.setdefault(whom, time.monotonic())
+
     def _kill_runner(self, worker: Worker, others: list[Worker]) -> bool:
-        if not worker.runners:
-            return False
         victim = self._random.choice(worker.runners)
-        self.struck.add(str(victim.pid))
+        self._strike(str(victim.pid))
         victim.send_signal(self._random.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
         return True
 
     def _kill_agent(self, worker: Worker, others: list[Worker]) -> bool:
         assert worker.agent is not None
-        self.struck.add(str(worker.nursery.pid))
+        self._strike(str(worker.nursery.pid))
         worker.agent.kill()
         return True
 
     def _kill_nursery(self, worker: Worker, others: list[Worker]) -> bool:
-        self.struck.add(str(worker.nursery.pid))
+        self._strike(str(worker.nursery.pid))
         worker.nursery.kill()
         return True
 
@@ -203,7 +206,7 @@ class Injector:
 
     def _freeze(self, worker: Worker, others: list[Worker]) -> bool:
         """The whole worker stops for so long that its calls run elsewhere; when it goes on it has nothing to say any more."""
-        self.struck.add(str(worker.nursery.pid))
+        self._strike(str(worker.nursery.pid))
         processes = worker.processes
         for process in processes:
             process.suspend()
@@ -222,12 +225,12 @@ class Injector:
         return True
 
     def _delete_task(self, worker: Worker, others: list[Worker]) -> bool:
-        self.struck.add(f"{worker.job}.{worker.task}")
+        self._strike(f"{worker.job}.{worker.task}")
         _command("qdel", worker.job, "-t", worker.task)
         return True
 
     def _delete_array(self, worker: Worker, others: list[Worker]) -> bool:
-        self.struck.add(worker.job)
+        self._strike(worker.job)
         _command("qdel", worker.job)
         return True
 
