@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 
 from gridengine.protocol import Buffer, Payload, Place
 
@@ -23,17 +24,17 @@ LARGE = 1 << 20
 class Block(mmap.mmap):
     """Memory for other processes to map; it cannot be written to any more. It goes when nothing refers to it or to a view of it."""
 
-    _fd = -1
+    fd = -1
 
     def own(self, fd: int) -> None:
         """Take over the descriptor that this was mapped from."""
-        self._fd = fd
+        self.fd = fd
         weakref.finalize(self, os.close, fd)
 
     @property
     def path(self) -> str:
         """Where processes of this machine and user can open it."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
 
 
 class Stored(list[Buffer]):
@@ -54,7 +55,7 @@ class Stored(list[Buffer]):
 
     def fetch(self) -> list[Buffer]:
         """Return the payload with its large buffers mapped anew, to be written to."""
-        return fetch(self.block.path, self.places, self.others())
+        return _in_place(_mapped(self.block.fd), self.places, self.others())
 
     def others(self) -> list[Buffer]:
         """Return the buffers that are not in the block."""
@@ -78,13 +79,17 @@ class Storing:
         digest = self._digest.copy()
         # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
         digesting = threading.Thread(target=digest.update, args=(view,))
-        digesting.start()
+        try:
+            digesting.start()
+        except RuntimeError:  # no thread is to be had
+            digest.update(view)
         try:
             self._copy(view)
         except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
             return False
         finally:
-            digesting.join()
+            if digesting.ident is not None:
+                digesting.join()
         self._digest = digest
         self._places.append((index, self._size, view.nbytes))
         self._size += -(-view.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -92,6 +97,7 @@ class Storing:
 
     def _copy(self, view: memoryview) -> None:
         if self._fd < 0:
+            _check_openness()
             self._fd = os.memfd_create("gridengine-block")
         done = 0
         while done < view.nbytes:
@@ -141,10 +147,28 @@ def fetch(path: str, places: Sequence[Place], others: Payload) -> list[Buffer]:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        view = memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+        return _in_place(_mapped(fd), places, others)
     finally:
         os.close(fd)
+
+
+def _mapped(fd: int) -> memoryview:
+    return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+
+
+def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> list[Buffer]:
+    """Return a payload put together from a mapped block and what is not in it."""
     payload = list(others)
     for index, offset, size in places:
         payload.insert(index, view[offset : offset + size])
     return payload
+
+
+def _check_openness() -> None:
+    """Check that other processes of this user may look into our descriptors: not those of a program with privileges of its own, for one.
+
+    Raises:
+        OSError: they may not (proc(5): the folder then belongs to root).
+    """
+    if Path(f"/proc/{os.getpid()}/fd").stat().st_uid != os.geteuid():
+        raise PermissionError("other processes may not open this one's descriptors")

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine import pickling
+from gridengine.protocol import Results, portions
 from tests.integration.agent_driver import wait_for
+from tests.integration.test_worker_process import Office
 
 np = pytest.importorskip("numpy")
 
@@ -118,3 +121,18 @@ def test_inline_a_call_that_writes_into_its_array_writes_into_its_own() -> None:
     with gridengine.InlineScheduler() as scheduler:
         assert gridengine.map(functools.partial(write, array), [0, 0], chunksize=1, scheduler=scheduler) == [1.0, 1.0]
     assert array.sum() == ITEMS
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    made = Office(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(office: Office) -> None:
+    office.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
+    message, buffers = office.until_heard(Results)
+    assert isinstance(message, Results)
+    [(_, payload)] = portions(message.results, buffers)
+    assert pickling.load_values(payload[:-2]) == [(ITEMS, True, 0)]

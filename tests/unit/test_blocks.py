@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,21 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(b"x" * LARGE))))
     assert not isinstance(payload, Stored)
     assert pickling.load_function(payload)() == ord("x")
+
+
+def test_a_process_that_nobody_may_look_into_makes_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
+    assert not isinstance(store(PAYLOAD), Stored)
+    assert store(PAYLOAD) == PAYLOAD
+
+
+def test_without_another_thread_the_digest_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("no thread is to be had")
+
+    before = stored().digest
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert stored().digest == before
 
 
 def test_a_block_that_is_gone_is_an_error() -> None:
