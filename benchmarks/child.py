@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import data, dispatch
 from benchmarks.figures import Measured, Row
 from benchmarks.peers.base import Absent, Peer
-from benchmarks.workloads import noop
+from benchmarks.workloads import small_array
 
 ENOUGH_SECONDS = 1.0
 FEW = 100
@@ -23,7 +23,7 @@ def measured(peer: Peer, row: Row, calls: int, times: int) -> list[Measured]:
     if row.warm:
         row.measure(peer, max(1, min(row.warm, calls)))
     else:
-        peer.map(noop, range(FEW))
+        peer.map(small_array, range(FEW))
     begin = time.monotonic()
     figures = [row.measure(peer, calls)]
     while len(figures) < times and time.monotonic() - begin < ENOUGH_SECONDS:

@@ -147,7 +147,7 @@ def ratios(tables: Sequence[Table]) -> str:
 
 
 def ratio(ours: float, theirs: float | None) -> str:
-    return f"{ours / theirs:.2f}" if theirs else "-"
+    return f"{ours / theirs:#.2g}".rstrip(".") if theirs else "-"
 
 
 # ---------------------------------------------------------------- where it goes

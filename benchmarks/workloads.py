@@ -45,6 +45,13 @@ def share_of(array: NDArray[Any], number: int) -> float:
     return float(array[number * size : (number + 1) * size].sum())
 
 
+def small_array(x: object) -> NDArray[Any]:
+    """Have NumPy imported where this is called, and where its result arrives."""
+    import numpy
+
+    return numpy.full(1, x)
+
+
 def block(number: int) -> NDArray[Any]:
     import numpy
 
