@@ -14,8 +14,9 @@ from benchmarks.figures import Outcome, Row, Table
 
 ROWS: tuple[Row, ...] = (*dispatch.ROWS, *data.ROWS, *cluster.ROWS, dispatch.CURVE)
 CORE = "core"
-QUICK = ("map", "submit", "round-trip", "start", "skew", "array", "results")
-REPETITIONS, QUICK_REPETITIONS = 5, 2
+REPETITIONS = 5
+QUICK = {"map": 2, "submit": 1, "round-trip": 2, "start": 5, "skew": 1, "array": 1, "results": 2}
+"""The rows of the quick form, and how often each is run: as often as two minutes allow."""
 
 
 def parsed() -> argparse.Namespace:
@@ -42,7 +43,7 @@ def measured(row: Row, options: argparse.Namespace) -> Table:
     reason = cluster.why_not() if row.on == "grid engine" else ""
     if reason:
         return Table(row, [Outcome(row, name, failure=reason) for name in row.peers if name in peers])
-    repetitions = options.repetitions or (QUICK_REPETITIONS if options.quick else REPETITIONS)
+    repetitions = options.repetitions or (QUICK.get(row.name, 1) if options.quick else REPETITIONS)
     return session.run(row, peers, workers=options.workers, repetitions=repetitions, say=say)
 
 
