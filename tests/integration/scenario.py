@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import GridEngine
 
 ROOT = Path(__file__).parents[2]
+SPOOL = Path("/var/spool/gridengine")
 QUICK = {"GRIDENGINE_POLL_SECONDS": "0.5"}
 IMPATIENT = {**QUICK, "GRIDENGINE_LEASE_SECONDS": "5", "GRIDENGINE_BEAT_SECONDS": "0.5"}
 """A lease of 5 s, that its end can be waited for."""
@@ -196,12 +198,12 @@ def changed_queue(grid_engine: GridEngine, option: str, undo: str, queue: str) -
 
 def stop_daemon(name: str) -> None:
     """End a daemon of Grid Engine's, as a restart of its service would."""
-    found = [process for process in psutil.process_iter(["name"]) if process.info["name"] == name]
-    for process in found:
-        process.terminate()
-    _, left = psutil.wait_procs(found, 20)
-    assert found
-    assert not left
+    paths = {"sge_qmaster": SPOOL / "qmaster" / "qmaster.pid", "sge_execd": SPOOL / "execd" / socket.gethostname() / "execd.pid"}
+    pid = int(paths[name].read_text())
+    executable = Path(f"/proc/{pid}/exe")
+    assert executable.readlink().name == name
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not executable.exists())  # which a zombie has not
 
 
 def bring_up() -> None:
