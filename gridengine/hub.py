@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,8 @@ class Hub:
             raise
         self._state = DispatchState(_policy(scheduler, settings, self._run_id))
         self._listeners: dict[int, Listener] = {}
-        self._closing = threading.Lock()
+        # The collector may close this hub while its own thread submits.
+        self._closing = threading.RLock()
         self._closed = False
         self._settled = threading.Condition()
         self._poll_seconds = LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds
@@ -150,6 +152,8 @@ class Hub:
         self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._run_id}", daemon=True)
         self._thread.start()
+        # Not when the thread ends: another may be about to wake it, and the number would be another file's.
+        weakref.finalize(self, os.close, self._wake_up).atexit = False
         atexit.register(self._at_exit)
 
     def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
@@ -178,10 +182,12 @@ class Hub:
         Raises:
             ConfigurationError: the hub is closed, or belongs to the process that this one was forked from.
         """
-        self._check()
-        for task in tasks:
-            self._listeners[task.id] = listener
-        self._post(Submitted(function, tasks))
+        with self._closing:  # nothing may be submitted behind the closing: nobody would read it
+            self._check()
+            for task in tasks:
+                self._listeners[task.id] = listener
+            self._inbox.append(Submitted(function, tasks))
+        self._wake()
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
         """End tasks: calls not started never run; those that run are sent the signal. Each is settled all the same."""
@@ -198,9 +204,11 @@ class Hub:
             return
         with self._closing:
             first, self._closed = not self._closed, True
+            if first:
+                self._inbox.append(Closing())
         if first:
+            self._wake()
             atexit.unregister(self._at_exit)
-            self._post(Closing())
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
@@ -287,7 +295,8 @@ class Hub:
 
     def _take_in(self, now: float) -> None:
         while self._inbox:
-            self._handle(self._inbox.popleft(), now)
+            self._handle(self._inbox[0], now)
+            self._inbox.popleft()  # not before: should the core fail, whoever submitted it is to be told
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
@@ -338,12 +347,15 @@ class Hub:
 
     def _fail_all(self, cause: BaseException) -> None:
         """The thread itself failed: nobody may wait for ever for what it can no longer bring."""
-        self._closed = True
+        with self._closing:
+            self._closed = True
+        left = [(span.open.task.id, span.start, span.stop) for span in self._state.unsettled()]
+        submitted = [task for event in self._inbox if isinstance(event, Submitted) for task in event.tasks]
+        left += [(task.id, 0, task.count) for task in submitted if task.id not in self._state.open]
         error = Cancelled(f"the dispatcher's thread failed: {cause!r}", hint="report this as a fault of gridengine")
-        for span in self._state.unsettled():
-            listener = self._listeners.get(span.open.task.id)
-            if listener is not None:
-                listener.settled(Settled(span.open.task.id, span.start, span.stop, None, error=error, exitcode=1))
+        for task, start, stop in left:
+            if task in self._listeners:
+                self._listeners[task].settled(Settled(task, start, stop, None, error=error, exitcode=1))
 
     def _tear_down(self) -> None:
         if isinstance(self._link, LocalWorkers):
@@ -353,7 +365,6 @@ class Hub:
         self._listeners.clear()
         with self._settled:
             self._settled.notify_all()
-        os.close(self._wake_up)
         if not isinstance(self._link, LocalWorkers):
             tidy(self._run)
 
