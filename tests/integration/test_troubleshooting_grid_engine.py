@@ -56,7 +56,10 @@ def sleep(x):
 def kill_agent(x):
     speak("about to kill")
     nursery = os.getppid()
-    os.kill(int(Path(f"/proc/{nursery}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    agent = int(Path(f"/proc/{nursery}/stat").read_text().rpartition(")")[2].split()[1])
+    while "about to kill" not in Path(f"/proc/{agent}/fd/1").read_text():  # what the agent has not passed on dies with it
+        os.sched_yield()
+    os.kill(agent, signal.SIGKILL)
     time.sleep(600)
 
 
