@@ -111,14 +111,14 @@ class Scenario:
     def errors(self) -> str:
         return "".join(self._errors)
 
-    def began(self, count: int, index: int | None = None) -> list[Began]:
+    def began(self, count: int, index: int | None = None, *, seconds: float = 40) -> list[Began]:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
         def found() -> list[Began]:
             assert self.process.poll() is None or self.begun(index)[count - 1 :], "".join(self._told) + self.errors
             return self.begun(index)
 
-        return list(until(lambda: (all_ := found())[count - 1 :] and all_))
+        return list(until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
 
     def begun(self, index: int | None = None) -> list[Began]:
         paths = sorted(self.folder.glob("began *"), key=lambda path: path.stat().st_mtime_ns)
@@ -209,7 +209,10 @@ def stop_daemon(name: str) -> None:
 def bring_up() -> None:
     """Start what is not running of Grid Engine."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SGE_")}
-    subprocess.run([ROOT / "schedulers" / "gridengine" / "up", "--yes"], env=clean, capture_output=True, timeout=90, check=True)
+    done = subprocess.run(
+        [ROOT / "schedulers" / "gridengine" / "up", "--yes"], env=clean, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def free_slots() -> None:
