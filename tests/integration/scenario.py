@@ -182,6 +182,16 @@ def is_known(grid_engine: GridEngine, job: str) -> bool:
     return "job_number" in grid_engine.command("qstat", "-j", job)
 
 
+def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
+    """Wait until Grid Engine's master has heard that these tasks run: those it has not, it kills when it is started again."""
+
+    def running() -> int:
+        rows = [line.split() for line in grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()]
+        return sum(row[0] == job and row[4] == "r" for row in rows if len(row) > 4)
+
+    until(lambda: running() == tasks)
+
+
 def nothing_is_left(grid_engine: GridEngine, begun: list[Began], *, seconds: float = 40) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
     until(lambda: not any(is_known(grid_engine, job) for job in {one.job for one in begun}), seconds)

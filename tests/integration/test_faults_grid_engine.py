@@ -24,6 +24,7 @@ from tests.integration.scenario import (
     play,
     stop_daemon,
     until,
+    wait_until_confirmed,
 )
 
 if TYPE_CHECKING:
@@ -369,6 +370,7 @@ def test_a_run_outlives_a_restart_of_a_daemon_and_later_deletions_are_seen(grid_
         environment=IMPATIENT,
     )
     first = scenario.began(2)
+    wait_until_confirmed(grid_engine, first[0].job, 2)
     try:
         stop_daemon(daemon)
         stopped = time.monotonic()
