@@ -11,8 +11,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.events import Task
 from gridengine.protocol import SINGLE, Payload
 from gridengine.resources import Memory, Resource
-from gridengine.schedulers.base import Demand
-from gridengine.units import to_bytes
+from gridengine.schedulers.base import ANY, Demand
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
@@ -61,8 +60,7 @@ class Limits:
     @property
     def demand(self) -> Demand:
         """What is asked of a worker."""
-        memory = None if self.resources is None else self.resources.get(Memory)
-        return Demand(memory=0 if memory is None else to_bytes(memory.M))
+        return ANY if self.resources is None else Demand(self.resources)
 
     def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
         """Return calls as they travel, within these limits."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
 from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.resources import ZERO, Memory, Resource
+from gridengine.units import to_bytes
 
 
 class TaskState(enum.Enum):
@@ -54,17 +56,18 @@ class Handle:
 class Demand:
     """What calls ask for, and what workers are asked for: calls of equal demands share workers.
 
-    `memory` is the limit of one call in bytes, 0 when there is none. `factor` is by how much the memory that was asked for, here or in the
-    scheduler's own words, is to be multiplied: more than 1 when a call is run again after it ran out of memory.
+    `resources` is what one call asks for. `factor` is by how much the memory that was asked for, here or in the scheduler's own words, is
+    to be multiplied: more than 1 when a call is run again after it ran out of memory.
     """
 
-    memory: int = 0
+    resources: Resource = ZERO
     factor: float = 1.0
 
     @property
     def memory_limit(self) -> int:
         """The limit of one call in bytes, 0 when there is none."""
-        return int(self.memory * self.factor)
+        memory = self.resources.get(Memory)
+        return 0 if memory is None else int(to_bytes(memory.M) * self.factor)
 
 
 class TryAgain(Exception):

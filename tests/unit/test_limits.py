@@ -50,7 +50,7 @@ def test_what_makes_no_sense_is_named_before_anything_runs(options: dict[str, An
 
 
 def test_memory_in_gigabytes_becomes_a_demand_in_bytes() -> None:
-    assert Limits(resources=Memory(0.5)).demand == Demand(memory=2**29)
+    assert Limits(resources=Memory(0.5)).demand == Demand(Memory(0.5))
     assert Limits().demand == ANY
 
 
@@ -65,7 +65,7 @@ def test_one_exception_class_or_several_may_be_given() -> None:
 def test_a_task_travels_with_its_limits() -> None:
     task = Limits(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
     assert (task.id, task.count, task.first) == (5, 4, 7)
-    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory) == (1, 2.0, 3.0, 2**30)
+    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (1, 2.0, 3.0, 2**30)
 
 
 def test_what_is_none_is_not_given() -> None:
