@@ -432,8 +432,8 @@ class Play(RuleBasedStateMachine):
     def books_agree(self) -> None:
         if hasattr(self, "core"):
             check_books(self.core, self.left)
-            assert set(self.core._strangers.values()) <= set(self.core.workers)
-            assert len(self.core._withdrawn) <= KEPT_WITHDRAWN
+            assert set(self.core.strangers.values()) <= set(self.core.workers)
+            assert len(self.core.withdrawn) <= KEPT_WITHDRAWN
             for fleet in [pool.fleet for pool in self.core.pools.values()]:
                 for key, started in fleet.started.items():
                     assert (key in fleet.expected) == (started.worker is None and started.ended_at is None)
@@ -455,7 +455,7 @@ class Play(RuleBasedStateMachine):
         assert not any(self.left.values()), "never settled"
         self.finish(lambda: not self.core.workers and not any(pool.fleet.started for pool in self.core.pools.values()))
         self.books_agree()
-        assert not self.core._strangers
+        assert not self.core.strangers
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
@@ -488,16 +488,16 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
     waiting = [span for pool in core.pools.values() for span in pool.waiting]
     for span in waiting:
         held[span.open.task.id].append(range(span.start, span.stop))
-    for run in core._runs.values():
+    for run in core.runs.values():
         held[run.span.open.task.id].append(range(run.done, run.span.stop))
     for task, one in core.open.items():
         calls = [call for stretch in held[task] for call in stretch]
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
-        assert set(one.runs) == {number for number, run in core._runs.items() if run.span.open is one}
+        assert set(one.runs) == {number for number, run in core.runs.items() if run.span.open is one}
     assert core.calls_waiting == sum(span.stop - span.start for span in waiting)
-    assert core._runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
+    assert core.runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
     for pool in core.pools.values():
         assert pool.calls == sum(span.calls for span in pool.waiting)
         assert pool.slots == sum(worker.hello.slots for worker in core.workers.values() if worker.pool is pool)
@@ -521,9 +521,9 @@ def check_workers(core: DispatchState) -> None:
 
 
 def check_functions(core: DispatchState) -> None:
-    for digest, known in core._functions.items():
+    for digest, known in core.functions.items():
         assert known.open == sum(one.function is known for one in core.open.values())
-        assert (digest in core._retired) == (not known.open)
+        assert (digest in core.retired) == (not known.open)
         assert known.workers == {worker.id for worker in core.workers.values() if digest in worker.functions}
 
 

@@ -17,7 +17,7 @@ FLOORS = {
     6: "functional line executor pool",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub desk inline local worker agent",
-    3: "limits state fleet pools work blame events transport session channel nursery hand memory output outbox runner cradle target "
+    3: "limits state crew answers fleet pools work blame events transport session channel nursery hand memory output outbox runner cradle target "
     "schedulers",
     2: "initial frozen protocol blocks pickling byvalue classes exceptions resources algebra units adjust packing security config "
     "openfiles",
@@ -29,18 +29,7 @@ FLOOR_OF = {f"gridengine.{name}": number for number, names in FLOORS.items() for
 
 DECIDES = {"gridengine", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "math", "signal", "typing", "__future__"}
 PURE = {
-    "gridengine.state": {
-        "gridengine",
-        "collections",
-        "dataclasses",
-        "enum",
-        "heapq",
-        "itertools",
-        "typing",
-        "__future__",
-        "signal",
-        "math",
-    },
+    **dict.fromkeys(("gridengine.state", "gridengine.crew", "gridengine.answers"), DECIDES),
     **dict.fromkeys(
         ("gridengine.algebra", "gridengine.resources", "gridengine.units", "gridengine.adjust", "gridengine.packing"),
         DECIDES | {"abc", "contextlib", "copy", "numbers", "operator", "re", "statistics"},

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gridengine import blame, pools, state
+from gridengine import answers, blame, crew, pools, state, work
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -371,7 +371,7 @@ def test_a_task_without_calls_is_a_fault() -> None:
 def test_a_submission_of_nothing_leaves_no_function_behind() -> None:
     play = Play()
     play.play(Submitted(SQUARE, []))
-    assert not play.core._functions
+    assert not play.core.functions
 
 
 # -------------------------------------------------------------------- jobs_per_worker
@@ -694,7 +694,7 @@ def test_the_peak_of_memory_is_told() -> None:
 def test_a_worker_whose_runners_cannot_run_is_let_go_after_a_few_tries() -> None:
     play = Play()
     one = play.running()
-    for _ in range(state.MOST_FRUITLESS):
+    for _ in range(answers.MOST_FRUITLESS):
         play.say(Returned([one.run]))
         [one] = play.assigned()
     play.say(Returned([one.run]))
@@ -706,7 +706,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     play = Play(max_workers=1)
     one = play.running(retries=1)
     for attempt in range(2):
-        for _ in range(state.MOST_FRUITLESS + 1):
+        for _ in range(answers.MOST_FRUITLESS + 1):
             assert one.attempt == attempt + 1
             play.say(Returned([one.run]), worker=b"wv"[attempt : attempt + 1])
             one = (*play.assigned(), one)[0]
@@ -719,7 +719,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
 def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
     play = Play()
     one = play.running(20)
-    for _ in range(2 * state.MOST_FRUITLESS):
+    for _ in range(2 * answers.MOST_FRUITLESS):
         play.say(Returned([one.run]))
         play.done(play.assigned()[0])
         one, *_ = play.assigned()
@@ -1119,7 +1119,7 @@ def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
     play.learn(seconds=1.0)
     play.later(5.5, beats=[b"w"])
     play.submit(1)
-    play.later(state.LEAVE_SECONDS + 1, beats=[b"w"])
+    play.later(crew.LEAVE_SECONDS + 1, beats=[b"w"])
     assert play.seen(Lost) == [Lost(b"w")]
     assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
     assert play.seen(Launch) == [Launch(1)]
@@ -1178,7 +1178,7 @@ def test_refused_workers_leave_nothing_behind() -> None:
     play = Play()
     for number in range(100):
         play.hello(f"w{number}".encode(), pid=number, version="2", log=f"/logs/{number}")
-    assert play.core._strangers == {}
+    assert play.core.strangers == {}
 
 
 # -------------------------------------------------------------------- cancelling
@@ -1404,9 +1404,9 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
     play = Play()
     play.hello()
     worker = play.core.workers[b"w"]
-    worker.enter(state.Phase.STOPPING)
+    worker.enter(work.Phase.STOPPING)
     with pytest.raises(AssertionError, match="cannot go"):
-        worker.enter(state.Phase.READY)
+        worker.enter(work.Phase.READY)
 
 
 @pytest.mark.parametrize(
