@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from gridengine.events import Event, Function, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
 from gridengine.fleet import Policy
+from gridengine.hub import MOST_TASKS
 from gridengine.protocol import VALUES, VERSION, Assign, Beat, Hello, Result, Results
 from gridengine.schedulers.base import Handle
 from gridengine.state import DispatchState
@@ -105,11 +106,11 @@ class Cluster:
 
 def kinds(calls: int) -> list[Work]:
     return [
-        Work("tasks of one call, 1 s each", calls, 1, 1.0, calls),
+        Work("tasks of one call, 1 s each", calls, 1, 1.0, MOST_TASKS),
         Work("tasks of one call, 1 s each, one by one", calls, 1, 1.0, 1),
-        Work("tasks of one call, 10 us each", calls, 1, 1e-5, calls),
-        Work("blocks of 1000 calls, 1 s each", calls, 1000, 1.0, calls // 1000),
-        Work("blocks of 1000 calls, 10 us each", calls, 1000, 1e-5, calls // 1000),
+        Work("tasks of one call, 10 us each", calls, 1, 1e-5, MOST_TASKS),
+        Work("blocks of 1000 calls, 1 s each", calls, 1000, 1.0, MOST_TASKS),
+        Work("blocks of 1000 calls, 10 us each", calls, 1000, 1e-5, MOST_TASKS),
     ]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gridengine import blame
 from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from gridengine.errors import GridEngineError
 from gridengine.protocol import SINGLE, Message, Payload
 from gridengine.schedulers.base import ANY, Demand, Handle, Report
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A pickled callable, named by its digest, with the caller's `sys.path` and working directory; `name` is for people."""
 
     digest: bytes
@@ -22,8 +22,7 @@ class Function:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True, gc=False):
     """What travels: `count` calls of a function, pickled as one list.
 
     `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a call that its surroundings killed is
@@ -45,8 +44,7 @@ class Task:
     escalate_memory: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One run of a call, and how it ended.
 
     host: the machine. job: the batch system's id of the cluster task, empty where there is none.
@@ -79,24 +77,21 @@ class Attempt:
 # ------------------------------------------------------------------ events
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """Tasks of one function, to be run in order."""
 
     function: Function
     tasks: Sequence[Task]
 
 
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelAsked(Struct, frozen=True):
     """End these tasks: what has not started never runs, what runs is sent `signal`."""
 
     tasks: Sequence[int]
     signal: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message of a worker."""
 
     worker: bytes
@@ -104,16 +99,14 @@ class Received:
     buffers: Sequence[bytes | bytearray | memoryview] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(Struct, frozen=True):
     """The scheduler has started these workers."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchFailed:
+class LaunchFailed(Struct, frozen=True):
     """The scheduler has started none; `for_now`: it may later."""
 
     error: GridEngineError
@@ -121,25 +114,21 @@ class LaunchFailed:
     demand: Demand = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Struct, frozen=True):
     """The scheduler's word on workers."""
 
     reports: Mapping[Handle, Report]
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """See whether some have nothing to do while others have too much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """End everything."""
 
 
@@ -148,8 +137,7 @@ Event: TypeAlias = Submitted | CancelAsked | Received | Launched | LaunchFailed 
 # ------------------------------------------------------------------ effects
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send a worker a message."""
 
     worker: bytes
@@ -157,23 +145,20 @@ class Send:
     buffers: Payload = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Ask the scheduler for workers."""
 
     count: int
     demand: Demand = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Struct, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is settled exactly once.
 
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call; or it is None and `error` says
@@ -193,8 +178,7 @@ class Settled:
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(Struct, frozen=True):
     """A watched task runs."""
 
     task: int
@@ -203,31 +187,27 @@ class Began:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A watched task pushed a value."""
 
     task: int
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Explain:
+class Explain(Struct, frozen=True):
     """Tell the user what these queued workers wait for, in the batch system's words."""
 
     handles: Sequence[Handle]
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(Struct, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str

@@ -72,7 +72,7 @@ LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
 LOG_TAIL_LINES = 20
-MOST_MESSAGES = 1000
+MOST_MESSAGES = MOST_TASKS = 1000
 
 
 class Listener(Protocol):
@@ -186,7 +186,8 @@ class Hub:
             self._check()
             for task in tasks:
                 self._listeners[task.id] = listener
-            self._inbox.append(Submitted(function, tasks))
+            # The core takes one event at a time, and meanwhile nobody is answered.
+            self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
         self._wake()
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from gridengine import answers, blame, crew
 from gridengine.errors import GridEngineError
@@ -274,7 +275,7 @@ class DispatchState:
         self._last_run += 1
         run = Running(self._last_run, span, worker, batch, span.start, now, now)
         self.runs[run.number] = worker.runs[run.number] = run
-        span.open.runs.add(run.number)
+        span.open.runs[run.number] = None
         batch.left += 1
         worker.taken += span.calls
         return run
@@ -292,7 +293,7 @@ class DispatchState:
     def end_run(self, run: Running) -> None:
         """A run is no more, whatever way."""
         del self.runs[run.number], run.worker.runs[run.number]
-        run.span.open.runs.discard(run.number)
+        run.span.open.runs.pop(run.number, None)
         run.batch.left -= 1
         if not run.batch.left:
             run.worker.batches -= 1
@@ -301,7 +302,7 @@ class DispatchState:
         """Have calls that failed wait for another attempt, with more memory if it was that they wanted."""
         demand, factor = span.demand, span.open.task.escalate_memory
         if out_of_memory and factor > 1:
-            demand = replace(demand, factor=demand.factor * factor)
+            demand = Demand(demand.resources, demand.factor * factor)
         self.wait_or_cancel(replace(span, demand=demand, attempt=span.attempt + 1))
 
     def wait_or_cancel(self, span: Span) -> None:
@@ -383,7 +384,7 @@ def _assignment(run: Running) -> Assignment:
         task.watched,
         task.controlled,
         task.timeout,
-        span.demand.memory_limit,
+        0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(task.payload),
     )

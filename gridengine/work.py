@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from gridengine.events import Attempt, Function, Task
 from gridengine.fleet import Started
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from gridengine.pools import WorkerPool
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls."""
 
     function: Function
@@ -34,20 +34,18 @@ class Known:
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
-@dataclass(slots=True)
-class Open:
+class Open(Struct, gc=False):
     """A task not all of whose calls are settled. `cancelled` is the signal that it was ended with, 0 while nobody ended it."""
 
     task: Task
     function: Known
     unsettled: int
     cancelled: int = 0
-    runs: set[int] = field(default_factory=set)
+    runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True, gc=False):
     """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker of this demand."""
 
     open: Open
@@ -62,15 +60,13 @@ class Span:
         return self.stop - self.start
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """What one runner was given at a time: how many of its runs have not ended."""
 
     left: int = 0
 
 
-@dataclass(slots=True)
-class Running:
+class Running(Struct):
     """A span that a worker was given; the calls before `done` are settled.
 
     `since`: when it was given, or began; `touched`: when it was last answered or called back; `recalled`: whether it was called back.
@@ -103,8 +99,7 @@ NEXT_PHASES = {
 }
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Struct):
     """A worker that called home. `fruitless`: how often in a row it gave work back and did none."""
 
     id: bytes

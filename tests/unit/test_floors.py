@@ -27,7 +27,20 @@ FLOORS = {
 
 FLOOR_OF = {f"gridengine.{name}": number for number, names in FLOORS.items() for name in names.split()}
 
-DECIDES = {"gridengine", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "math", "signal", "typing", "__future__"}
+DECIDES = {
+    "gridengine",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "msgspec",
+    "signal",
+    "typing",
+    "__future__",
+}
 PURE = {
     **dict.fromkeys(("gridengine.state", "gridengine.crew", "gridengine.answers"), DECIDES),
     **dict.fromkeys(

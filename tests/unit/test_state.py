@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from gridengine import answers, blame, crew, pools, state, work
 from gridengine.errors import (
@@ -1375,7 +1375,7 @@ def test_a_function_in_use_is_never_forgotten() -> None:
 
 
 def big(number: int, size: int) -> Function:
-    return dataclasses.replace(function(number), payload=(b"pickled", bytes(size)))
+    return replace(function(number), payload=(b"pickled", bytes(size)))
 
 
 def test_a_large_function_is_forgotten_when_no_task_uses_it() -> None:
