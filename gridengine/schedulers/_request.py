@@ -11,8 +11,6 @@ from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, 
 
 Resource = str | int | float | bool
 
-MEMORY = frozenset({"h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data", "mem_free", "virtual_free", "mem_total", "virtual_total"})
-"""Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
 LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data")
 """Resources of Grid Engine whose excess ends a job (see queue_conf(5))."""
 UNITS = {"": 1} | {unit: 1000**power for power, unit in enumerate("kmgt", 1)} | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
@@ -24,6 +22,8 @@ MEMORY_REACHED = 0.95
 class Request:
     """What each cluster task asks for, in Grid Engine's own words (see submit(1)).
 
+    Limits of memory are for each slot, unless `memory_per_slot` is False.
+
     Raises:
         TypeError, ConfigurationError: a field is not what it must be; the text names it and its value.
     """
@@ -32,6 +32,7 @@ class Request:
     parallel_environment: str | None = None
     native: str = ""
     resources: Mapping[str, Resource] = field(default_factory=dict)
+    memory_per_slot: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.native, str):
@@ -41,12 +42,11 @@ class Request:
             raise ConfigurationError(f"parallel_environment must be a name and a number of slots, as 'smp 4', not {given!r}")
         self.specification()
 
-    def specification(self, factor: float = 1.0) -> str:
-        """Return the native specification; what it asks of memory is multiplied by `factor`."""
+    def specification(self) -> str:
+        """Return the native specification."""
         words = []
         if self.resources:
-            values = {name: _resource(name, value) for name, value in self.resources.items()}
-            words.append("-l " + ",".join(f"{name}={_scaled(name, value, factor)}" for name, value in values.items()))
+            words.append("-l " + ",".join(f"{name}={_resource(name, value)}" for name, value in self.resources.items()))
         if self.queue is not None:
             words.append(f"-q {_word('queue', self.queue)}")
         if self.parallel_environment is not None:
@@ -56,17 +56,23 @@ class Request:
         return " ".join(words)
 
     @property
+    def slots(self) -> int:
+        """How many slots the parallel environment gives at least; 1 without."""
+        return 1 if self.parallel_environment is None else int(self.parallel_environment.split()[1].partition("-")[0])
+
+    @property
     def limits(self) -> str:
         """The limits that were asked for, in words; empty when none."""
         return ", ".join(f"{name}={self.resources[name]}" for name in LIMITS if name in self.resources)
 
-    def fault(self, usage: Mapping[str, str], factor: float = 1.0) -> type[GridEngineError] | None:
+    def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
         """Return which of its limits a task that was killed had reached, by what DRMAA tells of its usage; None when none, or unknown."""
         run, peak = float(usage.get("ru_wallclock") or 0), float(usage.get("maxvmem") or 0)
         times = [parse_time(str(self.resources[name])) for name in ("h_rt", "s_rt") if name in self.resources]
         if any(0 < limit <= run for limit in times):
             return TimeoutError
-        memories = [parse_memory(str(self.resources[name])) * factor for name in ("h_vmem", "s_vmem") if name in self.resources]
+        slots = self.slots if self.memory_per_slot else 1
+        memories = [parse_memory(str(self.resources[name])) * slots for name in ("h_vmem", "s_vmem") if name in self.resources]
         return OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
 
 
@@ -80,11 +86,6 @@ def parse_time(text: str) -> float:
     """Return the seconds that Grid Engine means by "02:00:00" or "7200"; 0 when it is none (see sge_types(5))."""
     match = re.fullmatch(r"(?:(?:(\d*):)?(\d*):)?(\d+(?:\.\d*)?)", text)
     return 3600 * float(match[1] or 0) + 60 * float(match[2] or 0) + float(match[3]) if match else 0.0
-
-
-def _scaled(name: str, value: str, factor: float) -> str:
-    size = parse_memory(value) if name in MEMORY else 0.0
-    return str(round(size * factor)) if factor != 1.0 and size else value
 
 
 def _resource(name: str, value: Resource) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridengine.schedulers._gridengine_words import first_environment, parse_environments
+
 logger = logging.getLogger("gridengine")
 
 COMMAND_SECONDS = 10.0
@@ -89,6 +91,7 @@ class Words:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
+        self._environment_name: str | None = None
 
     def failure(self, job: str) -> Failure | None:
         """Return why a job failed; None as long as nothing is known. The accounts are written some 15 s late, the log at once."""
@@ -114,6 +117,21 @@ class Words:
             return ""
         output = self._output("qstat", "-j", number)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
+
+    def parallel_environments(self) -> dict[str, str]:
+        """Return the allocation_rule of each parallel environment; empty when there is none, or nobody answers."""
+        names = self._output("qconf", "-spl").split()
+        return parse_environments(self._output("qconf", "-sp", name) for name in names)
+
+    def parallel_environment(self) -> str:
+        """Return the one that `Cores` asks for.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        if self._environment_name is None:
+            self._environment_name = first_environment(self.parallel_environments())
+        return self._environment_name
 
     def _output(self, name: str, *arguments: str) -> str:
         command = self._find(name)

@@ -90,6 +90,8 @@ class Run:
 
 ANY = Demand()
 """No demand."""
+MARGIN_SECONDS = 60.0
+"""By how much longer a cluster task is asked for than a call may take: for the worker to start, and to leave in order."""
 
 
 class Launcher(ABC):

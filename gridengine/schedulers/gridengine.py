@@ -14,6 +14,7 @@ from typing import Any
 from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, JobDeleted, SchedulerUnavailable, SubmissionRefused, WorkerNotStarted
 from gridengine.schedulers import _drmaa
+from gridengine.schedulers._gridengine_words import asked
 from gridengine.schedulers._request import Request, Resource, launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers._words import Failure, Words, log_tail
 from gridengine.schedulers.base import (
@@ -150,7 +151,7 @@ class GridEngineLauncher(Launcher):
         self._largest: int | None = None
         self._asked: dict[Handle, float] = {}
         self._queued: set[Handle] = set()
-        self._factors: dict[Handle, float] = {}
+        self._requests: dict[Handle, Request] = {}
         self._ended: dict[Handle, tuple[Ending, float]] = {}
         self._ending_since: dict[Handle, float] = {}
         self._script = run.directory / "worker.sh"
@@ -177,17 +178,18 @@ class GridEngineLauncher(Launcher):
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Submit `count` tasks as one array job, or as several where the site limits their size."""
         started: list[Handle] = []
+        request = asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
         while len(started) < count:
             try:
-                started += self._submit(min(count - len(started), self._largest or count), demand.factor)
+                started += self._submit(min(count - len(started), self._largest or count), request)
             except (TryAgain, ClusterError):
                 if not started:
                     raise
                 break
         return started
 
-    def _submit(self, count: int, factor: float) -> list[Handle]:
-        session, native = self._opened(), self._request.specification(factor)
+    def _submit(self, count: int, request: Request) -> list[Handle]:
+        session, native = self._opened(), request.specification()
         self._launches += 1
         log = f"{self._logs}/worker.{self._launches}.{{}}.log"
         try:
@@ -200,11 +202,11 @@ class GridEngineLauncher(Launcher):
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except _drmaa.Refused as error:
             self._refused(error, count, native)
-            return self._submit(min(count, self._largest or count), factor)
+            return self._submit(min(count, self._largest or count), request)
         handles = [Handle(id, log.format(index)) for index, id in enumerate(ids, 1)]
         self._asked.update(dict.fromkeys(handles, 0.0))
         self._queued.update(handles)
-        self._factors.update(dict.fromkeys(handles, factor))
+        self._requests.update(dict.fromkeys(handles, request))
         return handles
 
     def _refused(self, error: _drmaa.Refused, count: int, native: str) -> None:
@@ -280,9 +282,10 @@ class GridEngineLauncher(Launcher):
             if failure is None and not end.started and now - since < REASON_SECONDS:
                 return None
         reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
-        fault = self._request.fault(end.usage, self._factors[handle]) if end.killed else None
-        if end.killed and self._request.limits:
-            reason += f" (its limits: {self._request.limits})"
+        request = self._requests[handle]
+        fault = request.fault(end.usage) if end.killed else None
+        if end.killed and request.limits:
+            reason += f" (its limits: {request.limits})"
         return replace(self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault)
 
     def _in_error(self, handle: Handle) -> Report:
@@ -309,7 +312,7 @@ class GridEngineLauncher(Launcher):
             self._queued.discard(handle)
             self._ended.pop(handle, None)
             self._ending_since.pop(handle, None)
-            self._factors.pop(handle, None)
+            self._requests.pop(handle, None)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""

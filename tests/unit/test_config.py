@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.config import Settings
+from gridengine.config import GridEngineSite, Settings, SlurmSite
 from gridengine.errors import ConfigurationError
 
 
@@ -15,9 +15,11 @@ def test_without_variables_the_settings_are_the_defaults() -> None:
     assert Settings.from_environment({}) == Settings()
 
 
-def test_each_field_is_named_in_the_docstring() -> None:
-    described = {line.split(":")[0].strip() for line in (Settings.__doc__ or "").splitlines() if ":" in line}
-    assert {field.name for field in dataclasses.fields(Settings)} <= described
+@pytest.mark.parametrize("shape", [Settings, GridEngineSite, SlurmSite])
+def test_each_field_is_named_in_the_docstring(shape: type) -> None:
+    lines = [line.split(":")[0] for line in (shape.__doc__ or "").splitlines() if ":" in line]
+    described = {name.strip() for line in lines for name in line.split(",")}
+    assert {field.name for field in dataclasses.fields(shape)} <= described
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ def test_each_field_is_named_in_the_docstring() -> None:
         ("GRIDENGINE_PROGRESS", "no", "progress", False),
         ("GRIDENGINE_PROGRESS", "0", "progress", False),
         ("GRIDENGINE_PROGRESS", "True", "progress", True),
+        ("GRIDENGINE_GRID_ENGINE_QUEUE", "long.q", "grid_engine", GridEngineSite(queue="long.q")),
+        ("GRIDENGINE_SLURM_PARTITION", "long", "slurm", SlurmSite(partition="long")),
     ],
 )
 def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: object) -> None:
@@ -50,6 +54,7 @@ def test_other_variables_are_left_alone() -> None:
         ("GRIDENGINE_BEAT_SECONDS", "-1"),
         ("GRIDENGINE_BEAT_SECONDS", "nan"),
         ("GRIDENGINE_PROGRESS", "perhaps"),
+        ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(variable: str, text: str) -> None:
@@ -66,3 +71,8 @@ def test_settings_cannot_be_changed() -> None:
 @pytest.mark.parametrize(("often", "rarely"), [("beat_seconds", "lease_seconds"), ("poll_seconds", "start_seconds")])
 def test_by_default_what_is_asked_often_is_asked_several_times_before_it_matters(often: str, rarely: str) -> None:
     assert getattr(Settings(), often) * 3 < getattr(Settings(), rarely)
+
+
+def test_a_table_of_names_is_not_for_the_environment() -> None:
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"):
+        Settings.from_environment({"GRIDENGINE_SLURM_TOKENS": "big"})

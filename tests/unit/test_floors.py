@@ -20,7 +20,7 @@ FLOORS = {
     3: "limits state crew answers fleet pools work blame events transport session channel nursery hand memory output outbox runner cradle "
     "target schedulers",
     2: "initial frozen protocol blocks pickling byvalue classes exceptions resources algebra units adjust packing security config "
-    "openfiles",
+    "setting settingsfiles openfiles",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""

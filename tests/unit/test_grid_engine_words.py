@@ -75,11 +75,6 @@ def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
     assert given == "-l gpu=1 -q all.q -pe smp 4 -P physics"
 
 
-def test_memory_is_multiplied_and_nothing_else() -> None:
-    request = Request(resources={"h_vmem": "1.5G", "h_rt": "02:00:00", "mem_free": "500m", "gpu": 1})
-    assert request.specification(2) == "-l h_vmem=3221225472,h_rt=02:00:00,mem_free=1000000000,gpu=1"
-
-
 @pytest.mark.parametrize(("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)])
 def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
     assert parse_memory(text) == size
@@ -91,19 +86,27 @@ def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "factor", "fault"),
+    ("usage", "environment", "fault"),
     [
-        ({"ru_wallclock": "61.0", "maxvmem": "1000.0"}, 1, TimeoutError),
-        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, 1, OutOfMemory),
-        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, 2, None),
-        ({"ru_wallclock": "5.0", "maxvmem": "1000.0"}, 1, None),
-        ({}, 1, None),
+        ({"ru_wallclock": "61.0", "maxvmem": "1000.0"}, None, TimeoutError),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, None, OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**30)}, "smp 2", None),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**31)}, "smp 2", OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": str(2**31)}, "smp 2-8", OutOfMemory),
+        ({"ru_wallclock": "5.0", "maxvmem": "1000.0"}, None, None),
+        ({}, None, None),
     ],
 )
 def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
-    usage: dict[str, str], factor: float, fault: type[Exception] | None
+    usage: dict[str, str], environment: str | None, fault: type[Exception] | None
 ) -> None:
-    assert Request(resources={"h_rt": "00:01:00", "h_vmem": "1G"}).fault(usage, factor) is fault
+    request = Request(parallel_environment=environment, resources={"h_rt": "00:01:00", "h_vmem": "1G"})
+    assert request.fault(usage) is fault
+
+
+def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
+    request = Request(parallel_environment="smp 2", resources={"h_vmem": "1G"}, memory_per_slot=False)
+    assert request.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
 
 
 def test_nothing_asked_for_is_an_empty_specification() -> None:

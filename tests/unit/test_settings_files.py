@@ -1,0 +1,146 @@
+"""Settings files: where they are looked for, what they say, in which line they are wrong, and whose are believed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gridengine.config import Said, gathered
+from gridengine.errors import ConfigurationError
+from gridengine.setting import made
+from gridengine.settingsfiles import layers, parsed, projects_file, users_file, why_not_believed
+
+FILE = Path("/etc/site.toml")
+
+
+def test_each_value_is_known_by_its_line() -> None:
+    text = """
+max_workers = 12
+[grid_engine]   # a comment
+memory = "mem_free"
+tokens.big = "-q big.q"
+[slurm.tokens]
+"fast" = "--constraint=skylake"
+"""
+    assert parsed(FILE, text) == {
+        "max_workers": Said(12, "/etc/site.toml:2"),
+        "grid_engine.memory": Said("mem_free", "/etc/site.toml:4"),
+        "grid_engine.tokens": Said({"big": "-q big.q"}, "/etc/site.toml:5"),
+        "slurm.tokens": Said({"fast": "--constraint=skylake"}, "/etc/site.toml:6"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("max_worker = 1", "/etc/site.toml:1: there is no setting 'max_worker'", "'max_workers'"),
+        ("\n[grid_engine]\nmemry = 'x'", "/etc/site.toml:3: there is no setting 'grid_engine.memry'", "'grid_engine.memory'"),
+        ("grid_engine.memry = 'x'", "/etc/site.toml:1: there is no setting 'grid_engine.memry'", "'grid_engine.memory'"),
+        ("queue = 'x'", "/etc/site.toml:1: there is no setting 'queue'", "'grid_engine.queue'"),
+        ("\n[slrm]\npartition = 'x'", "/etc/site.toml:2: there is no setting 'slrm'", "'slurm'"),
+        ("zzzz = 1", "/etc/site.toml:1: there is no setting 'zzzz'", "there are: run_directory"),
+        ("slurm = 'x'", "/etc/site.toml:1: slurm is a table", "[slurm]"),
+        ("[max_workers]", "/etc/site.toml:1: max_workers = {} is not a positive whole number", ""),
+        ("max_workers = '12'", "/etc/site.toml:1: max_workers = '12' is not a positive whole number", ""),
+        ("max_workers = true", "/etc/site.toml:1: max_workers = True is not a positive whole number", ""),
+        ("beat_seconds = -1", "/etc/site.toml:1: beat_seconds = -1 is not a positive number", ""),
+        ("progress = 'yes'", "/etc/site.toml:1: progress = 'yes' is not true or false", ""),
+        ('host = "a\\nb"', "/etc/site.toml:1: host = 'a\\nb' is not a line of text", ""),
+        ("[slurm]\ntokens = {a = 1}", "/etc/site.toml:2: slurm.tokens = {'a': 1} is not a table of texts", ""),
+        ("\nhost = x", "/etc/site.toml:2: Invalid value", "TOML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(text: str, words: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(FILE, text)
+    assert words in str(caught.value)
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_user_s_file_is_below_the_home_or_where_xdg_says() -> None:
+    assert users_file({"HOME": "/home/me"}) == Path("/home/me/.config/gridengine/settings.toml")
+    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "/x"}) == Path("/x/gridengine/settings.toml")
+    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}) == Path("/home/me/.config/gridengine/settings.toml")
+
+
+def test_the_project_s_file_is_the_nearest_above_up_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "repository" / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    (tmp_path / "gridengine.toml").touch()
+    assert projects_file({"HOME": "/home/me"}) == tmp_path / "gridengine.toml"
+    assert projects_file({"HOME": str(tmp_path / "repository")}) is None
+    (tmp_path / "repository" / ".git").mkdir()
+    assert projects_file({"HOME": "/home/me"}) is None
+    (tmp_path / "repository" / "gridengine.toml").touch()
+    assert projects_file({"HOME": "/home/me"}) == tmp_path / "repository" / "gridengine.toml"
+
+
+def test_the_project_overrules_the_user_and_the_environment_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text('host = "user"\nmax_workers = 1\npoll_seconds = 1\n[grid_engine]\nqueue = "user.q"\nmemory = "mem_free"')
+    (tmp_path / "gridengine.toml").write_text('host = "project"\nmax_workers = 2\n[grid_engine]\nqueue = "project.q"')
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": str(tmp_path / "home"), "GRIDENGINE_HOST": "variable"}
+    said = gathered(environment, layers(environment))
+    settings = made({name: one.value for name, one in said.items()})
+    assert (settings.host, settings.max_workers, settings.poll_seconds, settings.progress) == ("variable", 2, 1.0, True)
+    assert (settings.grid_engine.queue, settings.grid_engine.memory) == ("project.q", "mem_free")
+    assert said["host"].by == "GRIDENGINE_HOST"
+    assert said["grid_engine.queue"].by == f"{tmp_path}/gridengine.toml:4"
+    assert said["grid_engine.memory"].by == f"{users}:6"
+    assert said["progress"].by == "default"
+
+
+def facts(mode: int, owner: int) -> os.stat_result:
+    return os.stat_result((mode, 0, 0, 1, owner, 54321, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "doubt"),
+    [
+        (0o100644, os.getuid(), ""),
+        (0o100644, 0, ""),
+        (0o100644, os.getuid() + 12345, "another user"),
+        (0o100646, os.getuid(), "others may write"),
+        (0o100664, os.getuid(), "others may write"),
+        (0o010644, os.getuid(), "no regular file"),
+    ],
+)
+def test_only_files_that_nobody_else_may_write_are_believed(mode: int, owner: int, doubt: str) -> None:
+    found = why_not_believed(facts(mode, owner))
+    assert doubt in found
+    assert bool(doubt) == bool(found)
+
+
+def test_a_file_that_others_may_write_is_left_out_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "gridengine.toml").write_text('[grid_engine]\nnative = "-S /tmp/evil"')
+    (tmp_path / "gridengine.toml").chmod(0o666)
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.WARNING, logger="gridengine"):
+        assert layers({"HOME": "/nosuch"}) == []
+    assert f"the settings in {tmp_path}/gridengine.toml are left out: others may write to it" in caplog.text
+
+
+def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gridengine.toml").write_bytes(b"\xff\xfe")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/gridengine.toml"):
+        layers({"HOME": "/nosuch"})
+
+
+def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
+    script = "import sys, gridengine.config as c; c.settings(); print('tomllib' in sys.modules)"
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    without = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    (tmp_path / "gridengine.toml").write_text("max_workers = 3")
+    having = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert (without.stdout, having.stdout) == ("False\n", "True\n")
