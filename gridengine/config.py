@@ -21,9 +21,8 @@ def gathered(environment: Mapping[str, str], layers: Iterable[Mapping[str, Said]
     return said
 
 
-@functools.cache
 def told() -> Mapping[str, Said]:
-    """Return each setting of this process and who said it; files and the environment are read at the first call.
+    """Return each setting of this process and who said it, as files and the environment say now.
 
     Raises:
         ConfigurationError: something in a file or the environment is wrong; the text names the line or the variable.
@@ -33,5 +32,5 @@ def told() -> Mapping[str, Said]:
 
 @functools.cache
 def settings() -> Settings:
-    """Return the settings of this process; see `told`."""
+    """Return the settings of this process; files and the environment are read at the first call (see `told`)."""
     return made({name: said.value for name, said in told().items()})
