@@ -11,7 +11,7 @@ from gridengine import pickling
 from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.events import Attempt, Began, Function, Note, Settled
 from gridengine.limits import Limits
-from gridengine.schedulers._words import log_tail
+from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers.base import Place, Scheduler, positive
 
 if TYPE_CHECKING:

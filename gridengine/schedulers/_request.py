@@ -1,13 +1,13 @@
-"""What a cluster is asked for: pure functions from a scheduler's arguments to the batch system's own words, and a shell script."""
+"""What Grid Engine is asked for: pure functions from a scheduler's arguments to its own words."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
+from gridengine.schedulers._script import line_of_text
 
 Resource = str | int | float | bool
 
@@ -96,60 +96,8 @@ def _resource(name: str, value: Resource) -> str:
     return _word(name, value, forbidden=r"[\s,'\"]")
 
 
-def line_of_text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
-    if not value.strip() or "\n" in value or "\0" in value:
-        raise ConfigurationError(f"{name} must be one line of text, not {value!r}")
-    return value
-
-
 def _word(name: str, value: object, forbidden: str = r"[\s'\"]") -> str:
     text = line_of_text(name, value)
     if re.search(forbidden, text):
         raise ConfigurationError(f"{name}={text!r} holds a blank, a quote or a comma, which the batch system would take for its own")
     return text
-
-
-def shell_lines(name: str, value: object) -> tuple[str, ...]:
-    lines = (value,) if isinstance(value, str) else value
-    if not isinstance(lines, Iterable):
-        raise TypeError(f"{name} must be shell lines, not {value!r}")
-    lines = tuple(lines)
-    if not all(isinstance(line, str) for line in lines):
-        raise TypeError(f"{name} must be shell lines, not {value!r}")
-    return lines
-
-
-def variables(name: str, value: object) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must map names to strings, not {value!r}")
-    for key, text in value.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"{name} must map names to strings, not {key!r} to {text!r}")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key) or "\0" in text:
-            raise ConfigurationError(f"{name}: {key!r}={text!r} cannot be a variable of the environment")
-    return dict(value)
-
-
-def launch_script(command: Sequence[str], *, prologue: Sequence[str], environment: Mapping[str, str], path: str) -> str:
-    """Return the shell script that a cluster task runs.
-
-    With a prologue it is a login shell's, since that is where `module` and the like are defined; one of its lines failing ends it.
-    What fails is told with the host's name: no record of the batch system's has it in time.
-    """
-    lines = [f"#!/bin/bash{' -l' if prologue else ''}"]
-    if prologue:
-        lines += [
-            "set -e",
-            """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; the worker was not started" >&2' EXIT""",
-            *prologue,
-            "trap - EXIT",
-            "set +e",
-        ]
-    if path:
-        lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
-    failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
-    lines += ["shopt -s execfail", f"exec {shlex.join(command)}", "status=$?", failed, "exit $status"]
-    return "\n".join(lines) + "\n"

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridengine.schedulers._gridengine_words import first_environment, parse_environments
+from gridengine.schedulers._logs import tail
 
 logger = logging.getLogger("gridengine")
 
 COMMAND_SECONDS = 10.0
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
-TAIL_BYTES, TAIL_LINES = 4096, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,18 +170,3 @@ class Words:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
-
-
-def tail(path: Path, size: int) -> str:
-    """Return the end of a text file; empty when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def log_tail(path: str) -> str:
-    """Return the last lines of a worker's log, for an error's text."""
-    return "\n".join(tail(Path(path), TAIL_BYTES).splitlines()[-TAIL_LINES:]) if path else ""

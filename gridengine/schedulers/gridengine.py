@@ -5,32 +5,19 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gridengine.config import settings
-from gridengine.errors import ClusterError, ConfigurationError, JobDeleted, SchedulerUnavailable, SubmissionRefused, WorkerNotStarted
+from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.schedulers import _drmaa
 from gridengine.schedulers._gridengine_words import asked
-from gridengine.schedulers._request import Request, Resource, launch_script, line_of_text, shell_lines, variables
-from gridengine.schedulers._words import Failure, Words, log_tail
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Report,
-    Run,
-    Scheduler,
-    TaskState,
-    TryAgain,
-    positive,
-    python_path,
-    worker_command,
-)
+from gridengine.schedulers._request import Request, Resource
+from gridengine.schedulers._words import Failure, Words
+from gridengine.schedulers.base import Demand, Handle, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, TooMany, not_started
 
 logger = logging.getLogger("gridengine")
 
@@ -52,7 +39,7 @@ STATES = {
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
 
 
-class GridEngineScheduler(Scheduler):
+class GridEngineScheduler(BatchScheduler):
     """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library.
 
     Args:
@@ -71,8 +58,6 @@ class GridEngineScheduler(Scheduler):
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
     """
 
-    local = False
-
     def __init__(
         self,
         *,
@@ -86,25 +71,17 @@ class GridEngineScheduler(Scheduler):
         python: str | None = None,
         **resources: Resource,
     ) -> None:
-        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
-        self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
+        super().__init__(
+            max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
+        )
         self._request = Request(queue, parallel_environment, native, resources)
-        self._prologue = shell_lines("prologue", prologue)
-        self._environment = variables("environment", environment or {})
-        self._python = sys.executable if python is None else line_of_text("python", python)
 
     def __repr__(self) -> str:
         return f"GridEngineScheduler({self._request.specification() or 'no special request'})"
 
     def launcher(self, run: Run) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        script = launch_script(
-            worker_command(self._python, run.connection),
-            prologue=self._prologue,
-            environment=self._environment,
-            path=python_path(os.environ.get("PYTHONPATH", "")),
-        )
-        return GridEngineLauncher(run, script=script, request=self._request)
+        return GridEngineLauncher(run, script=self.script(run), request=self._request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,92 +116,54 @@ def ending(told: Mapping[str, Any]) -> Ending:
     return Ending("could not be started", started=False)
 
 
-class GridEngineLauncher(Launcher):
-    """Starts workers as the tasks of array jobs, each with a log file of its own."""
+class GridEngineLauncher(BatchLauncher):
+    """Starts workers through DRMAA, and asks for them one by one."""
 
     def __init__(self, run: Run, *, script: str, request: Request) -> None:
-        self._run = run
-        self._owner = os.getpid()
+        super().__init__(run, script=script)
         self._request = request
         self._words = Words(os.environ)
-        self._launches = 0
-        self._largest: int | None = None
         self._asked: dict[Handle, float] = {}
         self._queued: set[Handle] = set()
         self._requests: dict[Handle, Request] = {}
         self._ended: dict[Handle, tuple[Ending, float]] = {}
         self._ending_since: dict[Handle, float] = {}
-        self._script = run.directory / "worker.sh"
-        self._logs = run.directory / "logs"
-        self._write(script)
         self._session: _drmaa.Session | None = _drmaa.shared_session().__enter__()
-
-    def _write(self, script: str) -> None:
-        try:
-            self._logs.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(self._script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
-            with open(descriptor, "w") as file:
-                file.write(script)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot write to the run directory {self._run.directory}: {error.strerror}", hint="set GRIDENGINE_RUN_DIRECTORY to another"
-            ) from error
+        self._guarded = False
 
     def _opened(self) -> _drmaa.Session:
         if self._session is None:
             raise ClusterError("this launcher has been closed")
         return self._session
 
-    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks as one array job, or as several where the site limits their size."""
-        started: list[Handle] = []
-        request = asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
-        while len(started) < count:
-            try:
-                started += self._submit(min(count - len(started), self._largest or count), request)
-            except (TryAgain, ClusterError):
-                if not started:
-                    raise
-                break
-        return started
+    def _request_for(self, demand: Demand) -> Request:
+        return asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
 
-    def _submit(self, count: int, request: Request) -> list[Handle]:
-        session, native = self._opened(), request.specification()
-        self._launches += 1
-        log = f"{self._logs}/worker.{self._launches}.{{}}.log"
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Submit one array job through DRMAA."""
+        session, native = self._opened(), self._request_for(demand).specification()
         try:
-            if self._launches == 1:
-                session.guard([self._run.connection, self._script])
-            ids = session.submit(self._template(log.format("$drmaa_incr_ph$"), native), count)
+            if not self._guarded:
+                session.guard([self.run.connection, self.script])
+                self._guarded = True
+            return session.submit(self._template(log("$drmaa_incr_ph$"), native), count)
         except _drmaa.Unavailable as error:
             raise SchedulerUnavailable(f"Grid Engine cannot be used: {error}") from error
         except _drmaa.Trouble as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except _drmaa.Refused as error:
-            self._refused(error, count, native)
-            return self._submit(min(count, self._largest or count), request)
-        handles = [Handle(id, log.format(index)) for index, id in enumerate(ids, 1)]
+            raise refusal(error, native) from error
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        """Note these new tasks."""
         self._asked.update(dict.fromkeys(handles, 0.0))
         self._queued.update(handles)
-        self._requests.update(dict.fromkeys(handles, request))
-        return handles
-
-    def _refused(self, error: _drmaa.Refused, count: int, native: str) -> None:
-        """Note the site's limit on the size of an array, if that is what is meant; else raise what the refusal means."""
-        limit = _drmaa.TASKS_LIMIT.search(str(error))
-        if limit and 0 < int(limit[1]) < count:
-            self._largest = int(limit[1])
-            return
-        if error.for_now:
-            raise TryAgain(str(error)) from error
-        asked = f"; it was asked for: {native}" if native else ""
-        hint = "no queue has all of this, even when it is empty: ask for less" if "no suitable queues" in str(error) else None
-        raise SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint) from error
+        self._requests.update(dict.fromkeys(handles, self._request_for(demand)))
 
     def _template(self, log: str, native: str) -> dict[str, Any]:
         return {
-            "remoteCommand": str(self._script),
-            "workingDirectory": str(self._run.directory),
+            "remoteCommand": str(self.script),
+            "workingDirectory": str(self.run.directory),
             "jobName": "gridengine",
             "outputPath": f":{log}",
             "joinFiles": True,
@@ -295,15 +234,7 @@ class GridEngineLauncher(Launcher):
         return self._report(handle, f"in the error state: {reason}" if reason else "failed, and the batch system does not say why", None)
 
     def _report(self, handle: Handle, reason: str, failure: Failure | None, *, clean: bool = False, deleted: bool = False) -> Report:
-        kind = JobDeleted if deleted else WorkerNotStarted
-        error = kind(
-            f"the cluster job ended before its worker called home: {reason}",
-            host=(failure.host or None) if failure else None,
-            job=handle.id,
-            log=handle.log or None,
-            log_tail=log_tail(handle.log) or None,
-            hint=None if deleted else "the interpreter, the package and the run directory must be there on the node",
-        )
+        error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
         return Report(TaskState.ENDED if clean else TaskState.FAILED, reason, error, deleted)
 
     def _forget(self, handles: Iterable[Handle]) -> None:
@@ -317,7 +248,7 @@ class GridEngineLauncher(Launcher):
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
         ours = [handle for handle in handles if handle in self._asked]
-        if not ours or os.getpid() != self._owner:
+        if not ours or os.getpid() != self.owner:
             return
         try:
             self._opened().terminate([handle.id for handle in ours])
@@ -331,16 +262,28 @@ class GridEngineLauncher(Launcher):
 
     def close(self) -> None:
         """Delete the tasks that are left, and give back the session."""
-        if self._session is None or os.getpid() != self._owner:
+        if self._session is None or os.getpid() != self.owner:
             return
         self.cancel(list(self._asked))
         session, self._session = self._session, None
         try:
-            session.unguard([self._run.connection, self._script])
+            session.unguard([self.run.connection, self.script])
         except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
             logger.debug("the DRMAA process cannot be told: %s", error)
         session.__exit__()
-        self._script.unlink(missing_ok=True)
+        self.script.unlink(missing_ok=True)
+
+
+def refusal(error: _drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:
+    """Return what a refusal of a job that was asked for in these words means."""
+    limit = _drmaa.TASKS_LIMIT.search(str(error))
+    if limit:
+        return TooMany(str(error), int(limit[1]))
+    if error.for_now:
+        return TryAgain(str(error))
+    asked = f"; it was asked for: {native}" if native else ""
+    hint = "no queue has all of this, even when it is empty: ask for less" if "no suitable queues" in str(error) else None
+    return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
 
 
 def why_unavailable() -> str:

@@ -109,7 +109,7 @@ def test_a_task_waits_runs_and_ends(grid_engine: GridEngine) -> None:
 launcher = make_launcher('while ! [[ -e go ]]; do sleep 0.1; done; exit 3')
 handles = launcher.launch(1)
 wait_for(launcher, handles, {TaskState.RUNNING})
-(launcher._run.directory / "go").touch()
+(launcher.run.directory / "go").touch()
 report = wait_for(launcher, handles)[handles[0]]
 launcher.close()
 tell(state=report.state.value, reason=report.reason, deleted=report.deleted)
@@ -160,9 +160,9 @@ tell(kind=type(error).__name__, text=str(error), log=handles[0].log, job=handles
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        ("(launcher._run.directory / 'logs').rmdir()", "opening input/output file"),
-        ("(launcher._run.directory / 'worker.sh').unlink()", "worker.sh"),
-        ("import shutil; shutil.rmtree(launcher._run.directory)", "changing into working directory"),
+        ("(launcher.run.directory / 'logs').rmdir()", "opening input/output file"),
+        ("(launcher.run.directory / 'worker.sh').unlink()", "worker.sh"),
+        ("import shutil; shutil.rmtree(launcher.run.directory)", "changing into working directory"),
     ],
 )
 def test_a_task_that_grid_engine_cannot_start_is_an_error_with_its_own_words(grid_engine: GridEngine, spoil: str, words: str) -> None:
@@ -330,7 +330,7 @@ handles = launcher.launch(10)
 wait_for(launcher, handles[:1], {TaskState.RUNNING})
 launcher.close()
 launcher.close()
-tell(files=sorted(path.name for path in launcher._run.directory.iterdir()), job=handles[-1].id)
+tell(files=sorted(path.name for path in launcher.run.directory.iterdir()), job=handles[-1].id)
 """,
     )
     assert told["files"] == ["connection", "logs"]
@@ -348,7 +348,7 @@ from gridengine.schedulers import _drmaa
 launcher = make_launcher()
 handles = launcher.launch(10)
 wait_for(launcher, handles[:1], {TaskState.RUNNING})
-tell(job=handles[0].id, folder=str(launcher._run.directory), child=_drmaa.shared_session()._child._process.pid)
+tell(job=handles[0].id, folder=str(launcher.run.directory), child=_drmaa.shared_session()._child._process.pid)
 """
 
 

@@ -1,0 +1,157 @@
+"""What batch systems have in common: workers are the tasks of array jobs, started by a script in the run directory.
+
+To add one is to write a file with two classes: a `BatchScheduler`, whose arguments are the system's own, and a `BatchLauncher`, which
+submits, asks and deletes in the system's own words.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from gridengine.config import settings
+from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.schedulers._logs import log_tail
+from gridengine.schedulers._script import launch_script, line_of_text, shell_lines, variables
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Run, Scheduler, TryAgain, positive, python_path, worker_command
+
+
+class TooMany(TryAgain):
+    """The site takes no array of this size: none over `limit`, when that is known, now or ever."""
+
+    def __init__(self, words: str, limit: int | None = None) -> None:
+        super().__init__(words)
+        self.limit = limit
+
+
+class BatchScheduler(Scheduler):
+    """Settings of workers that a batch system starts.
+
+    Args of every such scheduler:
+        max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        jobs_per_worker: after how many calls a cluster task ends (default: never).
+        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
+            When one fails, so does the task.
+        environment: variables for the worker.
+        python: the interpreter on the nodes (default: this one).
+    """
+
+    local = False
+
+    def __init__(
+        self,
+        *,
+        max_workers: int | None,
+        jobs_per_worker: int | None,
+        prologue: Sequence[str],
+        environment: Mapping[str, str] | None,
+        python: str | None,
+    ) -> None:
+        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
+        self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
+        self._prologue = shell_lines("prologue", prologue)
+        self._environment = variables("environment", environment or {})
+        self._python = sys.executable if python is None else line_of_text("python", python)
+
+    def script(self, run: Run, first: str = "") -> str:
+        """Return the script that a cluster task runs; `first` is what it does before all else."""
+        return launch_script(
+            worker_command(self._python, run.connection),
+            prologue=self._prologue,
+            environment=self._environment,
+            path=python_path(os.environ.get("PYTHONPATH", "")),
+            first=first,
+        )
+
+
+class BatchLauncher(Launcher):
+    """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known by its log's path."""
+
+    def __init__(self, run: Run, *, script: str) -> None:
+        self.run = run
+        self.owner = os.getpid()
+        self.script = run.directory / "worker.sh"
+        self.logs = run.directory / "logs"
+        self._launches = 0
+        self._largest: int | None = None
+        self._write(script)
+
+    def _write(self, script: str) -> None:
+        try:
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
+            with open(descriptor, "w") as file:
+                file.write(script)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write to the run directory {self.run.directory}: {error.strerror}", hint="set GRIDENGINE_RUN_DIRECTORY to another"
+            ) from error
+
+    @abstractmethod
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
+        """Submit an array job of `count` tasks; return their ids, in order.
+
+        `log` gives the path of a task's log, for its number (from 1) or for what the batch system puts that number in place of.
+
+        Raises:
+            TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
+        """
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        """Note these new tasks."""
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Submit `count` tasks as one array job, as several where the site limits their size, or fewer where it limits their number."""
+        started: list[Handle] = []
+        while len(started) < count:
+            left = count - len(started)
+            try:
+                handles = self._array(left, demand)
+            except (TryAgain, ClusterError):
+                if not started:
+                    raise
+                break
+            started += handles
+            if len(handles) < min(left, self._largest or left):
+                break
+        return started
+
+    def _array(self, count: int, demand: Demand) -> list[Handle]:
+        """Submit one array, as large as the site takes it."""
+        while True:
+            count = min(count, self._largest or count)
+            self._launches += 1
+            log = functools.partial(self._log, self._launches)
+            try:
+                ids = self.submit(count, demand, log)
+            except TooMany as error:
+                if count == 1:
+                    raise
+                if error.limit is not None and 0 < error.limit < count:
+                    self._largest = error.limit
+                else:
+                    count //= 2
+                continue
+            handles = [Handle(id, log(task)) for task, id in enumerate(ids, 1)]
+            self.launched(handles, demand)
+            return handles
+
+    def _log(self, launch: int, task: object) -> str:
+        return f"{self.logs}/worker.{launch}.{task}.log"
+
+
+def not_started(handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = "") -> GridEngineError:
+    """Return what to raise of a cluster task that ended before its worker called home."""
+    kind = JobDeleted if deleted else WorkerNotStarted
+    usual = "" if deleted else "the interpreter, the package and the run directory must be there on the node"
+    return kind(
+        f"the cluster job ended before its worker called home: {reason}",
+        host=host or None,
+        job=handle.id,
+        log=handle.log or None,
+        log_tail=log_tail(handle.log) or None,
+        hint=hint or usual or None,
+    )

@@ -1,0 +1,83 @@
+"""What batch systems have in common, with one that has nothing but limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import SubmissionRefused
+from gridengine.schedulers.base import Demand, Handle, Report, Run, TryAgain
+from gridengine.schedulers.batch import BatchLauncher, TooMany
+
+
+class Limited(BatchLauncher):
+    """A batch system with room for so many tasks, in arrays of a certain size, that says what its limit is or does not."""
+
+    def __init__(self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True) -> None:
+        super().__init__(Run("test", folder, folder / "connection", print), script="true")
+        self.room, self.largest, self.says = room, largest, says
+        self.asked: list[int] = []
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
+        self.asked.append(count)
+        if count > self.largest:
+            raise TooMany("too large", self.largest)
+        if count > self.room:
+            raise TooMany("too many") if self.says else SubmissionRefused("no")
+        self.room -= count
+        return [f"{len(self.asked)}_{task}" for task in range(1, count + 1)]
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        raise NotImplementedError
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def test_each_task_has_a_log_of_its_own(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path)
+    handles = [*launcher.launch(2), *launcher.launch(1)]
+    assert handles == [
+        Handle("1_1", f"{tmp_path}/logs/worker.1.1.log"),
+        Handle("1_2", f"{tmp_path}/logs/worker.1.2.log"),
+        Handle("2_1", f"{tmp_path}/logs/worker.2.1.log"),
+    ]
+
+
+def test_a_limit_on_the_size_of_arrays_is_met_once_and_then_known(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, largest=100)
+    assert len(launcher.launch(250)) == 250
+    assert launcher.asked == [250, 100, 100, 50]
+    assert len(launcher.launch(150)) == 150
+    assert launcher.asked[4:] == [100, 50]
+
+
+def test_where_the_site_limits_the_number_of_tasks_fewer_are_started(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=30)
+    assert len(launcher.launch(100)) == 25
+    assert launcher.asked == [100, 50, 25]
+
+
+def test_where_the_site_has_no_room_it_is_asked_again_later(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=0)
+    with pytest.raises(TryAgain, match="too many"):
+        launcher.launch(5)
+    assert launcher.asked == [5, 2, 1]
+
+
+def test_a_refusal_after_some_were_taken_is_told_with_the_next_launch(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=15, largest=10, says=False)
+    assert len(launcher.launch(20)) == 10
+    with pytest.raises(SubmissionRefused):
+        launcher.launch(10)
+
+
+def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None:
+    folder = tmp_path / "{0} {}"
+    folder.mkdir()
+    assert Limited(folder).launch(1)[0].log == f"{folder}/logs/worker.1.1.log"
