@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from gridengine.executor import Executor
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
     from gridengine.job import Job
+    from gridengine.lent import Shared
     from gridengine.pool import Pool
     from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
+    from gridengine.sharing import share
 
 __all__ = [
     "ZERO",
@@ -69,6 +71,7 @@ __all__ = [
     "ProtocolError",
     "RemoteTraceback",
     "SchedulerUnavailable",
+    "Shared",
     "SubmissionRefused",
     "TimeoutError",
     "Token",
@@ -85,6 +88,7 @@ __all__ = [
     "partial",
     "resources",
     "schedulers",
+    "share",
     "starmap",
 ]
 
@@ -97,6 +101,8 @@ _HOMES = {
     "Job": "gridengine.job",
     "JobDispatcher": "gridengine.dispatcher",
     "Pool": "gridengine.pool",
+    "Shared": "gridengine.lent",
+    "share": "gridengine.sharing",
 }
 
 

@@ -78,7 +78,7 @@ class Agent:
         self._outlets = Outlet(1), Outlet(2)
         self._functions: dict[bytes, tuple[Define, Payload]] = {}
         self._blocks: dict[bytes, Block] = {}
-        """Where the large buffers of functions are; open as long as a runner may want to map them."""
+        """Where the large buffers of functions and shared objects are; open as long as a runner may want to map them."""
         self._queue: deque[deque[Work]] = deque()
         self._hands: dict[int, Hand] = {}
         self._idle: list[Hand] = []
@@ -140,12 +140,21 @@ class Agent:
     # What the dispatcher says
 
     def _define(self, message: Define, buffers: Payload) -> None:
-        payload = store(buffers)
+        payload = store(buffers, whole=message.shared)
         if isinstance(payload, Stored):
             others = payload.others()
             message = msgspec.structs.replace(message, buffers=len(others), block=payload.block.path, places=payload.places)
             self._blocks[message.function], payload = payload.block, others
         self._functions[message.function] = message, payload
+        if message.shared:
+            for hand in self._hands.values():
+                self._define_to(hand, message.function)
+
+    def _define_to(self, hand: Hand, name: bytes) -> None:
+        """Tell a runner what it needs to know of a function or a shared object."""
+        if name not in hand.defined:
+            hand.defined.add(name)
+            self._tell(hand, *self._functions[name])
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
         for digest in message.functions:
@@ -243,6 +252,8 @@ class Agent:
         self._watch(hand.channel.fileno(), partial(self._hear_runner, hand))
         for tap in hand.taps:
             self._watch(tap.fileno(), partial(self._hear_output, tap))
+        for name in [name for name, (message, _) in self._functions.items() if message.shared]:
+            self._define_to(hand, name)  # calls name what they need only to those who unpickle them
         return hand
 
     def _make_do(self, number: int) -> None:
@@ -257,9 +268,7 @@ class Agent:
         while hand.backlog and not (portion and (hand.backlog[0][0].watched or portion[0][0].watched)):
             portion.append(hand.backlog.popleft())
         for assignment, _ in portion:
-            if assignment.function not in hand.defined:
-                hand.defined.add(assignment.function)
-                self._tell(hand, *self._functions[assignment.function])
+            self._define_to(hand, assignment.function)
         hand.given = {assignment.run: assignment for assignment, _ in portion}
         if portion[0][0].watched:
             hand.keep_output(self._output_bytes)

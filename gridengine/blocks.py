@@ -14,11 +14,14 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gridengine.protocol import Buffer, Payload, Place
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs less."""
+_ALIGNMENT = 64
+"""Where buffers begin in a block, in bytes: what vector instructions like."""
 
 
 class Block(mmap.mmap):
@@ -41,8 +44,11 @@ class Stored(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
     block: which. places: of each such buffer its index in the payload, its offset in the block and its size, in their order.
-    digest: of what is in the block.
+    digest: of what is in the block; empty when nobody asked for it.
+    needs: see `lent.needs_of`.
     """
+
+    needs: tuple[Any, ...] = ()
 
     def __init__(self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes) -> None:
         super().__init__(payload)
@@ -64,19 +70,30 @@ class Stored(list[Buffer]):
 
 
 class Storing:
-    """A payload on its way into a block."""
+    """A payload on its way into a block, to be `digested` there or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, digested: bool = True) -> None:
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
         # Where buffers are large their digest takes most of the time, and SHA-256 is what processors have instructions for.
-        self._digest = hashlib.sha256()
+        self._digest = hashlib.sha256() if digested else None
 
     def put(self, index: int, buffer: Buffer) -> bool:
         """Copy what is to be number `index` of the payload into the block; return whether that was possible."""
         view = memoryview(buffer).cast("B")
-        digest = self._digest.copy()
+        try:
+            if self._digest is None:
+                self._copy(view)
+            else:
+                self._digest = self._copy_and_digest(view, self._digest.copy())
+        except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
+            return False
+        self._places.append((index, self._size, view.nbytes))
+        self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return True
+
+    def _copy_and_digest(self, view: memoryview, digest: hashlib._Hash) -> hashlib._Hash:
         # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
         digesting = threading.Thread(target=digest.update, args=(view,))
         try:
@@ -85,15 +102,10 @@ class Storing:
             digest.update(view)
         try:
             self._copy(view)
-        except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
-            return False
         finally:
             if digesting.ident is not None:
                 digesting.join()
-        self._digest = digest
-        self._places.append((index, self._size, view.nbytes))
-        self._size += -(-view.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        return True
+        return digest
 
     def _copy(self, view: memoryview) -> None:
         if self._fd < 0:
@@ -114,7 +126,7 @@ class Storing:
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
         block.own(self._fd)
         self._fd = -1
-        return Stored(payload, block, self._places, self._digest.digest())
+        return Stored(payload, block, self._places, b"" if self._digest is None else self._digest.digest())
 
     def close(self) -> None:
         """Let go of what was not finished. May be called twice."""
@@ -123,31 +135,38 @@ class Storing:
             self._fd = -1
 
 
-def store(payload: Payload) -> Payload:
-    """Return a payload whose large buffers are in a block: the same one when there are none, or they are already."""
-    large = [index for index, buffer in enumerate(payload) if index and memoryview(buffer).nbytes >= LARGE]
-    if isinstance(payload, Stored) or not large:
+def store(payload: Payload, *, whole: bool = False) -> Payload:
+    """Return a payload whose large buffers are in a block: the same one when there are none, or they are already.
+
+    whole: all of it goes there, if together it is large, and nothing of it changes any more.
+    """
+    sizes = [memoryview(buffer).nbytes for buffer in payload]
+    if whole:
+        chosen = list(range(len(sizes))) if sum(sizes) >= LARGE else []
+    else:
+        chosen = [index for index, size in enumerate(sizes) if index and size >= LARGE]
+    if isinstance(payload, Stored) or not chosen:
         return payload
     stored: list[Buffer] = list(payload)
-    with contextlib.closing(Storing()) as storing:
-        for index in large:
+    with contextlib.closing(Storing(digested=not whole)) as storing:
+        for index in chosen:
             if storing.put(index, payload[index]):
                 stored[index] = b""
         return storing.finish(stored)
 
 
-def fetch(path: str, places: Sequence[Place], others: Payload) -> list[Buffer]:
+def fetch(path: str, places: Sequence[Place], others: Payload, *, writable: bool = True) -> list[Buffer]:
     """Return the payload whose large buffers are in the block at `path`.
 
-    They are mapped: their pages are shared with all who have them. They may be written to; what is written is seen here alone
-    (copy on write).
+    They are mapped: their pages are shared with all who have them. They may be written to, unless they are to be not `writable`; what is
+    written is seen here alone (copy on write).
 
     Raises:
         OSError: it is not there.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return _in_place(_mapped(fd), places, others)
+        return _in_place(_mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)), places, others)
     finally:
         os.close(fd)
 

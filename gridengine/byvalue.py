@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gridengine import classes
+from gridengine import classes, lent
 from gridengine.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.exceptions import exception_parts, fill_exception, make_exception, native_base, reduces_natively
 
@@ -48,10 +48,12 @@ class Pickler(pickle.Pickler):
 
     recipes: what else there is for types that C `pickle` refuses.
     homeward: classes that came from elsewhere are known to the receiver, and only their tokens are sent.
+    needs: the shared objects that were named, each with its handle where there was one; None when none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     homeward = False
+    needs: dict[lent.Lent, lent.Shared[Any] | None] | None = None
     _spaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
 
@@ -107,6 +109,13 @@ class Pickler(pickle.Pickler):
             self._families.update((one, []) for one in family)
             self._families[cls] = [define(one, self.recipes) for one in family]
         return self._families[cls]
+
+    def name_shared(self, one: lent.Lent, handle: lent.Shared[Any] | None = None) -> Reduction:
+        """Return the name of a shared object, and note that it is needed."""
+        if self.needs is None:
+            self.needs = {}
+        self.needs[one] = handle
+        return lent.find, (one.name,)
 
     def reduce_exception(self, error: BaseException) -> Reduction:
         """Return an exception's type, `args` and attributes, unless its class says itself how it is pickled."""
@@ -290,6 +299,13 @@ def make_type_variable(name: str, constraints: tuple[Any, ...], bound: Any, cova
     return variable
 
 
+def _reduce_shared(pickler: Pickler, handle: lent.Shared[Any]) -> Reduction:
+    """Return the name of what the handle stands for; on the way home, where nobody knows that name, the object itself."""
+    if pickler.homeward:
+        return lent.itself, (handle.get(),)
+    return pickler.name_shared(handle.open(), handle)
+
+
 def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     name = next((name for name in ("stdout", "stderr", "stdin") if stream in (getattr(sys, name), getattr(sys, f"__{name}__"))), None)
     return NotImplemented if name is None else (getattr, (sys, name))
@@ -310,6 +326,8 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         functools.cached_property: lambda pickler, one: (functools.cached_property, (one.func,), {"attrname": one.attrname}),
         type(functools.lru_cache(len)): _reduce_lru_cache,
         typing.TypeVar: _reduce_type_variable,
+        lent.Shared: _reduce_shared,
+        lent.Lent: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),
         weakref.WeakValueDictionary: lambda pickler, one: (weakref.WeakValueDictionary, (dict(one),)),
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",

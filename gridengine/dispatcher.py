@@ -17,6 +17,7 @@ from gridengine.config import settings
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.events import Function
 from gridengine.hub import Hub, Listener
+from gridengine.lent import needs_of
 from gridengine.limits import Raisable, given
 from gridengine.resources import Resource
 from gridengine.schedulers.base import Place, Scheduler
@@ -37,7 +38,7 @@ def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ..
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
     digest = hashlib.blake2b("\0".join([str(directory), *path]).encode(errors="surrogateescape"), key=digest, digest_size=16).digest()
-    return Function(digest, payload, path, str(directory), str(name))
+    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
 
 
 def hub_of(scheduler: Scheduler) -> Hub:

@@ -8,18 +8,23 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gridengine.errors import GridEngineError
+from gridengine.lent import Lent
 from gridengine.protocol import SINGLE, Message, Payload
 from gridengine.schedulers.base import ANY, Demand, Handle, Report
 
 
 class Function(Struct, frozen=True):
-    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory; `name` is for people."""
+    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory; `name` is for people.
+
+    `needs` are the shared objects that it refers to.
+    """
 
     digest: bytes
     payload: Payload
     path: tuple[str, ...]
     directory: str
     name: str
+    needs: tuple[Lent, ...] = ()
 
 
 class Task(Struct, frozen=True, gc=False):
@@ -28,7 +33,8 @@ class Task(Struct, frozen=True, gc=False):
     `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a call that its surroundings killed is
     run again, `timeout` the seconds each call may take. A `watched` task has its output kept, its start told and its pushed values passed
     on; a `controlled` one is given a controller. `first` is the index of its first call among all that the user asked for.
-    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it.
+    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it. `needs` are the shared
+    objects that the calls refer to.
     """
 
     id: int
@@ -42,6 +48,7 @@ class Task(Struct, frozen=True, gc=False):
     first: int = 0
     demand: Demand = ANY
     escalate_memory: float = 1.0
+    needs: tuple[Lent, ...] = ()
 
 
 class Attempt(Struct, frozen=True):
@@ -91,6 +98,12 @@ class CancelAsked(Struct, frozen=True):
     signal: int
 
 
+class Released(Struct, frozen=True):
+    """Nobody can hand in this shared object any more."""
+
+    name: bytes
+
+
 class Received(Struct, frozen=True):
     """A message of a worker."""
 
@@ -132,7 +145,7 @@ class Closing(Struct, frozen=True):
     """End everything."""
 
 
-Event: TypeAlias = Submitted | CancelAsked | Received | Launched | LaunchFailed | Polled | Tick | Look | Closing
+Event: TypeAlias = Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Tick | Look | Closing
 
 # ------------------------------------------------------------------ effects
 

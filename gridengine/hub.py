@@ -45,6 +45,7 @@ from gridengine.events import (
     Lost,
     Note,
     Received,
+    Released,
     Send,
     Settled,
     Submitted,
@@ -54,6 +55,7 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import Policy
+from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.protocol import Beat, Message, Payload
 from gridengine.schedulers.base import Run, Scheduler
@@ -188,12 +190,19 @@ class Hub:
                 self._listeners[task.id] = listener
             # The core takes one event at a time, and meanwhile nobody is answered.
             self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
+            for lent in all_needed(function.needs, *(task.needs for task in tasks)):
+                lent.used_by(self)
         self._wake()
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
         """End tasks: calls not started never run; those that run are sent the signal. Each is settled all the same."""
         if os.getpid() == self._owner and not self._closed:
             self._post(CancelAsked(tuple(tasks), number))
+
+    def release(self, name: bytes) -> None:
+        """Note that nobody can hand in this shared object any more. Called by the collector too, at any point: it waits for no lock."""
+        if os.getpid() == self._owner and not self._closed:
+            self._post(Released(name))
 
     def counts(self) -> Counts:
         """Return how much waits and runs just now."""

@@ -17,6 +17,7 @@ from gridengine import pickling
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
+from gridengine.lent import in_hand
 from gridengine.protocol import SINGLE, STAR, Payload
 from gridengine.runner import Controller
 
@@ -46,7 +47,8 @@ class InlineHub:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        f, retry_on = pickling.load_retrying(function.payload)
+        with in_hand():
+            f, retry_on = pickling.load_retrying(function.payload)
         for task in tasks:
             self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 
@@ -67,7 +69,9 @@ class InlineHub:
             listener.began(Began(task.id, os.getpid(), socket.gethostname(), 1))
         done = 0
         try:
-            for index, call in enumerate(pickling.load_calls(task.payload)):
+            with in_hand():
+                calls = pickling.load_calls(task.payload)
+            for index, call in enumerate(calls):
                 if task.id in self._cancelled:
                     return
                 began = time.monotonic()

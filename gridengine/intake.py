@@ -18,12 +18,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gridengine import pickling
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Began, Note, Settled, Task
 from gridengine.frozen import Frozen, frozen
+from gridengine.lent import all_needed, needs_of
 from gridengine.promise import Done, Failed, Packed, Promise, Stretch
 from gridengine.protocol import Payload
 from gridengine.wares import Work
@@ -368,13 +369,15 @@ class Intake:
 def _payload(batch: list[Promise], work: Work) -> Payload:
     held = batch[0].held
     if type(batch[0]) is Stretch:
-        payload: Payload = held
-        return payload
+        return cast("Payload", held)
     if len(batch) == 1 and type(held) is Frozen:
         return held.payload
     calls = [promise.held for promise in batch]
-    if any(type(call) is Frozen for call in calls):
-        return pickling.dump_calls(calls, form=work.form)
+    payloads = [call.payload for call in calls if type(call) is Frozen]
+    if payloads:
+        payload = pickling.dump_calls(calls, form=work.form)
+        needs = all_needed(*map(needs_of, payloads))
+        return pickling.with_needs(payload, needs) if needs else payload
     return [pickle.dumps(calls, 5)]  # constants are none of the things that need our own pickler, which takes its time to begin
 
 

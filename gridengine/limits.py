@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
 from gridengine.events import Task
+from gridengine.lent import needs_of
 from gridengine.protocol import SINGLE, Payload
 from gridengine.resources import Memory, Resource
 from gridengine.schedulers.base import ANY, Demand
@@ -65,7 +66,7 @@ class Limits:
     def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
         """Return calls as they travel, within these limits."""
         limits = {"retries": self.retries, "timeout": self.timeout, "escalate_memory": float(self.escalate_memory), "demand": self.demand}
-        return Task(id, payload, count, form, **limits, **more)  # type: ignore[arg-type]
+        return Task(id, payload, count, form, needs=needs_of(payload), **limits, **more)  # type: ignore[arg-type]
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import io
 import pickle
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gridengine.blocks import LARGE, Stored, Storing
@@ -22,6 +22,7 @@ from gridengine.byvalue import Pickler, Recipe, Reduction, global_names
 from gridengine.classes import is_by_value
 from gridengine.errors import PicklingError, RemoteTraceback
 from gridengine.exceptions import presentable, traceback_text
+from gridengine.lent import Laden, Lent, all_needed
 from gridengine.protocol import FULL, SINGLE, STAR, Buffer, Payload
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
@@ -192,19 +193,34 @@ def _pickle(
     file = io.BytesIO()
     pickler = Pickler(file, 5, buffer_callback=in_band)
     pickler.homeward = homeward
-    if recipes is not None:
+    if recipes:
         pickler.recipes = recipes
     pickler.dump(obj)
     payload = [file.getvalue(), *buffers]
-    return payload if storing is None else storing.finish(payload)
+    if storing is not None:
+        payload = storing.finish(payload)
+    return payload if pickler.needs is None else with_needs(payload, pickler.needs)
+
+
+def with_needs(payload: list[Buffer], *needs: Iterable[Lent]) -> list[Buffer]:
+    """Return a payload that says which shared objects are named in it."""
+    if not isinstance(payload, Stored):
+        payload = Laden(payload)
+    payload.needs = all_needed(*needs)
+    return payload
 
 
 def _pickle_anything(obj: Any, *, homeward: bool = False, stored: bool = False) -> list[Buffer]:
+    return with_dill(lambda recipes: _pickle_once(obj, homeward=homeward, stored=stored, recipes=recipes))
+
+
+def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
+    """Pickle something without further recipes, or, when it is refused so, with dill's."""
     try:
-        return _pickle_once(obj, homeward=homeward, stored=stored)
+        return pickle_with({})
     except (TypeError, pickle.PicklingError) as error:
         try:
-            return _pickle_once(obj, homeward=homeward, stored=stored, recipes=dill_recipes())
+            return pickle_with(dill_recipes())
         except (TypeError, pickle.PicklingError):
             raise error from None  # dill's words would be about dill
 
@@ -217,8 +233,17 @@ def _pickle_once(obj: Any, *, homeward: bool, stored: bool, recipes: Mapping[typ
 
 
 def _dump(obj: Any, what: str, *, stored: bool = False) -> list[Buffer]:
+    return or_explain(lambda: _pickle_anything(obj, stored=stored), obj, what)
+
+
+def or_explain(pickle_it: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Buffer]:
+    """Pickle an object.
+
+    Raises:
+        PicklingError: it cannot be; the text names `what` and the smallest part of it that cannot.
+    """
     try:
-        return _pickle_anything(obj, stored=stored)
+        return pickle_it()
     except MemoryError:
         raise
     except Exception as error:

@@ -113,6 +113,8 @@ class Refuse(_Message, frozen=True):
 class Define(_Message, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are the pickled function.
 
+    Or, `shared`, an object that functions and arguments refer to, by its name.
+
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory. An agent tells its runners of
     buffers that are not in the message but at `places` of the file `block`, in the order of their indices.
     """
@@ -123,6 +125,7 @@ class Define(_Message, frozen=True):
     buffers: int = 1
     block: str = ""
     places: list[Place] = []
+    shared: bool = False
 
 
 class Forget(_Message, frozen=True):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import pickling
+from gridengine import lent, pickling
 from gridengine.blocks import fetch
 from gridengine.channel import Channel
 from gridengine.errors import ConfigurationError
@@ -167,6 +167,8 @@ class Runner:
             self._work()
 
     def _define(self, message: Define, buffers: Payload) -> None:
+        if message.shared:
+            lent.bring(message.function, lambda: _fetch(message, buffers, writable=False))
         path = [*message.path, *(entry for entry in self._own_path if entry not in message.path)]
         self._defined[message.function] = path, message, buffers
 
@@ -175,6 +177,7 @@ class Runner:
         for digest in message.functions:
             _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
+            lent.take_away(digest)
             large = large or (define is not None and bool(define.block))
         if large:
             gc.collect()  # a function may be part of a circle, and then its memory would stay until some other time
@@ -407,10 +410,14 @@ def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[t
     """Return a function, and what has its calls made again, from its pickled form; an error says where it was tried, and the path."""
     importlib.invalidate_caches()  # a module may have been written since a folder was last looked into
     try:
-        return pickling.load_retrying(fetch(define.block, define.places, payload) if define.block else payload)
+        return pickling.load_retrying(_fetch(define, payload))
     except BaseException as error:
         error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
         raise
+
+
+def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:
+    return fetch(define.block, define.places, payload, writable=writable) if define.block else payload
 
 
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {

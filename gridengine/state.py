@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine import answers, blame, crew
+from gridengine import answers, blame, crew, stock
 from gridengine.errors import GridEngineError
 from gridengine.events import (
     Attempt,
@@ -32,6 +32,7 @@ from gridengine.events import (
     Lost,
     Polled,
     Received,
+    Released,
     Send,
     Settled,
     Submitted,
@@ -45,17 +46,12 @@ from gridengine.protocol import (
     Assign,
     Assignment,
     Cancel,
-    Define,
-    Forget,
     Hello,
     Recall,
 )
 from gridengine.schedulers.base import ANY, Demand
 from gridengine.work import Batch, Known, Open, Phase, Running, Span, Worker
 
-KEPT_FUNCTIONS = 64
-KEPT_BYTES = 16_000_000
-"""How many functions that no task uses are kept, and how much of them; a larger one is let go at once."""
 LATE_SECONDS = 0.05
 MOST_LOOKED_AT = 200
 
@@ -136,13 +132,10 @@ class DispatchState:
                 raise ValueError(f"task {task.id} was submitted twice, or has no calls")
         if not event.tasks:
             return
-        known = self.functions.get(event.function.digest)
-        if known is None:
-            known = self.functions[event.function.digest] = Known(event.function)
-        self.retired.pop(event.function.digest, None)
+        known = stock.take(self, event.function)
         pools: dict[int, WorkerPool] = {}
         for task in event.tasks:
-            self.open[task.id] = one = Open(task, known, task.count)
+            self.open[task.id] = one = Open(task, known, task.count, stock.take_shared(self, event.function, task))
             known.open += 1
             pool = self.pool_for(task.demand)
             pool.put(Span(one, 0, task.count, task.demand))
@@ -265,7 +258,9 @@ class DispatchState:
             run = self._begin_run(span, worker, batch, now)
             assignments.append(_assignment(run))
             payload += span.open.task.payload
-        self._define(worker, span.open.function)
+            for shared in span.open.needs:
+                stock.give(self, worker, shared)
+        stock.give(self, worker, span.open.function)
         worker.batches += 1
         self.restless = self.restless or span.calls > 1 or batch.left > 1 or worker.batches > worker.hello.slots
         self.effects.append(Send(worker.id, Assign(assignments), payload))
@@ -279,14 +274,6 @@ class DispatchState:
         batch.left += 1
         worker.taken += span.calls
         return run
-
-    def _define(self, worker: Worker, known: Known) -> None:
-        if worker.id not in known.workers:
-            function = known.function
-            known.workers.add(worker.id)
-            worker.functions.add(function.digest)
-            message = Define(function.digest, list(function.path), function.directory, len(function.payload))
-            self.effects.append(Send(worker.id, message, function.payload))
 
     # ---------------------------------------------------------------- ends
 
@@ -328,26 +315,7 @@ class DispatchState:
         self.effects.append(Settled(one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last))
         if last:
             del self.open[one.task.id]
-            one.function.open -= 1
-            if not one.function.open:
-                self._retire(one.function)
-
-    def _retire(self, known: Known) -> None:
-        """Keep the last functions a while, since the next call is often of the same one; have workers forget the oldest."""
-        size = sum(memoryview(buffer).nbytes for buffer in known.function.payload)
-        if size > KEPT_BYTES:
-            self._forget(known.function.digest)
-            return
-        self.retired[known.function.digest] = size
-        while len(self.retired) > KEPT_FUNCTIONS or sum(self.retired.values()) > KEPT_BYTES:
-            digest = next(iter(self.retired))
-            del self.retired[digest]
-            self._forget(digest)
-
-    def _forget(self, digest: bytes) -> None:
-        for worker in self.functions.pop(digest).workers:
-            self.workers[worker].functions.discard(digest)
-            self.effects.append(Send(worker, Forget([digest])))
+            stock.let_go(self, one)
 
     def give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
@@ -393,6 +361,7 @@ def _assignment(run: Running) -> Assignment:
 _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Submitted: DispatchState._submitted,
     CancelAsked: DispatchState._cancel_asked,
+    Released: stock.released,
     Received: DispatchState._received,
     Launched: crew.launched,
     LaunchFailed: crew.launch_failed,

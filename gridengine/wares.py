@@ -20,6 +20,7 @@ from gridengine.classes import is_by_value, is_importable
 from gridengine.events import Function
 from gridengine.flight import make_function
 from gridengine.frozen import ATOMS
+from gridengine.lent import Lent, Shared
 from gridengine.limits import Limits
 from gridengine.protocol import FULL, SINGLE, STAR
 
@@ -28,7 +29,7 @@ KEPT_BYTES = 16_000_000
 """How many functions, and how much of them, is kept; always one."""
 LARGE_BYTES = 1_000_000
 """From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
-BY_NAME = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType)
+BY_NAME = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType, Lent)
 MISSING = object()
 
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
@@ -151,6 +152,8 @@ def _parts(one: Any) -> Iterator[Reference] | None:
         return ((_always(value), None, value) for value in one)
     if type(one) is functools.partial:
         return _of_partial(one)
+    if type(one) is Shared:
+        return iter([(functools.partial(getattr, one), "lent", one.lent)])
     if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
         return _of_wrapper(one)
     return None

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 class Known(Struct):
-    """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls."""
+    """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls.
+
+    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are `held`.
+    """
 
     function: Function
     open: int = 0
+    shared: bool = False
+    held: bool = False
     workers: set[bytes] = field(default_factory=set)
     seconds: float | None = None
 
@@ -35,11 +40,16 @@ class Known(Struct):
 
 
 class Open(Struct, gc=False):
-    """A task not all of whose calls are settled. `cancelled` is the signal that it was ended with, 0 while nobody ended it."""
+    """A task not all of whose calls are settled.
+
+    `needs` are the shared objects that it or its function refers to; `cancelled` is the signal that it was ended with, 0 while nobody
+    ended it.
+    """
 
     task: Task
     function: Known
     unsettled: int
+    needs: tuple[Known, ...] = ()
     cancelled: int = 0
     runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)

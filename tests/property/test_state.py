@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine import state
+from gridengine import stock
 from gridengine.errors import ClusterError
 from gridengine.events import (
     CancelAsked,
@@ -26,6 +26,7 @@ from gridengine.events import (
     Lost,
     Polled,
     Received,
+    Released,
     Send,
     Settled,
     Submitted,
@@ -34,6 +35,7 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import KEPT_WITHDRAWN, Policy
+from gridengine.lent import Laden, Lent, all_needed
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
@@ -70,6 +72,19 @@ OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
 
+def lent(name: bytes, *within: Lent) -> Lent:
+    """Return a shared object in which others are named."""
+    payload = Laden([b"object"])
+    payload.needs = within
+    return Lent(name, payload)
+
+
+FIRST, SECOND = lent(b"A"), lent(b"B")
+THIRD = lent(b"C", FIRST)
+LENT = FIRST, SECOND, THIRD
+NEEDS_OF_FUNCTION = {0: (SECOND,), 1: (THIRD,)}
+
+
 @dataclass
 class Item:
     """A run as its worker sees it; what comes before `done` is answered."""
@@ -89,6 +104,8 @@ class Peer:
     handle: Handle
     slots: int
     version: str
+    needs: dict[int, set[bytes]]
+    """The shared objects that must be there for each task."""
     called: bool = False
     alive: bool = True
     suspended: bool = False
@@ -121,7 +138,8 @@ class Peer:
             READ[type(message)](self, message)
 
     def assigned(self, message: Assign) -> None:
-        assert {one.function for one in message.assignments} <= self.functions
+        for one in message.assignments:
+            assert {one.function, *self.needs[one.task]} <= self.functions
         self.batches.append([Item(one.run, one.task, one.start, one.stop, one.watched) for one in message.assignments])
         assert len(self.batches) <= 2 * self.slots
 
@@ -203,7 +221,7 @@ class Play(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.few_functions = mock.patch.object(state, "KEPT_FUNCTIONS", 1)
+        self.few_functions = mock.patch.object(stock, "KEPT_FUNCTIONS", 1)
         self.few_functions.start()
 
     @initialize(
@@ -231,6 +249,8 @@ class Play(RuleBasedStateMachine):
         self.known: set[bytes] = set()
         self.stopped: set[bytes] = set()
         self.launches: deque[int] = deque()
+        self.needs: dict[int, set[bytes]] = {}
+        self.released: set[bytes] = set()
         self.last_task = 0
         self.last_handle = 0
         self.honest = False
@@ -295,14 +315,25 @@ class Play(RuleBasedStateMachine):
         function=st.integers(0, 2),
         retries=st.integers(0, 2),
         watched=st.booleans(),
+        needs=st.sets(st.integers(0, 2), max_size=2),
     )
-    def submit(self, sizes: list[int], function: int, retries: int, watched: bool) -> None:
+    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int]) -> None:
         tasks = []
+        lent, of_function = tuple(LENT[number] for number in sorted(needs)), NEEDS_OF_FUNCTION.get(function, ())
+        names = {one.name for one in all_needed(lent, of_function)}
         for size in sizes:
             self.last_task += 1
             self.left[self.last_task] = set(range(size))
-            tasks.append(Task(self.last_task, (b"calls",), size, retries=retries, watched=watched))
-        self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}"), tasks))
+            self.needs[self.last_task] = names
+            tasks.append(Task(self.last_task, (b"calls",), size, retries=retries, watched=watched, needs=lent))
+        self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function), tasks))
+        for name in sorted(names & self.released):
+            self.play(Released(name))
+
+    @rule(which=st.sampled_from(LENT))
+    def release(self, which: Lent) -> None:
+        self.released.add(which.name)
+        self.play(Released(which.name))
 
     @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
     def cancel(self, which: int, number: int) -> None:
@@ -327,7 +358,7 @@ class Play(RuleBasedStateMachine):
         self.last_handle += 1
         handle = Handle(str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else "")
         version = "0" if not self.honest and self.last_handle % 7 == 0 else "1"
-        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version)
+        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version, self.needs)
         self.peers.append(peer)
         return peer
 
@@ -456,6 +487,9 @@ class Play(RuleBasedStateMachine):
         self.finish(lambda: not self.core.workers and not any(pool.fleet.started for pool in self.core.pools.values()))
         self.books_agree()
         assert not self.core.strangers
+        for one in LENT:
+            self.play(Released(one.name))
+        assert not any(known.shared for known in self.core.functions.values()), "a shared object is kept for nobody"
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
@@ -522,8 +556,9 @@ def check_workers(core: DispatchState) -> None:
 
 def check_functions(core: DispatchState) -> None:
     for digest, known in core.functions.items():
-        assert known.open == sum(one.function is known for one in core.open.values())
-        assert (digest in core.retired) == (not known.open)
+        assert known.open == sum(one.function is known or known in one.needs for one in core.open.values())
+        assert (digest in core.retired) == (not known.open and not known.shared)
+        assert known.open or known.held or not known.shared
         assert known.workers == {worker.id for worker in core.workers.values() if digest in worker.functions}
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from gridengine import answers, blame, crew, pools, state, work
+from gridengine import answers, blame, crew, pools, state, stock, work
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -37,6 +37,7 @@ from gridengine.events import (
     Note,
     Polled,
     Received,
+    Released,
     Send,
     Settled,
     Submitted,
@@ -46,6 +47,7 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import Policy
+from gridengine.lent import Laden, Lent
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
@@ -1348,7 +1350,7 @@ def test_a_function_is_kept_a_while_after_its_last_call() -> None:
 def test_the_oldest_function_out_of_use_is_forgotten() -> None:
     play = Play()
     play.hello()
-    for number in range(state.KEPT_FUNCTIONS + 1):
+    for number in range(stock.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
@@ -1357,7 +1359,7 @@ def test_the_oldest_function_out_of_use_is_forgotten() -> None:
 def test_a_function_that_was_forgotten_is_sent_again() -> None:
     play = Play()
     play.hello()
-    for number in range(state.KEPT_FUNCTIONS + 1):
+    for number in range(stock.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     play.submit(1, function=function(0))
@@ -1368,7 +1370,7 @@ def test_a_function_in_use_is_never_forgotten() -> None:
     play = Play()
     play.running()
     play.hello(b"v", pid=8)
-    for number in range(2 * state.KEPT_FUNCTIONS):
+    for number in range(2 * stock.KEPT_FUNCTIONS):
         play.submit(1, function=function(number))
         play.done(play.assigned(b"v")[0], worker=b"v")
         assert Forget([b"square"]) not in play.sent(Forget)
@@ -1383,7 +1385,7 @@ def test_a_large_function_is_forgotten_when_no_task_uses_it() -> None:
     play.hello()
     play.submit(1)
     play.done(play.assigned()[0])
-    play.submit(1, function=big(1, state.KEPT_BYTES))
+    play.submit(1, function=big(1, stock.KEPT_BYTES))
     play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f1"])]
 
@@ -1392,9 +1394,106 @@ def test_functions_out_of_use_are_forgotten_when_together_they_are_large() -> No
     play = Play()
     play.hello()
     for number in range(3):
-        play.submit(1, function=big(number, state.KEPT_BYTES // 2 - 100))
+        play.submit(1, function=big(number, stock.KEPT_BYTES // 2 - 100))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
+
+
+# -------------------------------------------------------------------- shared objects
+
+
+def lent(name: bytes = b"A") -> Lent:
+    return Lent(name, [b"object"])
+
+
+def names(defines: Sequence[Define]) -> list[tuple[bytes, bool]]:
+    return [(one.function, one.shared) for one in defines]
+
+
+def test_a_shared_object_is_sent_before_the_first_call_that_needs_it() -> None:
+    play = Play()
+    play.hello()
+    play.submit(1, needs=(lent(),))
+    assert [type(one.message) for one in play.seen(Send)] == [Define, Define, Assign]
+    assert names(play.sent(Define)) == [(b"A", True), (SQUARE.digest, False)]
+
+
+def test_a_shared_object_that_only_the_function_refers_to_is_sent() -> None:
+    play = Play()
+    play.hello()
+    play.submit(1, function=dataclasses.replace(SQUARE, needs=(lent(),)))
+    assert (b"A", True) in names(play.sent(Define))
+
+
+def test_a_shared_object_is_sent_to_a_worker_once() -> None:
+    play = Play()
+    play.hello()
+    shared = lent()
+    play.submit(1, needs=(shared,))
+    play.done(play.assigned()[0])
+    play.submit(1, needs=(shared,))
+    assert play.sent(Define) == []
+    assert len(play.assigned()) == 1
+
+
+def test_a_shared_object_goes_to_the_worker_that_a_lost_workers_call_goes_to() -> None:
+    play = Play()
+    play.running(needs=(lent(),))
+    play.hello(b"v", pid=8)
+    play.say(Goodbye("killed"))
+    assert (b"A", True) in names(play.sent(Define, b"v"))
+    assert len(play.assigned(b"v")) == 1
+
+
+def test_a_shared_object_is_kept_while_it_has_a_handle() -> None:
+    play = Play()
+    play.done(play.running(needs=(lent(),)))
+    assert play.sent(Forget) == []
+
+
+def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs_it_has_ended() -> None:
+    play = Play()
+    one = play.running(needs=(lent(),))
+    assert play.play(Released(b"A")) == []
+    play.done(one)
+    assert play.sent(Forget) == [Forget([b"A"])]
+
+
+def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -> None:
+    play = Play()
+    play.done(play.running(needs=(lent(),)))
+    play.play(Released(b"A"))
+    assert play.sent(Forget) == [Forget([b"A"])]
+    assert b"A" not in play.core.functions
+
+
+def test_a_function_that_holds_a_shared_object_is_forgotten_with_it() -> None:
+    play = Play()
+    play.done(play.running(function=dataclasses.replace(SQUARE, needs=(lent(),))))
+    play.play(Released(b"A"))
+    assert play.sent(Forget) == [Forget([SQUARE.digest]), Forget([b"A"])]
+
+
+def test_a_shared_object_that_was_forgotten_is_sent_again_to_calls_that_were_late() -> None:
+    play = Play()
+    shared = lent()
+    play.done(play.running(needs=(shared,)))
+    play.play(Released(b"A"))
+    play.submit(1, needs=(shared,))
+    assert (b"A", True) in names(play.sent(Define))
+
+
+def test_what_lies_in_a_shared_object_is_sent_before_it() -> None:
+    play = Play()
+    play.hello()
+    payload = Laden([b"outer"])
+    payload.needs = (lent(b"inner"),)
+    play.submit(1, needs=(Lent(b"outer", payload),))
+    assert names(play.sent(Define))[:2] == [(b"inner", True), (b"outer", True)]
+
+
+def test_the_release_of_what_was_never_handed_in_is_nothing() -> None:
+    assert Play().play(Released(b"A")) == []
 
 
 # -------------------------------------------------------------------- phases and words
