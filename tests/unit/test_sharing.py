@@ -99,7 +99,7 @@ def test_a_closed_handle_says_so() -> None:
         pass
     with pytest.raises(ValueError, match="the shared list has been closed"):
         shared.get()
-    with pytest.raises(gridengine.PicklingError, match="argument 1 .* has been closed"):
+    with pytest.raises(gridengine.PicklingError, match=r"argument 1 .* has been closed"):
         pickling.dump_calls([(shared,)])
     assert repr(shared) == "<shared list, closed>"
 
