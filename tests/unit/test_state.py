@@ -1421,7 +1421,7 @@ def test_a_shared_object_is_sent_before_the_first_call_that_needs_it() -> None:
 def test_a_shared_object_that_only_the_function_refers_to_is_sent() -> None:
     play = Play()
     play.hello()
-    play.submit(1, function=dataclasses.replace(SQUARE, needs=(lent(),)))
+    play.submit(1, function=replace(SQUARE, needs=(lent(),)))
     assert (b"A", True) in names(play.sent(Define))
 
 
@@ -1469,7 +1469,7 @@ def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -
 
 def test_a_function_that_holds_a_shared_object_is_forgotten_with_it() -> None:
     play = Play()
-    play.done(play.running(function=dataclasses.replace(SQUARE, needs=(lent(),))))
+    play.done(play.running(function=replace(SQUARE, needs=(lent(),))))
     play.play(Released(b"A"))
     assert play.sent(Forget) == [Forget([SQUARE.digest]), Forget([b"A"])]
 
