@@ -134,7 +134,7 @@ class Words:
         return self._environment_name
 
     def _output(self, name: str, *arguments: str) -> str:
-        command = self._find(name)
+        command = self.find(name)
         if not command:
             return ""
         environment = {**self._environment, "LC_ALL": "C"}
@@ -152,7 +152,8 @@ class Words:
             return ""
         return done.stdout.decode(errors="replace")
 
-    def _find(self, name: str) -> str:
+    def find(self, name: str) -> str:
+        """Return the path of one of Grid Engine's commands, empty when there is none."""
         found = shutil.which(name, path=self._environment.get("PATH"))
         root = self._environment.get("SGE_ROOT")
         if found or not root:

@@ -1,0 +1,3 @@
+from gridengine.cli import main
+
+main()
