@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import shlex
 import socket
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
+from gridengine.config import settings
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Memory, Resource
 from gridengine.units import to_bytes
@@ -90,6 +92,22 @@ class Run:
 
 ANY = Demand()
 """No demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be submitted: how many workers by one request, that request's fields, and the script that each of them runs."""
+
+    count: int
+    request: Mapping[str, object]
+    script: str = ""
+
+    def __str__(self) -> str:
+        fields = {"count": self.count, **self.request}
+        lines = [f"{name}: {shlex.join(value) if isinstance(value, list) else value}" for name, value in fields.items()]
+        return "\n".join([*lines, *(["", self.script.rstrip()] if self.script else [])])
+
+
 MARGIN_SECONDS = 60.0
 """By how much longer a cluster task is asked for than a call may take: for the worker to start, and to leave in order."""
 
@@ -117,6 +135,14 @@ class Launcher(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop every worker that is left and give back what is held. May be called twice."""
+
+    @abstractmethod
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what `launch` would submit, and change nothing.
+
+        Raises:
+            GridEngineError: it could not be submitted.
+        """
 
     def explain(self, handles: Sequence[Handle]) -> str:
         """Return, in the batch system's words, what these queued workers wait for; empty when it does not say."""
@@ -158,6 +184,24 @@ class Scheduler(ABC):
     def launcher(self, run: Run) -> Launcher:
         """Return what starts this scheduler's workers for a dispatcher."""
 
+    def dry_run(self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None) -> Plan:
+        """Return what would be submitted to start `count` workers for calls that ask for these resources. Nothing is submitted or written.
+
+        `connection` is the file that tells the workers whom to call. Without, it is one in a folder named `RUN`, in place of the name that
+        a run's folder gets when it begins.
+
+        Raises:
+            TypeError, ConfigurationError: an argument is not what it must be, or the site has no words for what is asked.
+        """
+        if not isinstance(resources, Resource):
+            raise TypeError(f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
+        directory = settings().run_directory.expanduser().absolute() / "RUN"
+        launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", _adopt_none))
+        try:
+            return launcher.plan(positive("count", count), Demand(resources))
+        finally:
+            launcher.close()
+
     def share(self, make: Callable[[], Closeable]) -> Closeable:
         """Return the one thing that all users of this instance share; `make` makes it the first time.
 
@@ -192,6 +236,10 @@ class Scheduler(ABC):
 
 Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
 """Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best here."""
+
+
+def _adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    raise GridEngineError("nothing is started in a dry run")
 
 
 def positive(name: str, value: object) -> int:

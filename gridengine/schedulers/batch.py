@@ -16,7 +16,7 @@ from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers._script import launch_script, line_of_text, shell_lines, variables
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Run, Scheduler, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, positive, python_path, worker_command
 
 
 class TooMany(TryAgain):
@@ -77,22 +77,39 @@ class BatchLauncher(Launcher):
         self.logs = run.directory / "logs"
         self._launches = 0
         self._largest: int | None = None
-        self._write(script)
+        self._text = script
+        self._prepared = False
 
-    def _write(self, script: str) -> None:
+    def prepare(self) -> None:
+        """Write what the workers start from, once; `launch` does.
+
+        Raises:
+            ConfigurationError: nothing can be written to the run directory.
+        """
+        if self._prepared:
+            return
         try:
             self.logs.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
             with open(descriptor, "w") as file:
-                file.write(script)
+                file.write(self._text)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write to the run directory {self.run.directory}: {error.strerror}", hint="set GRIDENGINE_RUN_DIRECTORY to another"
             ) from error
+        self._prepared = True
+
+    @abstractmethod
+    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> Mapping[str, object]:
+        """Return what `submit` hands to the batch system, as it hands it over, by names for people (`argv`, say); changes nothing."""
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what would be submitted first; a site's limits on the size of arrays are met when they are met with."""
+        return Plan(count, self.request(count, demand, functools.partial(self._log, 1)), self._text)
 
     @abstractmethod
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
-        """Submit an array job of `count` tasks; return their ids, in order.
+        """Submit an array job of `count` tasks, as `request` says it; return their ids, in order.
 
         `log` gives the path of a task's log, for its number (from 1) or for what the batch system puts that number in place of.
 
@@ -121,6 +138,7 @@ class BatchLauncher(Launcher):
 
     def _array(self, count: int, demand: Demand) -> list[Handle]:
         """Submit one array, as large as the site takes it."""
+        self.prepare()
         while True:
             count = min(count, self._largest or count)
             self._launches += 1

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gridengine.config import settings
@@ -141,18 +142,18 @@ class GridEngineLauncher(BatchLauncher):
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array job through DRMAA."""
-        session, native = self._opened(), self._request_for(demand).specification()
+        session, template = self._opened(), self.request(count, demand, log)
         try:
             if not self._guarded:
-                session.guard([self.run.connection, self.script])
+                session.guard(self._ours)
                 self._guarded = True
-            return session.submit(self._template(log("$drmaa_incr_ph$"), native), count)
+            return session.submit(template, count)
         except _drmaa.Unavailable as error:
             raise SchedulerUnavailable(f"Grid Engine cannot be used: {error}") from error
         except _drmaa.Trouble as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except _drmaa.Refused as error:
-            raise refusal(error, native) from error
+            raise refusal(error, str(template["nativeSpecification"])) from error
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -160,14 +161,20 @@ class GridEngineLauncher(BatchLauncher):
         self._queued.update(handles)
         self._requests.update(dict.fromkeys(handles, self._request_for(demand)))
 
-    def _template(self, log: str, native: str) -> dict[str, Any]:
+    @property
+    def _ours(self) -> list[Path]:
+        """The files that nobody needs when this process is gone: not the connection file of another's dispatcher."""
+        return [path for path in (self.run.connection, self.script) if path.parent == self.run.directory]
+
+    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> dict[str, object]:
+        """Return the job template, by DRMAA's names."""
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
             "jobName": "gridengine",
-            "outputPath": f":{log}",
+            "outputPath": f":{log('$drmaa_incr_ph$')}",
             "joinFiles": True,
-            "nativeSpecification": native,
+            "nativeSpecification": self._request_for(demand).specification(),
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
@@ -267,11 +274,13 @@ class GridEngineLauncher(BatchLauncher):
         self.cancel(list(self._asked))
         session, self._session = self._session, None
         try:
-            session.unguard([self.run.connection, self.script])
+            if self._guarded:
+                session.unguard(self._ours)
         except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
             logger.debug("the DRMAA process cannot be told: %s", error)
         session.__exit__()
-        self.script.unlink(missing_ok=True)
+        if self._guarded:
+            self.script.unlink(missing_ok=True)
 
 
 def refusal(error: _drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:

@@ -21,6 +21,7 @@ from gridengine.schedulers.base import (
     Demand,
     Handle,
     Launcher,
+    Plan,
     Report,
     Run,
     Scheduler,
@@ -84,7 +85,7 @@ class ProcessLauncher(Launcher):
             raise _not_started(error) from error
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gridengine.cradle", str(theirs.fileno())],
+                _command(str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -98,6 +99,10 @@ class ProcessLauncher(Launcher):
             theirs.close()
         self._run.adopt(ours, process)
         return process
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return the command line of a nursery; SOCKET stands for the number of the descriptor that joins it to its agent."""
+        return Plan(count, {"argv": _command("SOCKET")})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
@@ -123,6 +128,10 @@ class ProcessLauncher(Launcher):
     def close(self) -> None:
         """Stop every worker that is left."""
         self.cancel(list(self._processes))
+
+
+def _command(descriptor: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "gridengine.cradle", descriptor]
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:

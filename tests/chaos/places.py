@@ -12,7 +12,7 @@ from typing import Any
 from faults import Line, Worker, workers
 
 import gridengine
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Report, Run, Scheduler, TaskState, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, Scheduler, TaskState, worker_command
 from gridengine.schedulers.process import worker_environment
 from gridengine.security import Connection
 
@@ -69,12 +69,18 @@ class AgentLauncher(Launcher):
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        command = worker_command(sys.executable, self._run.connection)
         started = [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, env=worker_environment({}), start_new_session=True) for _ in range(count)
+            subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, env=worker_environment({}), start_new_session=True)
+            for _ in range(count)
         ]
         self._processes |= {Handle(str(process.pid)): process for process in started}
         return list(self._processes)[-count:]
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        return Plan(count, {"argv": self._command()})
+
+    def _command(self) -> list[str]:
+        return worker_command(sys.executable, self._run.connection)
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         statuses = {handle: self._processes[handle].poll() for handle in handles if handle in self._processes}

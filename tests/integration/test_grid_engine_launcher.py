@@ -170,6 +170,7 @@ def test_a_task_that_grid_engine_cannot_start_is_an_error_with_its_own_words(gri
         grid_engine,
         f"""
 launcher = make_launcher()
+launcher.prepare()
 {spoil}
 handles = launcher.launch(1)
 report = wait_for(launcher, handles)[handles[0]]

@@ -20,6 +20,9 @@ class Limited(BatchLauncher):
         self.room, self.largest, self.says = room, largest, says
         self.asked: list[int] = []
 
+    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> Mapping[str, object]:
+        return {"tasks": count, "log": log("TASK")}
+
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
         self.asked.append(count)
         if count > self.largest:
@@ -81,3 +84,9 @@ def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None
     folder = tmp_path / "{0} {}"
     folder.mkdir()
     assert Limited(folder).launch(1)[0].log == f"{folder}/logs/worker.1.1.log"
+
+
+def test_what_would_be_submitted_is_told_and_nothing_written(tmp_path: Path) -> None:
+    plan = Limited(tmp_path).plan(3)
+    assert (plan.count, plan.request, plan.script) == (3, {"tasks": 3, "log": f"{tmp_path}/logs/worker.1.TASK.log"}, "true")
+    assert list(tmp_path.iterdir()) == []

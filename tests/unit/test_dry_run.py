@@ -1,0 +1,72 @@
+"""What would be submitted, said before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.config import settings
+from gridengine.errors import ConfigurationError
+from gridengine.resources import Cores, Memory, Node
+from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
+from gridengine.schedulers.base import Plan
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with monkeypatch.context() as patch:
+        patch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
+        patch.setenv("GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT", "threads")
+        patch.delenv("SGE_ROOT", raising=False)
+        settings.cache_clear()
+        yield tmp_path
+    settings.cache_clear()
+
+
+def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
+    plan = GridEngineScheduler(queue="all.q", prologue=["module load x"], python="/opt/python").dry_run(Node(4, 8), count=3)
+    assert plan.count == 3
+    assert plan.request == {
+        "remoteCommand": f"{here}/RUN/worker.sh",
+        "workingDirectory": f"{here}/RUN",
+        "jobName": "gridengine",
+        "outputPath": f":{here}/RUN/logs/worker.1.$drmaa_incr_ph$.log",
+        "joinFiles": True,
+        "nativeSpecification": "-l h_vmem=2G -q all.q -pe threads 4",
+    }
+    lines = plan.script.splitlines()
+    assert "module load x" in lines
+    assert f"exec /opt/python -P -m gridengine.worker {here}/RUN/connection.json" in lines
+
+
+def test_a_dry_run_leaves_no_trace(here: Path) -> None:
+    GridEngineScheduler().dry_run(Memory(1))
+    assert list(here.iterdir()) == []
+
+
+def test_a_dry_run_of_processes_shows_their_command_line() -> None:
+    (argv,) = ProcessScheduler(2).dry_run().request.values()
+    assert isinstance(argv, list)
+    assert argv[1:] == ["-P", "-m", "gridengine.cradle", "SOCKET"]
+
+
+def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:
+    with pytest.raises(ConfigurationError, match="both say h_vmem"):
+        GridEngineScheduler(h_vmem="1G").dry_run(Memory(2))
+
+
+def test_resources_of_a_wrong_type_are_named() -> None:
+    with pytest.raises(TypeError, match="not 4"):
+        GridEngineScheduler().dry_run(4)  # type: ignore[arg-type]
+
+
+def test_a_plan_reads_as_lines_with_the_script_below() -> None:
+    assert str(Plan(2, {"argv": ["sbatch", "a b"], "joinFiles": True}, "#!/bin/bash\ntrue\n")) == (
+        "count: 2\nargv: sbatch 'a b'\njoinFiles: True\n\n#!/bin/bash\ntrue"
+    )
+
+
+def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:
+    assert GridEngineScheduler().dry_run(Cores(2)).request["nativeSpecification"] == "-pe threads 2"
