@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gridengine import pickling
 from gridengine.errors import OutOfMemory, PicklingError
-from gridengine.events import Attempt, Began, Function, Note, Settled
+from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.limits import Limits
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers.base import Place, Scheduler, positive
@@ -138,34 +138,41 @@ class Flight:
         self.hub, self._scheduler, self._ours = hub_at(plan.scheduler)
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
+        self._loaded: list[Task] = []
 
     @property
     def empty(self) -> bool:
-        """Whether everything submitted has settled."""
+        """Whether everything loaded has settled."""
         return not self._blocks
 
-    def submit(self, calls: Sequence[Any], first: int) -> int:
-        """Send calls, the first of which is call number `first`, and return the size of their pickle in bytes.
+    def load(self, calls: Sequence[Any], first: int) -> int:
+        """Have calls wait for `depart`, the first of which is call number `first`; return the size of their pickle in bytes.
 
         Raises:
-            PicklingError: one of them cannot travel; none was sent.
+            PicklingError: one of them cannot travel; none of them waits.
         """
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
         task = self._plan.limits.task(self.hub.new_id(), payload, len(calls), self._plan.form, first=first)
+        self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
-        self.hub.submit(self._function, [task], self._inbox)
         return _size(payload)
 
-    def submit_what_can_travel(self, calls: Sequence[Any], first: int) -> tuple[int, list[Outcome]]:
-        """Send those calls that can be pickled; return the size of their pickle and the errors of the others."""
+    def depart(self) -> None:
+        """Send the calls that wait."""
+        if self._loaded:
+            tasks, self._loaded = self._loaded, []
+            self.hub.submit(self._function, tasks, self._inbox)
+
+    def load_what_can_travel(self, calls: Sequence[Any], first: int) -> tuple[int, list[Outcome]]:
+        """As `load`, but leave out those calls that cannot be pickled; return the size of the others' pickle, and their errors."""
         try:
-            return self.submit(calls, first), []
+            return self.load(calls, first), []
         except PicklingError as error:
             if len(calls) == 1:
                 return 0, [Outcome(first, first + 1, (), error)]
         half = len(calls) // 2
-        size, failed = self.submit_what_can_travel(calls[:half], first)
-        more, also_failed = self.submit_what_can_travel(calls[half:], first + half)
+        size, failed = self.load_what_can_travel(calls[:half], first)
+        more, also_failed = self.load_what_can_travel(calls[half:], first + half)
         return size + more, failed + also_failed
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
@@ -190,6 +197,9 @@ class Flight:
 
     def cancel(self) -> None:
         """Cancel what has not settled, and hear no more of it."""
+        for task in self._loaded:
+            del self._blocks[task.id]
+        self._loaded.clear()
         if self._blocks:
             self.hub.cancel(list(self._blocks))
             self._blocks.clear()

@@ -6,6 +6,7 @@ import builtins
 import functools
 import itertools
 import re
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -22,8 +23,13 @@ T = TypeVar("T")
 
 SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
 """Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of more than that many."""
+TINY_BLOCK = 2 * 1024
+"""A block up to this size may as well be sent again for each part of it that goes elsewhere."""
+GROWTH = 8
 SHARES = 4
-"""Into how many blocks for each slot a map of known length is cut at least."""
+"""Into how many blocks for each slot a map of known length is cut at least, unless they are tiny."""
+GATHER_SECONDS = 0.001
+"""How long blocks gather for."""
 SMALLEST_WINDOW = 16
 """How many calls of an `imap` may be on their way, however few the slots."""
 
@@ -221,28 +227,44 @@ def _gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool 
 
 
 def _send_all(plan: Plan, flight: Flight, calls: Iterator[Any], total: int | None, results: _Results) -> None:
-    """Submit blocks of calls: the first is small, so that work begins at once, the later ones grow to a good size for travelling."""
+    """Send blocks of calls: the first is small, so that work begins soon, the later ones grow to a good size for travelling.
+
+    To wake the I/O thread costs more than to pickle a small block. So blocks gather for a moment, unless the next may be long in coming.
+    """
     most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.hub.slots))
-    size = plan.chunksize or 1
+    gather_seconds = 0.0 if total is None or flight.hub.at_once else GATHER_SECONDS
+    size, depart_at = plan.chunksize or 1, time.monotonic() + gather_seconds
     while block := list(itertools.islice(calls, size)):
-        first = len(results.values)
-        results.expect(len(block))
-        if plan.reraise:
-            pickled = flight.submit(block, first)
-        else:
-            pickled, failed = flight.submit_what_can_travel(block, first)
-            for outcome in failed:
-                results.put(outcome)
-        _take(plan, flight, results, 0)
-        if plan.reraise and results.first_error is not None:
-            return
+        pickled = _load(plan, flight, block, results)
+        if time.monotonic() >= depart_at:
+            flight.depart()
+            _take(plan, flight, results, 0)
+            if plan.reraise and results.first_error is not None:
+                return
+            depart_at = time.monotonic() + gather_seconds
         if plan.chunksize is None:
             size = next_size(size, pickled, most)
+    flight.depart()
+
+
+def _load(plan: Plan, flight: Flight, block: list[Any], results: _Results) -> int:
+    """Have a block wait for its departure; return the size of its pickle in bytes."""
+    first = len(results.values)
+    results.expect(len(block))
+    if plan.reraise:
+        return flight.load(block, first)
+    pickled, failed = flight.load_what_can_travel(block, first)
+    for outcome in failed:
+        results.put(outcome)
+    return pickled
 
 
 def next_size(size: int, pickled: int, most: int) -> int:
+    """Return how many calls to put into the next block after one of so many, whose pickle is of so many bytes."""
+    if pickled < TINY_BLOCK:
+        return GROWTH * size
     if pickled < SMALL_BLOCK:
-        return min(2 * size, max(most, 1))
+        return max(min(GROWTH * size, most), 1)
     return max(size // 2, 1) if pickled > LARGE_BLOCK else size
 
 
@@ -349,10 +371,11 @@ class Results(Generic[T]):
         first = self._submitted
         self._submitted += len(block)
         if self._reraise:
-            self._flight.submit(block, first)
-            return
-        for outcome in self._flight.submit_what_can_travel(block, first)[1]:
-            self._put(outcome)
+            self._flight.load(block, first)
+        else:
+            for outcome in self._flight.load_what_can_travel(block, first)[1]:
+                self._put(outcome)
+        self._flight.depart()
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._flight.outcomes(timeout):

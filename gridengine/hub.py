@@ -130,6 +130,9 @@ class Hub:
         ConfigurationError: no run directory, or no socket, can be made.
     """
 
+    at_once = False
+    """Whether calls have ended when they have been submitted."""
+
     def __init__(self, scheduler: Scheduler, settings: Settings) -> None:
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()

@@ -29,6 +29,7 @@ class InlineHub:
     """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what cannot travel is seen here too."""
 
     slots = 1
+    at_once = True
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 
 from gridengine import memory, pickling
 from gridengine.channel import Channel
@@ -15,14 +15,17 @@ from gridengine.protocol import RAISED, VALUES, Message, Payload, Result, Result
 
 _HOLD_SECONDS = 0.01
 """How long the outcome of an ended call may wait for others, and the time between two looks of the backstop: together under 20 ms."""
+_IDLE_LOOKS = 10
+"""After how many looks in a row that found no batch the backstop lies down."""
 
 
 class Outbox:
     """Outcomes on their way to the agent.
 
-    The loop that makes calls appends to `values` what they return and, after each, calls `flush` when `due` (monotonic
+    The loop that makes calls appends to `values` what they return and, after some, calls `flush` when `due` (monotonic
     seconds) has come: that is all that a quick call costs. Should a long call follow quick ones, their values would wait for its
-    end; so in batches of several calls a thread, the backstop, sends what the loop has not.
+    end; so in batches of several calls a thread, the backstop, sends what the loop has not. It looks from time to time, rather than being
+    told of each batch, since to wake it costs more than quick batches do; it lies down when there has been none for a while.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -37,7 +40,8 @@ class Outbox:
         self._began = 0.0
         self._pid = os.getpid()
         self._backstop: threading.Thread | None = None
-        self._busy, self._idle = threading.Event(), threading.Event()
+        self._in_batch = self._looking = False
+        self._get_up = threading.Event()
         self._stuck = False
         os.register_at_fork(after_in_child=self._notice_fork)
 
@@ -87,20 +91,28 @@ class Outbox:
         if self._backstop is None:
             self._backstop = threading.Thread(target=self._watch, name="gridengine-results", daemon=True)
             self._backstop.start()
-        self._idle.clear()
-        self._busy.set()
+        self._in_batch = True
+        if not self._looking:
+            self._get_up.set()
         try:
             yield
         finally:
-            self._busy.clear()
-            self._idle.set()
+            self._in_batch = False
 
     def _watch(self) -> None:
-        while self._busy.wait():
-            self._idle.wait(_HOLD_SECONDS)
-            with self._lock:
-                if not self._stuck and monotonic() >= self.due and (self.values or self._results):
-                    self._send_for_a_long_call()
+        while True:
+            self._get_up.clear()
+            self._looking = False
+            if not self._in_batch:  # a batch that begins after this line sees that nobody is looking
+                self._get_up.wait()
+            self._looking = True
+            fruitless = 0
+            while fruitless < _IDLE_LOOKS:
+                sleep(_HOLD_SECONDS)
+                fruitless = 0 if self._in_batch else fruitless + 1
+                with self._lock:
+                    if self._in_batch and not self._stuck and monotonic() >= self.due and (self.values or self._results):
+                        self._send_for_a_long_call()
 
     def _send_for_a_long_call(self) -> None:
         try:

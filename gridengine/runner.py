@@ -154,6 +154,8 @@ class Runner:
         self._memory = MemoryLimit(words[DATA])
         self._held = 0
         self._own_path = tuple(sys.path)
+        # Should user code fork, and its child come back out of the call, then it gets no further than to the next.
+        os.register_at_fork(after_in_child=words.release)
 
     def serve(self) -> NoReturn:
         """Work until the agent closes the channel.
@@ -255,19 +257,23 @@ class Runner:
 
     def _call(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
         """Make the calls of a run. What stands in the inner loop is paid for each call."""
-        words, outbox, clock = self._words, self._outbox, monotonic
+        words, outbox = self._words, self._outbox
         append, step = outbox.values.append, step_of(assignment)
-        for first in range(assignment.start, assignment.stop, step):
-            if self._cut_off(assignment, first):
-                break
-            for index in range(first, min(first + step, assignment.stop)):
-                words[INDEX] = index
-                try:
-                    append(call(calls[index]))
-                except BaseException as error:
-                    self._add_raised(index, error, assignment)
-                if clock() >= outbox.due:
+        try:
+            for first in range(assignment.start, assignment.stop, step):
+                if self._cut_off(assignment, first):
+                    break
+                for index in range(first, min(first + step, assignment.stop)):
+                    words[INDEX] = index
+                    try:
+                        append(call(calls[index]))
+                    except BaseException as error:
+                        self._add_raised(index, error, assignment)
+                if monotonic() >= outbox.due:
                     self._send()
+        except ValueError:
+            self._leave_if_forked()  # the words are gone in a process that user code forked and that came back out of it
+            raise
 
     def _cut_off(self, assignment: Assignment, index: int) -> bool:
         """Return whether the agent has taken back the calls from this one on, and say so."""

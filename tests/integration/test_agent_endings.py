@@ -65,14 +65,15 @@ def test_what_a_call_left_behind_ends_with_its_runner(dispatcher: Dispatcher, tm
     dispatcher.until(lambda: not alive(int(path.read_text())))
 
 
-def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(dispatcher: Dispatcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", [3, 200])  # of many the runner looks only now and then whether there is something else to do
+def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(dispatcher: Dispatcher, tmp_path: Path, calls: int) -> None:
     def call(x: int) -> bool:
         (tmp_path / f"{x}-{os.getpid()}").touch()
         return x == 0 and os.fork() == 0
 
-    run = dispatcher.run(call, [0, 1, 2])
-    assert dispatcher.results(run, 3) == [False, False, False]
-    assert len(list(tmp_path.iterdir())) == 3
+    run = dispatcher.run(call, range(calls))
+    assert dispatcher.results(run, calls) == [False] * calls
+    assert len(list(tmp_path.iterdir())) == calls
 
 
 def test_a_forked_process_that_exits_has_its_own_status(dispatcher: Dispatcher) -> None:

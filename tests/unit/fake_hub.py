@@ -43,11 +43,13 @@ class FakeController:
 
 @dataclass
 class FakeHub:
-    """Runs what is submitted at once, or calls `on_submit(hub)` instead."""
+    """Runs what is submitted at once, or calls `on_submit(hub)` instead, once for each task."""
 
     slots: int = 2
+    at_once: bool = False
     on_submit: Callable[[FakeHub], None] | None = None
     entries: list[Entry] = field(default_factory=list)
+    departures: list[int] = field(default_factory=list)
     cancelled: dict[int, int] = field(default_factory=dict)
     settled: set[int] = field(default_factory=set)
     closed: bool = False
@@ -60,12 +62,13 @@ class FakeHub:
         return FakeCounts()
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Any) -> None:
-        self.entries += [Entry(function, task, listener) for task in tasks]
-        if self.on_submit is not None:
-            self.on_submit(self)
-            return
-        for entry in self.entries[-len(tasks) :]:
-            self.run(entry)
+        self.departures.append(len(tasks))
+        for task in tasks:
+            self.entries.append(Entry(function, task, listener))
+            if self.on_submit is not None:
+                self.on_submit(self)
+            else:
+                self.run(self.entries[-1])
 
     def run(self, entry: Entry) -> None:
         """Run a task's calls, one after the other, and settle each."""

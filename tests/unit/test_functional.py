@@ -124,13 +124,33 @@ def test_limits_travel_with_each_task(scheduler: FakeScheduler) -> None:
 
 def test_the_first_block_is_one_call_and_later_ones_grow(scheduler: FakeScheduler) -> None:
     gridengine.map(square, iter(range(1000)), scheduler=scheduler)
-    assert [entry.task.count for entry in scheduler.hub.entries][:6] == [1, 2, 4, 8, 16, 32]
+    assert [entry.task.count for entry in scheduler.hub.entries][:4] == [1, 8, 64, 512]
 
 
 def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
     hub = FakeHub(slots=5)
-    gridengine.map(square, range(1000), scheduler=FakeScheduler(hub))
+    gridengine.map(len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(hub))
     assert max(entry.task.count for entry in hub.entries) == 1000 // (4 * 5)
+
+
+def test_few_small_calls_of_a_known_number_are_submitted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.functional.GATHER_SECONDS", 3600)
+    hub = FakeHub()
+    assert gridengine.map(square, range(10), scheduler=FakeScheduler(hub)) == [number**2 for number in range(10)]
+    assert hub.departures == [len(hub.entries)]
+
+
+def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
+    seen: list[int] = []
+    hub = FakeHub()
+
+    def numbers() -> Iterator[int]:
+        for number in range(5):
+            seen.append(sum(entry.task.count for entry in hub.entries))
+            yield number
+
+    gridengine.map(square, numbers(), scheduler=FakeScheduler(hub), chunksize=1)
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_blocks_of_large_arguments_stay_small(scheduler: FakeScheduler) -> None:
@@ -166,7 +186,7 @@ def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
 
     hub = FakeHub(on_submit=on_submit)
     with pytest.raises(ValueError, match="no 3"):
-        gridengine.map(fail_at_three, range(10), scheduler=FakeScheduler(hub), chunksize=1)
+        gridengine.map(fail_at_three, iter(range(10)), scheduler=FakeScheduler(hub), chunksize=1)
     assert set(hub.cancelled) == {5}
 
 
@@ -225,7 +245,7 @@ def test_ctrl_c_cancels_what_has_not_settled() -> None:
 
     hub = FakeHub(on_submit=on_submit)
     with pytest.raises(KeyboardInterrupt):
-        gridengine.map(square, range(10), scheduler=FakeScheduler(hub), chunksize=1)
+        gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(hub), chunksize=1)
     assert set(hub.cancelled) == {1, 2, 3}
 
 
