@@ -1,11 +1,15 @@
-"""The command line: `gridengine settings`, `gridengine doctor`. Nothing is decided here: words in, words out."""
+"""The command line: `gridengine settings`, `gridengine up`, `gridengine doctor`. Nothing is decided here: words in, words out."""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import operator
 import os
+import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gridengine.doctor import Finding
+    from gridengine.resources import Resource
+    from gridengine.schedulers.base import Plan, Scheduler
 
 SCHEDULERS = ("processes", "grid_engine", "slurm")
 
@@ -39,6 +45,7 @@ Examples:
   gridengine doctor                       what is this machine, and does it work?
   gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
   gridengine settings                     each setting, and who said it
+  gridengine up RUN_DIRECTORY -n 4        four more workers for a script that runs
 """,
 )
 @click.version_option(__version__, prog_name="gridengine")
@@ -77,6 +84,70 @@ def settings(as_json: bool) -> None:
     for whose, path in (("yours", users_file(os.environ)), ("the project's", projects_file(os.environ))):
         there = "none" if path is None else f"{path}" if path.exists() else f"{path} (not there)"
         console.print(_text(f"settings file, {whose}: {there}", "dim"))
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
+  gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
+  gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
+"""
+)
+@click.argument("connection_file", type=click.Path(exists=True, path_type=Path))
+@click.option("-n", "--workers", "count", type=click.IntRange(min=1), help="How many (default: one; processes: for all processors).")
+@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="What starts them (default: the best that is here).")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
+@click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
+@click.option("--time", "walltime", metavar="TIME", help="How long each call may take, as 2:00:00 or in seconds.")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker.")
+@click.option("--token", help="What workers must have, by its name in the settings.")
+@click.option("--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script.")
+def up(connection_file: Path, count: int | None, scheduler: str | None, *, dry: bool, as_json: bool, **asked: Any) -> None:
+    """Start workers for the dispatcher that wrote this connection file, until it ends or Ctrl-C stops them.
+
+    CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine settings`) of a script that runs on a cluster.
+    """
+    from gridengine import reinforce
+
+    connection = reinforce.connection_file(connection_file)
+    with _scheduler(scheduler, count) as chosen:
+        number = count or reinforce.default_count(chosen, connection)
+        if dry:
+            _show_plan(reinforce.plan(chosen, connection, number, _resources(**asked)), as_json)
+            return
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+        with reinforce.reinforcement(chosen, connection, _resources(**asked), click.echo) as workers:
+            workers.work(number)
+            sys.exit(1 if workers.failed else 0)
+
+
+def _show_plan(plan: Plan, as_json: bool) -> None:
+    told = {"count": plan.count, "request": plan.request, "script": plan.script}
+    click.echo(json.dumps(told, indent=1) if as_json else str(plan))
+
+
+def _resources(cores: int | None, memory: float | None, walltime: str | None, gpus: int | None, token: str | None) -> Resource:
+    from gridengine.resources import ZERO, Cores, GPUs, Memory, Token, WTime
+
+    time: float | str | None = walltime if walltime is None or ":" in walltime else _number("--time", walltime)
+    given = ((Cores, cores), (Memory, memory), (WTime, time), (GPUs, gpus), (Token, token))
+    return functools.reduce(operator.and_, (kind(value) for kind, value in given if value is not None), ZERO)  # type: ignore[arg-type]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name) from None
+
+
+def _scheduler(name: str | None, count: int | None) -> Scheduler:
+    from gridengine import schedulers
+    from gridengine.doctor import KINDS
+
+    return schedulers.best_available() if name is None else getattr(schedulers, KINDS[name])(max_workers=count)
 
 
 @main.command(

@@ -30,7 +30,7 @@ COMMAND_SECONDS = 10.0
 WAIT_SECONDS = 60.0
 """How long a trivial job may take to come home."""
 LEAVE_SECONDS = 10.0
-SCHEDULERS = {"processes": "ProcessScheduler", "grid_engine": "GridEngineScheduler", "slurm": "SlurmScheduler"}
+KINDS = {"processes": "ProcessScheduler", "grid_engine": "GridEngineScheduler", "slurm": "SlurmScheduler"}
 
 
 class State(enum.Enum):
@@ -302,7 +302,7 @@ def probe(name: str) -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     began = time.monotonic()
     try:
-        with getattr(schedulers, SCHEDULERS[name])(max_workers=1) as scheduler:
+        with getattr(schedulers, KINDS[name])(max_workers=1) as scheduler:
             (host,) = starmap(socket.gethostname, [()], scheduler=scheduler, progress=False)
             seconds = time.monotonic() - began
     except GridEngineError as error:

@@ -17,8 +17,6 @@ import secrets
 import select
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -58,7 +56,7 @@ from gridengine.fleet import Policy
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.protocol import Beat, Message, Payload
-from gridengine.schedulers.base import Run, Scheduler
+from gridengine.schedulers.base import Run, Scheduler, adopt_none
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
 
@@ -396,8 +394,8 @@ _PERFORM: dict[type, Callable[[Hub, Any], None]] = {
 
 
 def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
-    directory = make_private_folder(_below_home(settings.run_directory) / run_id)
-    run = Run(run_id, directory, directory / "connection.json", _adopt_none)
+    directory = make_private_folder(settings.runs / run_id)
+    run = Run(run_id, directory, directory / "connection.json", adopt_none)
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
     except OSError as error:
@@ -407,20 +405,6 @@ def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, 
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
     return run
-
-
-def _below_home(path: Path) -> Path:
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigurationError(
-            f"the home folder that {path} is below cannot be told: this user has none",
-            hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
-        ) from error
-
-
-def _adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    raise ConfigurationError("workers of this scheduler call by themselves")
 
 
 def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:

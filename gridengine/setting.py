@@ -85,6 +85,21 @@ class Settings:
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
 
+    @property
+    def runs(self) -> Path:
+        """`run_directory` as a whole path.
+
+        Raises:
+            ConfigurationError: it is below the home of a user who has none.
+        """
+        try:
+            return self.run_directory.expanduser().absolute()
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"the home folder that {self.run_directory} is below cannot be told: this user has none",
+                hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
+            ) from error
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Return the defaults overridden by `GRIDENGINE_*` variables.

@@ -195,8 +195,8 @@ class Scheduler(ABC):
         """
         if not isinstance(resources, Resource):
             raise TypeError(f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
-        directory = settings().run_directory.expanduser().absolute() / "RUN"
-        launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", _adopt_none))
+        directory = settings().runs / "RUN"
+        launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
         try:
             return launcher.plan(positive("count", count), Demand(resources))
         finally:
@@ -238,8 +238,9 @@ Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
 """Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best here."""
 
 
-def _adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    raise GridEngineError("nothing is started in a dry run")
+def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """Stand where nothing is to be adopted: workers elsewhere call by themselves."""
+    raise GridEngineError("workers of this scheduler call by themselves")
 
 
 def positive(name: str, value: object) -> int:

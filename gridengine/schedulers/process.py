@@ -82,7 +82,7 @@ class ProcessLauncher(Launcher):
             stdout, stderr = _inherited(1), _inherited(2)
             ours, theirs = _socket_pair()
         except OSError as error:
-            raise _not_started(error) from error
+            raise not_started(error) from error
         try:
             process = subprocess.Popen(
                 _command(str(theirs.fileno())),
@@ -94,7 +94,7 @@ class ProcessLauncher(Launcher):
             )
         except OSError as error:
             ours.close()
-            raise _not_started(error) from error
+            raise not_started(error) from error
         finally:
             theirs.close()
         self._run.adopt(ours, process)
@@ -106,7 +106,7 @@ class ProcessLauncher(Launcher):
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        reports = {handle: _report(self._processes[handle]) for handle in handles if handle in self._processes}
+        reports = {handle: report_of(self._processes[handle]) for handle in handles if handle in self._processes}
         return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
@@ -117,12 +117,12 @@ class ProcessLauncher(Launcher):
         for process in processes:
             process.send_signal(signal.SIGCONT)  # a stopped process does not see that its agent is gone
         deadline = time.monotonic() + LEAVE_SECONDS
-        left = [process for process in processes if not _ended_by(process, deadline)]
+        left = [process for process in processes if not ended_by(process, deadline)]
         for process in left:
             process.kill()
         deadline = time.monotonic() + REAP_SECONDS
         for process in left:
-            if not _ended_by(process, deadline):
+            if not ended_by(process, deadline):
                 logger.warning("worker process %d does not end even when killed", process.pid)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept | ({"PYTHONPATH": path} if path else {})
 
 
-def _not_started(error: OSError) -> Exception:
+def not_started(error: OSError) -> Exception:
     """Return what to raise when a process could not be started."""
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
         return TryAgain(f"cannot start a process: {error.strerror}")
@@ -169,7 +169,7 @@ def _inherited(descriptor: int) -> int | None:
     return None
 
 
-def _report(process: subprocess.Popen[bytes]) -> Report | None:
+def report_of(process: subprocess.Popen[bytes]) -> Report | None:
     """Return the state of a process; None when it cannot be learned now (too many open files, say)."""
     status = process.poll()
     if status is None:
@@ -197,7 +197,8 @@ def exit_words(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
+def ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait for a process until this monotonic time; return whether it has ended."""
     try:
         process.wait(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
