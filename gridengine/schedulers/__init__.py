@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from gridengine.schedulers.gridengine import GridEngineScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.process import ProcessScheduler
+    from gridengine.schedulers.slurm import SlurmScheduler
 
-__all__ = ["GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "Scheduler", "best_available"]
+__all__ = ["GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "Scheduler", "SlurmScheduler", "best_available"]
 
-_HOMES = {"GridEngineScheduler": "gridengine", "InlineScheduler": "inline", "ProcessScheduler": "process"}
+_HOMES = {
+    "GridEngineScheduler": "gridengine",
+    "InlineScheduler": "inline",
+    "ProcessScheduler": "process",
+    "SlurmScheduler": "slurm",
+}
 
 logger = logging.getLogger("gridengine")
 
@@ -28,14 +34,23 @@ def __getattr__(name: str) -> Any:
 
 
 def best_available() -> Scheduler:
-    """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a `ProcessScheduler`.
+    """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a `SlurmScheduler` when Slurm does, else
+    a `ProcessScheduler`.
 
-    What was chosen, and why not the other, is logged at INFO.
+    What was chosen, and why not the others, is logged at INFO.
     """
-    from gridengine.schedulers.gridengine import GridEngineScheduler, why_unavailable
-    from gridengine.schedulers.process import ProcessScheduler
+    against = []
+    for name, system in (("GridEngineScheduler", "Grid Engine"), ("SlurmScheduler", "Slurm")):
+        module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+        reason = module.why_unavailable()
+        if not reason:
+            scheduler: Scheduler = getattr(module, name)()
+            against.append(f"{system} takes jobs of this user")
+            break
+        against.append(f"not {system}, because {reason}")
+    else:
+        from gridengine.schedulers.process import ProcessScheduler
 
-    reason = why_unavailable()
-    scheduler: Scheduler = ProcessScheduler() if reason else GridEngineScheduler()
-    logger.info("using %r: %s", scheduler, f"not Grid Engine, because {reason}" if reason else "Grid Engine takes jobs of this user")
+        scheduler = ProcessScheduler()
+    logger.info("using %r: %s", scheduler, "; ".join(against))
     return scheduler

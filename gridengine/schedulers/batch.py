@@ -76,7 +76,7 @@ class BatchLauncher(Launcher):
         self.script = run.directory / "worker.sh"
         self.logs = run.directory / "logs"
         self._launches = 0
-        self._largest: int | None = None
+        self.largest: int | None = None
         self._text = script
         self._prepared = False
 
@@ -132,7 +132,7 @@ class BatchLauncher(Launcher):
                     raise
                 break
             started += handles
-            if len(handles) < min(left, self._largest or left):
+            if len(handles) < min(left, self.largest or left):
                 break
         return started
 
@@ -140,7 +140,7 @@ class BatchLauncher(Launcher):
         """Submit one array, as large as the site takes it."""
         self.prepare()
         while True:
-            count = min(count, self._largest or count)
+            count = min(count, self.largest or count)
             self._launches += 1
             log = functools.partial(self._log, self._launches)
             try:
@@ -149,7 +149,7 @@ class BatchLauncher(Launcher):
                 if count == 1:
                     raise
                 if error.limit is not None and 0 < error.limit < count:
-                    self._largest = error.limit
+                    self.largest = error.limit
                 else:
                     count //= 2
                 continue

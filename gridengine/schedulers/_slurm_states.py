@@ -1,0 +1,213 @@
+"""What Slurm says of jobs: its commands' output, parsed by pure functions, and what its words mean (see squeue(1))."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
+from gridengine.schedulers.base import TaskState
+
+FORMAT = "%F|%K|%T|%S|%r"
+"""What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its state, when it started, why it
+waits. The last may hold anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Slurm's word on one task. `start` is when it started or is to start, as text: a task that runs and has another has started anew."""
+
+    state: str
+    start: str = ""
+    reason: str = ""
+
+
+STATES = {
+    **dict.fromkeys(
+        ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"), TaskState.QUEUED
+    ),
+    **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), TaskState.RUNNING),
+    **dict.fromkeys(("SUSPENDED", "STOPPED"), TaskState.SUSPENDED),
+}
+"""Of COMPLETING nothing follows: what ends, is deleted and is put back into the queue all passes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What a final state means: in words; whether it is a success; whether somebody deleted the job; which error it makes of a call
+    that ran; and whether the calls are not to blame, and run again at no charge."""
+
+    words: str
+    clean: bool = False
+    deleted: bool = False
+    fault: type[GridEngineError] | None = None
+    blameless: bool = False
+
+
+ENDS = {
+    "COMPLETED": End("it ended by itself", clean=True),
+    "FAILED": End("it failed"),
+    "CANCELLED": End("it was cancelled", deleted=True),
+    "TIMEOUT": End("it reached its time limit", fault=TimeoutError),
+    "DEADLINE": End("it reached its deadline", fault=TimeoutError),
+    "OUT_OF_MEMORY": End("it ran out of memory", fault=OutOfMemory),
+    "NODE_FAIL": End("its node failed"),
+    "BOOT_FAIL": End("its node did not boot", blameless=True),
+    "PREEMPTED": End("it was preempted by another job", blameless=True),
+    "REVOKED": End("another cluster of the federation took it", blameless=True),
+    "LAUNCH_FAILED": End("it could not be started"),
+    "RECONFIG_FAIL": End("its node could not be configured", blameless=True),
+}
+REQUEUED = End("it was put back into the queue; another takes its place", blameless=True)
+PURGED = End("Slurm no longer knows it, nor how it ended")
+
+STDOUT_SIGNAL = 53
+"""The "signal" of a job whose output file cannot be opened: Slurm's own number."""
+
+REASONS = (
+    (r"None", "not looked at yet", ""),
+    (r"Priority", "other jobs come first", ""),
+    (r"Resources", "what it asks for is in use", "wait, or ask for less"),
+    (r"BeginTime", "it may not start before a certain time", ""),
+    (r"Dependency.*", "it waits for other jobs", ""),
+    (r"JobArrayTaskLimit", "as many tasks of this array run as may", ""),
+    (r"Licenses", "a licence that it asks for is in use", ""),
+    (r"(JobHeldUser|JobHeldAdmin|.*held.*)", "it is held", "release it: scontrol release JOB; or ask the administrators"),
+    (r"Partition(Down|Inactive)", "its partition is down", "use another partition=, or ask the administrators"),
+    (r"Partition(NodeLimit|TimeLimit|Config)", "it asks for more than its partition gives", "ask for less, or use another partition="),
+    (
+        r"(ReqNodeNotAvail|Nodes?_?(Down|required)).*",
+        "nodes that it needs are down, drained or reserved",
+        "ask for others, or ask the administrators",
+    ),
+    (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
+    (r"Reservation.*", "its reservation has not begun", ""),
+    (r"(InvalidQOS|QOSNotAllowed)", "its QOS is not allowed here", "use another qos="),
+    (r"(InvalidAccount|AccountNotAllowed)", "its account is not allowed here", "use another account="),
+    (r"QOS.*", "a limit of its QOS is reached", "wait for your other jobs to end, ask for less, or use another qos="),
+    (
+        r"(Assoc|Max|User).*",
+        "a limit of this user or account is reached",
+        "wait for your other jobs to end, ask for less, or use another account=",
+    ),
+)
+"""What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in squeue(1))."""
+
+
+def explanation(reason: str) -> str:
+    """Return why a job waits: Slurm's reason, what it means and what can be done."""
+    for pattern, means, remedy in REASONS:
+        if re.fullmatch(pattern, reason.strip("()")):
+            return f"{reason}: {means}" + (f"; {remedy}" if remedy else "")
+    return reason
+
+
+def expand(id: str) -> Iterator[str]:
+    """Yield the ids that squeue means by "12", "12_3", "12_[4-9%2]" or "12_[1,3-5,10-20:5]".
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = re.fullmatch(r"(\d+)(?:_(?:(\d+)|\[([\d,:-]+)(?:%\d+)?\]))?", id)
+    if match is None:
+        raise ValueError(f"{id!r} is no id of a job")
+    job, task, several = match.groups()
+    if several is None:
+        yield job if task is None else f"{job}_{int(task)}"
+        return
+    for part in several.split(","):
+        stretch = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if stretch is None:
+            raise ValueError(f"{id!r} is no id of a job")
+        first, last, step = int(stretch[1]), int(stretch[2] or stretch[1]), int(stretch[3] or 1)
+        if step < 1:
+            raise ValueError(f"{id!r} is no id of a job")
+        yield from (f"{job}_{number}" for number in range(first, last + 1, step))
+
+
+def ids_of(job: str, tasks: str) -> list[str]:
+    """Return the ids of these tasks of a job: of "12" and "1,4-5%2", or "N/A" for a job that is no array.
+
+    Raises:
+        ValueError: they are none.
+    """
+    return list(expand(f"{job}_[{tasks}]" if tasks not in ("", "N/A") else job))
+
+
+def compress(ids: Iterable[str]) -> list[str]:
+    """Return ids of single tasks as scancel takes them, few for many: "12_1", "12_2", "12_4" as "12_[1-2,4]"."""
+    arrays: dict[str, set[int]] = {}
+    single = []
+    for id in ids:
+        job, _, task = id.partition("_")
+        if task:
+            arrays.setdefault(job, set()).add(int(task))
+        else:
+            single.append(job)
+    return single + [f"{job}_[{_stretches(tasks)}]" for job, tasks in arrays.items()]
+
+
+def _stretches(numbers: Iterable[int]) -> str:
+    parts = []
+    for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        stretch = [number for _, number in group]
+        parts.append(str(stretch[0]) if len(stretch) == 1 else f"{stretch[0]}-{stretch[-1]}")
+    return ",".join(parts)
+
+
+def parse_squeue(text: str) -> dict[str, Row]:
+    """Return the row of each task, from squeue's output in `FORMAT`.
+
+    Raises:
+        ValueError: a line is not of that form.
+    """
+    rows = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        fields = line.split("|", 4)
+        if len(fields) != 5:
+            raise ValueError(f"squeue says {line!r}")
+        rows.update(dict.fromkeys(ids_of(*fields[:2]), Row(*fields[2:])))
+    return rows
+
+
+def parse_jobs(text: str) -> dict[str, dict[str, str]]:
+    """Return the fields of each task, from the output of `scontrol show job --oneliner`."""
+    found = {}
+    for line in text.splitlines():
+        fields = dict(re.findall(r"(?:^|\s)([\w/:]+)=(\S*)", line))
+        job, array, task = (fields.get(name, "") for name in ("JobId", "ArrayJobId", "ArrayTaskId"))
+        if job:
+            found.update(dict.fromkeys(ids_of(array or job, task), fields))
+    return found
+
+
+def exit_words(code: str) -> str:
+    """Return what "3:0" or "0:9" means: the status, and the signal; empty when it says nothing."""
+    match = re.fullmatch(r"(\d+):(\d+)", code)
+    status, number = (int(match[1]), int(match[2])) if match else (0, 0)
+    if number == STDOUT_SIGNAL:
+        return "its log file could not be opened"
+    if number:
+        return f"killed by {signal.Signals(number).name}" if number in signal.valid_signals() else f"killed by signal {number}"
+    return f"exit status {status}" if status else ""
+
+
+def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
+    """Return how a job ended, in words: what its state means, its exit code and Slurm's own reason."""
+    reason = fields.get("Reason", "")
+    kept = (
+        ""
+        if reason in ("", "None", "NonZeroExitCode") or (reason == "JobLaunchFailure" and exit_words(fields.get("ExitCode", "")))
+        else reason
+    )
+    details = ", ".join(filter(None, [exit_words(fields.get("ExitCode", "")), kept]))
+    return f"{end.words} ({state})" + (f": {details}" if details else "")
+
+
+def parse_cancelled_by(text: str) -> str:
+    """Return who cancelled a job, by sacct's "CANCELLED by 1001": the number of the user; empty when it does not say."""
+    match = re.search(r"CANCELLED by (\d+)", text)
+    return match[1] if match else ""

@@ -1,0 +1,335 @@
+"""Workers on a cluster that runs Slurm, through its own commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gridengine.config import settings
+from gridengine.errors import ConfigurationError
+from gridengine.schedulers._script import line_of_text
+from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
+from gridengine.schedulers._slurm_site import Site, refusal, unavailable
+from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation
+from gridengine.schedulers._slurm_words import sbatch_options, things
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
+from gridengine.schedulers.guard import Guard
+
+logger = logging.getLogger("gridengine")
+
+Option = str | int | float | bool
+
+OURS = frozenset("array chdir cluster clusters error job-name output parsable test-only uid wait wrap".split())
+"""Options that users may not set."""
+OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
+CLOSE_SECONDS = 5.0
+ENDING_SECONDS = 30.0
+"""For how long a task may be about to end before it is taken to have ended: a node that does not answer keeps it there for long."""
+REFUSE_RESTART = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
+    echo "gridengine: Slurm has started this job again on $HOSTNAME; another has taken its place, and it ends" >&2
+    exit 0
+fi"""
+"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before."""
+
+
+class SlurmScheduler(BatchScheduler):
+    """Runs calls in jobs of a Slurm.
+
+    Args:
+        partition, account, qos: `--partition`, `--account`, `--qos` (default: the settings', else Slurm's own).
+        native: more options of sbatch, as they are.
+        max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        jobs_per_worker: after how many calls a cluster task ends (default: never).
+        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
+            When one fails, so does the task.
+        environment: variables for the worker.
+        python: the interpreter on the nodes (default: this one).
+        options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`, `mem="4G"`, `exclusive=True`.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
+    """
+
+    def __init__(
+        self,
+        *,
+        partition: str | None = None,
+        account: str | None = None,
+        qos: str | None = None,
+        native: str = "",
+        max_workers: int | None = None,
+        jobs_per_worker: int | None = None,
+        prologue: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: str | None = None,
+        **options: Option,
+    ) -> None:
+        super().__init__(
+            max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
+        )
+        named = {"partition": partition, "account": account, "qos": qos}
+        given = {name: value for name, value in named.items() if value is not None}
+        self._options = own_options({**given, **options}, native)
+
+    def __repr__(self) -> str:
+        return f"SlurmScheduler({' '.join(self._options) or 'no special request'})"
+
+    def launcher(self, run: Run) -> SlurmLauncher:
+        """Return what starts this scheduler's workers, as array jobs."""
+        return SlurmLauncher(run, script=self.script(run, REFUSE_RESTART), options=self._options)
+
+
+def own_options(given: Mapping[str, Option], native: str) -> list[str]:
+    """Return a scheduler's own options as sbatch takes them, one word each where that can be.
+
+    Raises:
+        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
+    """
+    if not isinstance(native, str):
+        raise TypeError(f"native must be a string, not {native!r}")
+    options = [_option(name, value) for name, value in given.items() if value is not False]
+    try:
+        options += shlex.split(native)
+    except ValueError as error:
+        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
+    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
+        if name.removeprefix("--") in OURS or name in OURS_SHORT:
+            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
+    return options
+
+
+def _option(name: str, value: Option) -> str:
+    if value is True:
+        return f"--{name.replace('_', '-')}"
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
+    return f"--{name.replace('_', '-')}={line_of_text(name, str(value))}"
+
+
+class SlurmLauncher(BatchLauncher):
+    """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at once."""
+
+    def __init__(self, run: Run, *, script: str, options: Sequence[str]) -> None:
+        super().__init__(run, script=script)
+        self._options = list(options)
+        self._name = f"gridengine-{run.id}"
+        self._slurm = Slurm(os.environ)
+        self._known_site: Site | None = None
+        self._guard: Guard | None = None
+        self._in_doubt = False
+        self._tasks: set[Handle] = set()
+        self._reasons: dict[Handle, str] = {}
+        self._started: dict[Handle, str] = {}
+        self._ending_since: dict[Handle, float] = {}
+        self._absent: set[Handle] = set()
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Submit `count` tasks, in arrays no larger than the site allows."""
+        self.largest = max(1, self._site().largest)
+        return super().launch(count, demand)
+
+    def _site(self) -> Site:
+        """Return what this Slurm allows; it is asked once.
+
+        Raises:
+            SchedulerUnavailable: it does not answer.
+        """
+        if self._known_site is None:
+            try:
+                partitions, _ = things(self._request(ANY)).get("--partition", ("", ""))
+                self._known_site = self._slurm.site(partitions)
+            except (Missing, Trouble, Refused) as error:
+                raise unavailable(str(error)) from error
+        return self._known_site
+
+    def _request(self, demand: Demand) -> list[str]:
+        return sbatch_options(self._options, demand, settings().slurm)
+
+    def _options_for(self, demand: Demand) -> list[str]:
+        """Return all options for workers of this demand. Some memory is always asked for, where a job would else be given all of a node."""
+        options = self._request(demand)
+        memory = self._site().memory
+        return [memory, *options] if memory and "--mem" not in things(options) else options
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Submit one array, or one job where the site has no arrays."""
+        options, number = self._options_for(demand), count if self._site().largest else 0
+        command = sbatch_command(options, name=self._name, count=number, log=log, script=self.script)
+        if self._guard is None:
+            self._guard = Guard(self._slurm.cancel_command(self._name), [self.run.connection, self.script], self._slurm.environment)
+        try:
+            if self._in_doubt:
+                self._sweep(self._slurm.jobs(self._name))
+            return self._slurm.submit(command, number)
+        except Missing as error:
+            raise unavailable(str(error)) from error
+        except Trouble as error:
+            self._in_doubt = True
+            raise TryAgain(f"Slurm cannot be reached: {error}") from error
+        except Refused as error:
+            raise refusal(str(error), options, count) from error
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        """Note these new tasks."""
+        self._tasks.update(handles)
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these tasks, by one question for all, and by one more for each array of which some ended badly."""
+        now = time.monotonic()
+        try:
+            rows = self._slurm.jobs(self._name)
+            self._sweep(rows)
+        except (Missing, Trouble, Refused) as error:
+            logger.info("Slurm does not say how the workers are: %s", error)
+            return {}
+        asked = set(handles)
+        # Who left in order is asked for no more.
+        self._forget([task for task in self._tasks - asked if task.id not in rows or rows[task.id].state in ENDS])
+        reports: dict[Handle, Report] = {}
+        ends: dict[Handle, tuple[str, End]] = {}
+        for handle in (handle for handle in handles if handle in self._tasks):
+            said = self._judge(handle, rows.get(handle.id), now)
+            if isinstance(said, Report):
+                reports[handle] = said
+            elif said is not None:
+                ends[handle] = said
+        return reports | self._inquests(ends)
+
+    def _sweep(self, rows: Mapping[str, Row]) -> None:
+        """Cancel what has our name and is not ours any more: what could not be cancelled, or was submitted when nobody waited for the answer."""
+        ours = {task.id for task in self._tasks}
+        strays = [id for id, row in rows.items() if row.state in STATES and id not in ours]
+        if strays:
+            self._slurm.cancel(strays)
+        self._in_doubt = False
+
+    def _judge(self, handle: Handle, row: Row | None, now: float) -> Report | tuple[str, End] | None:
+        """Return a report on a task that lives, or how it ended, or None when nothing is certain."""
+        if row is None:
+            # Twice, lest one answer that lacks something passes for a death.
+            if handle in self._absent:
+                return "", PURGED
+            self._absent.add(handle)
+            return None
+        self._absent.discard(handle)
+        state = STATES.get(row.state)
+        if state is not None:
+            self._ending_since.pop(handle, None)
+            if self._is_anew(handle, state, row):
+                return row.state, REQUEUED
+            self._reasons[handle] = row.reason
+            return Report(state)
+        if row.state in ENDS:
+            return row.state, ENDS[row.state]
+        if now - self._ending_since.setdefault(handle, now) > ENDING_SECONDS:
+            return row.state, End("it does not come to its end")
+        return None
+
+    def _is_anew(self, handle: Handle, state: TaskState, row: Row) -> bool:
+        """Return whether this task ran before, and waits again or was started again."""
+        began = self._started.get(handle)
+        if state is TaskState.RUNNING:
+            self._started.setdefault(handle, row.start)
+        return began is not None and (state is TaskState.QUEUED or (state is TaskState.RUNNING and row.start != began))
+
+    def _inquests(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
+        """Return a report on each task that ended, with what Slurm knows beyond its state."""
+        arrays = {handle.id.partition("_")[0] for handle, (_, end) in ends.items() if not end.clean}
+        known: dict[str, dict[str, str]] = {}
+        try:
+            for array in arrays:
+                known.update(self._slurm.details(array))
+        except (Missing, Trouble) as error:
+            logger.info("Slurm does not say why workers ended: %s", error)
+        reports = {}
+        for handle, (state, end) in ends.items():
+            fields = known.get(handle.id, {})
+            if end is PURGED and fields.get("JobState") in STATES:
+                continue
+            reports[handle] = self._report(handle, state, end, fields)
+        anew = [handle.id for handle, (_, end) in ends.items() if end is REQUEUED]
+        self._forget(reports)
+        self._cancel(anew)
+        return reports
+
+    def _report(self, handle: Handle, state: str, end: End, fields: Mapping[str, str]) -> Report:
+        if end is PURGED and not os.path.exists(handle.log):
+            # Of those that wait, only those that somebody cancelled vanish at once.
+            state, end = "CANCELLED", ENDS["CANCELLED"]
+        words = end_words(state, end, fields)
+        who = self._who_cancelled(handle) if end.deleted else ""
+        words += f", by {who}" if who else ""
+        host = fields.get("NodeList", "").replace("(null)", "")
+        error = not_started(handle, words, deleted=end.deleted, host=host)
+        return Report(
+            TaskState.ENDED if end.clean else TaskState.FAILED,
+            words,
+            error,
+            deleted=end.deleted,
+            fault=end.fault,
+            blameless=end.blameless,
+        )
+
+    def _who_cancelled(self, handle: Handle) -> str:
+        if not self._site().accounts:
+            return ""
+        try:
+            return self._slurm.cancelled_by(handle.id)
+        except (Missing, Trouble, Refused) as error:
+            logger.info("Slurm's accounts do not say who cancelled %s: %s", handle.id, error)
+            return ""
+
+    def _forget(self, handles: Iterable[Handle]) -> None:
+        for handle in handles:
+            self._tasks.discard(handle)
+            self._absent.discard(handle)
+            for known in (self._reasons, self._started, self._ending_since):
+                known.pop(handle, None)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Cancel these tasks; when Slurm cannot be reached, as soon as it can."""
+        ours = [handle for handle in handles if handle in self._tasks]
+        if os.getpid() == self.owner:
+            self._forget(ours)
+            self._cancel([handle.id for handle in ours])
+
+    def _cancel(self, ids: Sequence[str]) -> None:
+        try:
+            self._slurm.cancel(ids)
+        except (Missing, Trouble, Refused) as error:
+            logger.warning("%d cluster tasks could not be cancelled yet: %s", len(ids), error)
+            self._in_doubt = True
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for: Slurm's reason, what it means and what can be done."""
+        reason = self._reasons.get(handles[0], "") if handles else ""
+        return explanation(reason) if reason else ""
+
+    def close(self) -> None:
+        """Cancel the tasks that are left; should Slurm not answer, that is tried for a minute more."""
+        if os.getpid() != self.owner:
+            return
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            try:
+                self._slurm.run(*self._slurm.cancel_command(self._name), seconds=CLOSE_SECONDS)
+            except (Missing, Trouble, Refused) as error:
+                logger.warning("process %d still tries to cancel this run's jobs: %s", guard.leave(), error)
+            else:
+                guard.dismiss()
+        self.script.unlink(missing_ok=True)
+
+
+def why_unavailable() -> str:
+    """Return why this process cannot use Slurm, empty when it can: that is, a job of this user would be taken."""
+    try:
+        Slurm(os.environ).probe(sbatch_options([], ANY, settings().slurm))
+    except Refused as error:
+        return f"a job of this user is refused: {error}"
+    except (Missing, Trouble, ConfigurationError) as error:
+        return str(error)
+    return ""
