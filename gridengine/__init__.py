@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gridengine.lent import Shared
     from gridengine.pool import Pool
     from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
-    from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, best_available
+    from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, SlurmScheduler, best_available
     from gridengine.sharing import share
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "RemoteTraceback",
     "SchedulerUnavailable",
     "Shared",
+    "SlurmScheduler",
     "SubmissionRefused",
     "TimeoutError",
     "Token",
@@ -94,7 +95,9 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
-    **dict.fromkeys(("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "best_available"), "gridengine.schedulers"),
+    **dict.fromkeys(
+        ("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "SlurmScheduler", "best_available"), "gridengine.schedulers"
+    ),
     **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Token", "WTime", "ZERO"), "gridengine.resources"),
     "Attempt": "gridengine.events",
     "Executor": "gridengine.executor",

@@ -15,6 +15,7 @@ from gridengine.schedulers._slurm_states import FORMAT, Row, compress, parse_can
 
 COMMAND_SECONDS = 20.0
 """How long a command may take: Slurm's own patience is some ten seconds with a master that does not answer (MessageTimeout)."""
+PROBE_SECONDS = 10.0
 MOST_CANCELLED = 100
 """How many arrays are named in one command."""
 
@@ -77,6 +78,10 @@ class Slurm:
         Raises:
             Missing, Trouble, Refused: there is none.
         """
+        configuration = self._environment.get("SLURM_CONF", "")
+        if configuration and not Path(configuration).exists():
+            # Its commands look for it for a minute.
+            raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
         try:
             done = subprocess.run(
                 command,
@@ -115,7 +120,7 @@ class Slurm:
 
     def probe(self, options: Sequence[str]) -> None:
         """Raise what a submission by this user would raise."""
-        self.run("sbatch", "--test-only", *options, "--wrap=true")
+        self.run("sbatch", "--test-only", *options, "--wrap=true", seconds=PROBE_SECONDS)
 
     def jobs(self, name: str) -> dict[str, Row]:
         """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm remembers them."""

@@ -89,8 +89,8 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
 
 def _remedy(words: str) -> str | None:
     remedies = {
-        "partition": "`sinfo` lists the partitions; name one with partition=",
         "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
+        "partition": "`sinfo` lists the partitions; name one with partition=",
         "qos": "`sacctmgr show qos` lists them; name one with qos=",
         "node configuration": "no node has all of this, even when it is empty: ask for less",
         "can not be satisfied": "no node has all of this, even when it is empty: ask for less",

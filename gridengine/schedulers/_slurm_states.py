@@ -79,7 +79,7 @@ REASONS = (
     (r"Partition(Down|Inactive)", "its partition is down", "use another partition=, or ask the administrators"),
     (r"Partition(NodeLimit|TimeLimit|Config)", "it asks for more than its partition gives", "ask for less, or use another partition="),
     (
-        r"(ReqNodeNotAvail|Nodes?_?(Down|required)).*",
+        r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
         "nodes that it needs are down, drained or reserved",
         "ask for others, or ask the administrators",
     ),

@@ -36,8 +36,8 @@ class Report:
     """The scheduler's word on one worker.
 
     `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
-    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`); `blameless` whether
-    neither the calls nor the worker had a part in its end: the batch system took the place for another, say.
+    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`);
+    `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave its place to another job, say.
     """
 
     state: TaskState

@@ -11,6 +11,7 @@ import os
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
@@ -79,6 +80,11 @@ class BatchLauncher(Launcher):
         self.largest: int | None = None
         self._text = script
         self._prepared = False
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that nobody needs when this process is gone: not the connection file of another's dispatcher."""
+        return [path for path in (self.run.connection, self.script) if path.parent == self.run.directory]
 
     def prepare(self) -> None:
         """Write what the workers start from, once; `launch` does.

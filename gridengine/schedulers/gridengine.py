@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from gridengine.config import settings
@@ -145,7 +144,7 @@ class GridEngineLauncher(BatchLauncher):
         session, template = self._opened(), self.request(count, demand, log)
         try:
             if not self._guarded:
-                session.guard(self._ours)
+                session.guard(self.files)
                 self._guarded = True
             return session.submit(template, count)
         except _drmaa.Unavailable as error:
@@ -160,11 +159,6 @@ class GridEngineLauncher(BatchLauncher):
         self._asked.update(dict.fromkeys(handles, 0.0))
         self._queued.update(handles)
         self._requests.update(dict.fromkeys(handles, self._request_for(demand)))
-
-    @property
-    def _ours(self) -> list[Path]:
-        """The files that nobody needs when this process is gone: not the connection file of another's dispatcher."""
-        return [path for path in (self.run.connection, self.script) if path.parent == self.run.directory]
 
     def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> dict[str, object]:
         """Return the job template, by DRMAA's names."""
@@ -275,7 +269,7 @@ class GridEngineLauncher(BatchLauncher):
         session, self._session = self._session, None
         try:
             if self._guarded:
-                session.unguard(self._ours)
+                session.unguard(self.files)
         except (_drmaa.Trouble, _drmaa.Unavailable, _drmaa.Refused) as error:
             logger.debug("the DRMAA process cannot be told: %s", error)
         session.__exit__()

@@ -7,6 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError
@@ -23,9 +24,9 @@ logger = logging.getLogger("gridengine")
 
 Option = str | int | float | bool
 
-OURS = frozenset("array chdir cluster clusters error job-name output parsable test-only uid wait wrap".split())
-"""Options that users may not set."""
+OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
 OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
+"""Options that users may not set."""
 CLOSE_SECONDS = 5.0
 ENDING_SECONDS = 30.0
 """For how long a task may be about to end before it is taken to have ended: a node that does not answer keeps it there for long."""
@@ -155,23 +156,27 @@ class SlurmLauncher(BatchLauncher):
         memory = self._site().memory
         return [memory, *options] if memory and "--mem" not in things(options) else options
 
+    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> dict[str, list[str]]:
+        """Return the command that submits."""
+        tasks = count if self._site().largest else 0
+        return {"argv": sbatch_command(self._options_for(demand), name=self._name, count=tasks, log=log, script=self.script)}
+
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array, or one job where the site has no arrays."""
-        options, number = self._options_for(demand), count if self._site().largest else 0
-        command = sbatch_command(options, name=self._name, count=number, log=log, script=self.script)
+        command = self.request(count, demand, log)["argv"]
         if self._guard is None:
-            self._guard = Guard(self._slurm.cancel_command(self._name), [self.run.connection, self.script], self._slurm.environment)
+            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
         try:
             if self._in_doubt:
                 self._sweep(self._slurm.jobs(self._name))
-            return self._slurm.submit(command, number)
+            return self._slurm.submit(command, count if self._site().largest else 0)
         except Missing as error:
             raise unavailable(str(error)) from error
         except Trouble as error:
             self._in_doubt = True
             raise TryAgain(f"Slurm cannot be reached: {error}") from error
         except Refused as error:
-            raise refusal(str(error), options, count) from error
+            raise refusal(str(error), self._options_for(demand), count) from error
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -200,7 +205,7 @@ class SlurmLauncher(BatchLauncher):
         return reports | self._inquests(ends)
 
     def _sweep(self, rows: Mapping[str, Row]) -> None:
-        """Cancel what has our name and is not ours any more: what could not be cancelled, or was submitted when nobody waited for the answer."""
+        """Cancel what has our name and is not ours any more: what could not be cancelled, or was submitted after all."""
         ours = {task.id for task in self._tasks}
         strays = [id for id, row in rows.items() if row.state in STATES and id not in ours]
         if strays:
@@ -257,7 +262,7 @@ class SlurmLauncher(BatchLauncher):
         return reports
 
     def _report(self, handle: Handle, state: str, end: End, fields: Mapping[str, str]) -> Report:
-        if end is PURGED and not os.path.exists(handle.log):
+        if end is PURGED and not Path(handle.log).exists():
             # Of those that wait, only those that somebody cancelled vanish at once.
             state, end = "CANCELLED", ENDS["CANCELLED"]
         words = end_words(state, end, fields)

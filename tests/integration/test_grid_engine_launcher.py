@@ -459,10 +459,11 @@ def test_the_best_available_is_grid_engine_for_a_user_who_may_submit(grid_engine
     assert "Grid Engine takes jobs of this user" in done.stderr
 
 
-def test_the_best_available_without_sge_root_is_this_machine(grid_engine: GridEngine) -> None:
-    done = grid_engine.run(CHOOSE, environment={"SGE_ROOT": ""})
+def test_the_best_available_without_sge_root_and_slurm_s_commands_is_this_machine(grid_engine: GridEngine) -> None:
+    done = grid_engine.run(CHOOSE, environment={"SGE_ROOT": "", "PATH": "/usr/local/bin"})
     assert done.stdout == "ProcessScheduler\n"
     assert "SGE_ROOT is not set" in done.stderr
+    assert "sbatch is not installed here" in done.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Grid Engine")

@@ -17,7 +17,7 @@ class Limited(BatchLauncher):
 
     def __init__(self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True) -> None:
         super().__init__(Run("test", folder, folder / "connection", print), script="true")
-        self.room, self.largest, self.says = room, largest, says
+        self.room, self.most, self.says = room, largest, says
         self.asked: list[int] = []
 
     def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> Mapping[str, object]:
@@ -25,8 +25,8 @@ class Limited(BatchLauncher):
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
         self.asked.append(count)
-        if count > self.largest:
-            raise TooMany("too large", self.largest)
+        if count > self.most:
+            raise TooMany("too large", self.most)
         if count > self.room:
             raise TooMany("too many") if self.says else SubmissionRefused("no")
         self.room -= count
