@@ -148,7 +148,7 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
     if isinstance(payload, Stored) or not chosen:
         return payload
     stored: list[Buffer] = list(payload)
-    with contextlib.closing(Storing(digested=not whole)) as storing:
+    with contextlib.closing(Storing(digested=False)) as storing:
         for index in chosen:
             if storing.put(index, payload[index]):
                 stored[index] = b""
