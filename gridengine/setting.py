@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -118,7 +119,8 @@ class Said:
     by: str
 
 
-def known() -> dict[str, type]:
+@functools.cache
+def known() -> Mapping[str, type]:
     """Return the type of each setting by its full name, as `grid_engine.queue`."""
     return dict(_known(Settings))
 

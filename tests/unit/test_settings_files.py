@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from gridengine.config import Said, gathered
 from gridengine.errors import ConfigurationError
-from gridengine.setting import made
+from gridengine.setting import known, made
 from gridengine.settingsfiles import layers, parsed, projects_file, users_file, why_not_believed
 
 FILE = Path("/etc/site.toml")
@@ -144,3 +145,18 @@ def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
     (tmp_path / "gridengine.toml").write_text("max_workers = 3")
     having = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert (without.stdout, having.stdout) == ("False\n", "True\n")
+
+
+EXAMPLES = re.findall(
+    r"^```toml\n(.*?)^```", (Path(__file__).parents[2] / "docs" / "settings.md").read_text(), flags=re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_ready_made_examples_are_right(text: str) -> None:
+    assert parsed(FILE, text)
+
+
+def test_each_setting_is_described_in_its_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    assert {name for name in known() if f"`{name.rpartition('.')[2]}`" not in page} == set()
