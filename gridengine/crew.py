@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from gridengine.events import Launched, LaunchFailed, Lost, Polled, Send, Warn
 from gridengine.fleet import Started as StartedWorker
 from gridengine.fleet import keys_of
 from gridengine.pools import WorkerPool
-from gridengine.protocol import VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
+from gridengine.protocol import TERMINATED, VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
 from gridengine.schedulers.base import TaskState
 from gridengine.work import Phase, Span, Worker
 
@@ -88,8 +87,20 @@ def _mismatch(core: DispatchState, hello: Hello, started: StartedWorker | None) 
 
 
 def goodbye(core: DispatchState, worker: Worker, message: Goodbye, buffers: Payload, now: float) -> None:
-    """Who says goodbye has told all its results before: only the calls that its runners were in can be to blame."""
-    lose(core, worker, f"left ({message.reason})", now, suspects=worker.under_way())
+    """Who says goodbye has told all its results before: only the calls that its runners were in can be to blame.
+
+    Whether they are, when somebody else ended the worker, is the batch system's to say, and it says it a little later.
+    """
+    worker.suspects = worker.under_way()
+    farewell = f"left ({message.reason})"
+    started = worker.started
+    awaited = core.policy.pooled and started is not None and started.ended_at is None and worker.pool.fleet.knows(started)
+    if message.reason == TERMINATED and awaited and worker.runs and worker.phase is not Phase.STOPPING:
+        worker.farewell, worker.stopping_since = farewell, now
+        worker.enter(Phase.STOPPING)
+        worker.pool.place(worker)
+    else:
+        lose(core, worker, farewell, now)
 
 
 def launched(core: DispatchState, event: Launched, now: float) -> None:
@@ -152,7 +163,7 @@ def look_after(core: DispatchState, worker: Worker, now: float) -> None:
         reason = started.report.reason if started.report is not None else ""
         lose(core, worker, f"ended: {reason}" if reason else "ended", now)
     elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
-        dismiss(core, worker, "does not leave", now)
+        dismiss(core, worker, worker.farewell or "does not leave", now)
     elif started is not None and started.state is TaskState.SUSPENDED:
         worker.heard_at = now
         set_aside(core, worker)
@@ -186,11 +197,13 @@ def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> Non
     lose(core, worker, reason, now)
 
 
-def lose(core: DispatchState, worker: Worker, reason: str, now: float, *, suspects: Collection[int] | None = None) -> None:
+def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
     """A worker is no more: what it was given waits again, or has been tried often enough.
 
-    With `suspects` only the first open calls of these runs are charged with an attempt, else all the worker held.
+    With `suspects` only the first open calls of these runs are charged with an attempt, else all the worker held; and none when the
+    batch system says that they are not to blame.
     """
+    suspects = worker.suspects
     worker.enter(Phase.GONE)
     del core.workers[worker.id]
     worker.pool.leave(worker)
@@ -217,7 +230,9 @@ def lose(core: DispatchState, worker: Worker, reason: str, now: float, *, suspec
 def _retry_lost(core: DispatchState, worker: Worker, span: Span, reason: str) -> None:
     report = worker.started.report if worker.started is not None else None
     fault = report.fault if report is not None else None
-    if span.attempt <= span.open.task.retries and fault is not TimeoutError:
+    if report is not None and report.blameless:
+        core.wait_or_cancel(span)
+    elif span.attempt <= span.open.task.retries and fault is not TimeoutError:
         core.again(span, out_of_memory=fault is OutOfMemory)
     else:
         error = blame.why_lost(worker, span, reason, report)

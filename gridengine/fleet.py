@@ -208,6 +208,8 @@ class Fleet:
         self._turn_away(one)
         self.hold_back(now)
         report = one.report
+        if report is not None and report.blameless:
+            return None
         deleted, failed = report is not None and report.deleted, one.ended_at is not None
         if deleted and one.launched_at < self.deleted_at:
             return None

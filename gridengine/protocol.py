@@ -213,9 +213,12 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last word."""
+    """A worker's last word. Its reason is `TERMINATED` when somebody else ended it."""
 
     reason: str
+
+
+TERMINATED = "terminated"
 
 
 Message: TypeAlias = (

@@ -174,7 +174,9 @@ class DispatchState:
             self.end_run(run)
             self.settle_cancelled(replace(run.span, start=run.done), signal.SIGKILL)
         for worker in list(self.workers.values()):
-            if worker.phase is not Phase.STOPPING:
+            if worker.farewell:
+                crew.lose(self, worker, worker.farewell, now)
+            elif worker.phase is not Phase.STOPPING:
                 crew.stop(self, worker, now)
         self.withdraw_expected()
 

@@ -110,7 +110,11 @@ NEXT_PHASES = {
 
 
 class Worker(Struct):
-    """A worker that called home. `fruitless`: how often in a row it gave work back and did none."""
+    """A worker that called home. `fruitless`: how often in a row it gave work back and did none.
+
+    `suspects`: of one that said goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited for what the batch
+    system says of its end.
+    """
 
     id: bytes
     hello: Hello
@@ -125,6 +129,8 @@ class Worker(Struct):
     taken: int = 0
     fruitless: int = 0
     stopping_since: float = 0.0
+    suspects: set[int] | None = None
+    farewell: str = ""
 
     @property
     def job(self) -> str:

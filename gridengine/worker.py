@@ -20,7 +20,7 @@ from gridengine import runner
 from gridengine.agent import Agent, introduce
 from gridengine.errors import GridEngineError
 from gridengine.nursery import Nursery, adopt_orphans, end_children
-from gridengine.protocol import Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
 from gridengine.security import Connection
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Worker:
             end.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in _ENDING:
-            signal.signal(number, lambda number, frame: self._leave("terminated"))
+            signal.signal(number, lambda number, frame: self._leave(TERMINATED))
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
             self._client.send(introduce(run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path()))

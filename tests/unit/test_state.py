@@ -875,6 +875,59 @@ def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
     assert type(play.seen(Settled)[0].error) is WorkerLost
 
 
+HANDLE = Handle("41", "/runs/x/1.log")
+
+
+def terminated(**options: Any) -> Play:
+    """A worker of a cluster that somebody ended in the second of five calls."""
+    play = Play(pooled=True, **options)
+    one = play.running(5, retries=0)
+    play.values(one, 0, 1)
+    play.say(Goodbye("terminated"))
+    return play
+
+
+def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> None:
+    play = terminated()
+    assert play.effects == []
+    play.poll(HANDLE, TaskState.FAILED, "was cancelled", deleted=True)
+    play.later(1)
+    assert [type(settled.error) for settled in play.seen(Settled)] == [JobDeleted]
+    assert play.core.calls_waiting == 3
+
+
+def test_calls_whose_worker_made_room_for_another_job_run_again_at_no_charge() -> None:
+    play = terminated()
+    play.poll(HANDLE, TaskState.FAILED, "was preempted", blameless=True)
+    play.later(1)
+    assert play.seen(Settled) == []
+    assert set(attempts_to_come(play).values()) == {1}
+
+
+def test_a_worker_that_was_ended_is_waited_for_no_longer_than_for_one_that_leaves() -> None:
+    play = terminated()
+    play.later(5)
+    assert play.seen(Lost) == []
+    play.later(6)
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
+    assert [type(settled.error) for settled in play.seen(Settled)] == [WorkerLost]
+
+
+def test_who_closes_does_not_wait_for_what_the_scheduler_says() -> None:
+    play = terminated()
+    play.play(Closing())
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.core.workers == {}
+
+
+def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 9, blameless=True)
+    assert play.seen(Settled) == []
+    assert play.core.calls_waiting == 1
+
+
 def test_a_suspended_worker_is_not_dead() -> None:
     play = Play()
     play.running()
