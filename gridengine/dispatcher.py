@@ -10,18 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from gridengine import pickling
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.events import Function
-from gridengine.hub import Hub, Listener
 from gridengine.lent import needs_of
 from gridengine.limits import Raisable, given
 from gridengine.resources import Resource
 from gridengine.schedulers.base import Place, Scheduler
 from gridengine.schedulers.inline import InlineScheduler
+
+if TYPE_CHECKING:
+    from gridengine.hub import Hub, Listener
 
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
 
@@ -46,8 +48,10 @@ def hub_of(scheduler: Scheduler) -> Hub:
     if isinstance(scheduler, InlineScheduler):
         from gridengine.inline import InlineHub
 
-        return cast(Hub, scheduler.share(InlineHub))
-    return cast(Hub, scheduler.share(lambda: Hub(scheduler, settings())))
+        return cast("Hub", scheduler.share(InlineHub))
+    from gridengine.hub import Hub  # here, since a scheduler may begin to start its workers before
+
+    return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
 
 
 def resolve(place: Place) -> tuple[Scheduler, bool]:

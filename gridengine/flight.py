@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from gridengine.protocol import Payload
 
 
-def hub_at(place: Place) -> tuple[Hub, Scheduler, bool]:
-    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to close."""
+def hub_at(place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None) -> tuple[Hub, Scheduler, bool]:
+    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to close.
+
+    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to make.
+    """
     # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its sockets.
     from gridengine import dispatcher
 
     scheduler, ours = dispatcher.resolve(place)
     try:
+        meanwhile(scheduler)
         return dispatcher.hub_of(scheduler), scheduler, ours
     except BaseException:
         if ours:
@@ -135,7 +139,7 @@ class Flight:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions)
-        self.hub, self._scheduler, self._ours = hub_at(plan.scheduler)
+        self.hub, self._scheduler, self._ours = hub_at(plan.scheduler, lambda scheduler: scheduler.prepare())
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
         self._loaded: list[Task] = []

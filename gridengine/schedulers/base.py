@@ -204,6 +204,9 @@ class Scheduler(ABC):
         finally:
             launcher.close()
 
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to begin
+        """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
+
     def share(self, make: Callable[[], Closeable]) -> Closeable:
         """Return the one thing that all users of this instance share; `make` makes it the first time.
 

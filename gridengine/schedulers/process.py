@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -11,11 +12,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import psutil
-
-from gridengine.errors import WorkerNotStarted
+from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.schedulers.base import (
     ANY,
     Demand,
@@ -50,20 +51,82 @@ class ProcessScheduler(Scheduler):
     def __init__(self, max_workers: int | None = None) -> None:
         super().__init__(max_workers=1)
         self.slots = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+        self._ahead: deque[Newborn] = deque()
 
     def __repr__(self) -> str:
         return f"ProcessScheduler(max_workers={self.slots})"
 
     def launcher(self, run: Run) -> ProcessLauncher:
         """Return what starts the one worker of this scheduler."""
-        return ProcessLauncher(run)
+        return ProcessLauncher(run, self._ahead)
+
+    def prepare(self) -> None:
+        """Start the nursery, which takes as long to import what it needs as this process does."""
+        # What keeps it from starting now is found again, and told, by the launcher.
+        with self._lock, contextlib.suppress(GridEngineError, TryAgain):
+            if self._shared is None and not self._closed and not self._ahead:
+                self._ahead.append(Newborn.start())
+
+    def close(self) -> None:
+        """End the workers. Calls that have not ended are cancelled. May be called twice."""
+        super().close()
+        with self._lock, contextlib.suppress(IndexError):
+            self._ahead.popleft().end()
+
+
+@dataclass(frozen=True, slots=True)
+class Newborn:
+    """A nursery that nobody has taken over: our end of its socket, its process, and with what environment and by whom it was started."""
+
+    sock: socket.socket
+    process: subprocess.Popen[bytes]
+    environment: dict[str, str]
+    owner: int
+
+    @classmethod
+    def start(cls) -> Newborn:
+        """Start a nursery.
+
+        Raises:
+            TryAgain: there are too many processes now, or too little memory.
+            WorkerNotStarted: the system says no.
+        """
+        try:
+            stdout, stderr = _inherited(1), _inherited(2)
+            ours, theirs = _socket_pair()
+        except OSError as error:
+            raise not_started(error) from error
+        environment = worker_environment(os.environ)
+        try:
+            process = subprocess.Popen(
+                _command(str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+            )
+        except OSError as error:
+            ours.close()
+            raise not_started(error) from error
+        finally:
+            theirs.close()
+        return cls(ours, process, environment, os.getpid())
+
+    def end(self) -> None:
+        """End it, if it is ours to end: it has not begun anything."""
+        self.sock.close()
+        if self.owner == os.getpid():
+            self.process.kill()
+            self.process.wait()
 
 
 class ProcessLauncher(Launcher):
     """Starts nurseries as processes of this machine, and hands them over to the agents in this one."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, ahead: deque[Newborn] | None = None) -> None:
         self._run = run
+        self._ahead = deque() if ahead is None else ahead
         self._owner = os.getpid()
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
@@ -78,27 +141,18 @@ class ProcessLauncher(Launcher):
         return started
 
     def _start(self) -> subprocess.Popen[bytes]:
-        try:
-            stdout, stderr = _inherited(1), _inherited(2)
-            ours, theirs = _socket_pair()
-        except OSError as error:
-            raise not_started(error) from error
-        try:
-            process = subprocess.Popen(
-                _command(str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=worker_environment(os.environ),
-            )
-        except OSError as error:
-            ours.close()
-            raise not_started(error) from error
-        finally:
-            theirs.close()
-        self._run.adopt(ours, process)
-        return process
+        newborn = self._started_ahead() or Newborn.start()
+        self._run.adopt(newborn.sock, newborn.process)
+        return newborn.process
+
+    def _started_ahead(self) -> Newborn | None:
+        """Return a nursery that was started ahead, unless the environment has changed, or this process is a fork of who did."""
+        with contextlib.suppress(IndexError):
+            newborn = self._ahead.popleft()
+            if newborn.owner == os.getpid() and newborn.environment == worker_environment(os.environ):
+                return newborn
+            newborn.end()
+        return None
 
     def plan(self, count: int, demand: Demand = ANY) -> Plan:
         """Return the command line of a nursery; SOCKET stands for the number of the descriptor that joins it to its agent."""
@@ -173,6 +227,8 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
     """Return the state of a process; None when it cannot be learned now (too many open files, say)."""
     status = process.poll()
     if status is None:
+        import psutil
+
         try:
             stopped = psutil.Process(process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         except (psutil.Error, OSError):

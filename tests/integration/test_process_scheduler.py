@@ -273,3 +273,43 @@ def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLaunch
     (handle,) = launcher.launch(1)
     wait_for(handle)
     assert report_of(launcher, handle).reason == f"killed by signal {signal.SIGRTMIN + 1}"
+
+
+def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:
+    """Return the launcher of a scheduler that was told that calls are about to be submitted."""
+    scheduler.prepare()
+    return scheduler.launcher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+
+
+def nurseries() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if "gridengine.cradle" in child.cmdline()}
+
+
+def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler:
+        launcher = launcher_after(scheduler, adopted)
+        (handle,) = launcher.launch(1)
+        assert nurseries() - before == {int(handle.id)}
+        launcher.close()
+
+
+def test_a_nursery_that_was_started_ahead_with_another_environment_is_not_used(adopted: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler:
+        launcher = launcher_after(scheduler, adopted)
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+        (handle,) = launcher.launch(1)
+        assert nurseries() - before == {int(handle.id)}
+        assert psutil.Process(int(handle.id)).environ()["OMP_NUM_THREADS"] == "7"
+        launcher.close()
+
+
+def test_a_nursery_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
+    before = nurseries()
+    scheduler = ProcessScheduler(1)
+    scheduler.prepare()
+    scheduler.close()
+    assert nurseries() == before
+    scheduler.prepare()
+    assert nurseries() == before
