@@ -22,6 +22,7 @@ from gridengine.config import settings, told
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers._drmaa import library_paths
 from gridengine.schedulers._gridengine_words import PER_SLOT
+from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
 from gridengine.schedulers._words import Words
 from gridengine.schedulers.base import python_path
 from gridengine.schedulers.process import worker_environment
@@ -170,18 +171,25 @@ def _slurm(environment: Mapping[str, str]) -> Iterator[Finding]:
         remedy = "install Slurm's commands (Debian: slurm-client), all of them"
         yield Finding("slurm", "commands", State.BROKEN, f"not in PATH: {', '.join(missing)}", remedy)
         return
-    version = run([str(commands["sbatch"]), "--version"], environment)
-    yield Finding("slurm", "commands", State.OK, f"{commands['sbatch']}, {version.output.strip() or version.failure}")
-    ping = run([str(commands["scontrol"]), "ping"], environment)
+    version = _said(environment, "sbatch", "--version")
+    yield Finding("slurm", "commands", State.OK, ", ".join(filter(None, [commands["sbatch"], version.output.strip()])))
+    ping = _said(environment, "scontrol", "ping")
+    words = "; ".join(filter(None, [*ping.output.splitlines(), ping.failure]))
     if ping.failure or " is UP" not in ping.output:
-        words = "; ".join(filter(None, [*ping.output.splitlines(), ping.failure]))
         remedy = (
             "is slurmctld running, and munged here? `scontrol ping` must say UP; slurm.conf must be where SLURM_CONF, or the site, says"
         )
         yield Finding("slurm", "controller", State.BROKEN, words, remedy)
         return
-    yield Finding("slurm", "controller", State.OK, "; ".join(ping.output.split("\n")).strip("; "))
-    yield _partitions(run([str(commands["sinfo"]), "-h", "-o", "%P|%a|%D"], environment))
+    yield Finding("slurm", "controller", State.OK, words)
+    yield _partitions(_said(environment, "sinfo", "-h", "-o", "%P|%a|%D"))
+
+
+def _said(environment: Mapping[str, str], *command: str) -> Answer:
+    try:
+        return Answer(Slurm(environment).run(*command, seconds=COMMAND_SECONDS))
+    except (Missing, Trouble, Refused) as error:
+        return Answer("", str(error))
 
 
 def _partitions(answer: Answer) -> Finding:
@@ -285,7 +293,8 @@ def judged(name: str, output: str, errors: str, seconds: float) -> Finding:
             name, "job", State.BROKEN, _last(errors) or "the process that asked for it died", "report this as a fault of gridengine"
         )
     if "error" in said:
-        return Finding(name, "job", State.BROKEN, said["error"], said["hint"] or "see docs/troubleshooting.md")
+        usual = "see docs/troubleshooting.md" if os.getuid() else "batch systems take no jobs of root, as a rule: do this as a plain user"
+        return Finding(name, "job", State.BROKEN, said["error"], said["hint"] or usual)
     return Finding(
         name, "job", State.OK, f"came home from {said['host']} in {said['seconds']:.1f} s; with Python's own start {seconds:.1f} s"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -183,7 +184,7 @@ def checked(kind: type, value: Any) -> Any:
         return value
     if kind in (int, float):
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole or (kind is float and isinstance(value, float))) or not value > 0:
+        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value < math.inf:
             raise ValueError("a positive whole number" if kind is int else "a positive number")
         return kind(value)
     if kind is bool:

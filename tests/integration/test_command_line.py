@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.scenario import bring_up, stop_daemon
+from tests.integration.scenario import bring_up, is_known, stop_daemon, until
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine
@@ -136,13 +137,32 @@ def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine,
 
 
 @pytest.mark.grid_engine
-def test_a_worker_of_a_dispatcher_that_is_gone_is_told_as_failed(grid_engine: GridEngine) -> None:
-    script = """
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_that_were_added_leave_the_queue_with_who_added_them(grid_engine: GridEngine, number: signal.Signals) -> None:
+    words = ["gridengine", "up", "gone.json", "-n", "2", "--scheduler", "grid_engine"]
+    script = f"{GONE}sys.argv[:] = {words!r}\nfrom gridengine.cli import main\nmain()"
+    adding = grid_engine.start(script, environment={"GRIDENGINE_GRID_ENGINE_QUEUE": "closed.q", "PYTHONUNBUFFERED": "1"})
+    assert adding.stdout is not None
+    asked = re.search(r"(\d+)\.1, \1\.2$", adding.stdout.readline())
+    assert asked is not None
+    assert is_known(grid_engine, asked[1])
+    adding.send_signal(number)
+    adding.wait(30)
+    until(lambda: not is_known(grid_engine, asked[1]), 30)
+
+
+GONE = """
 import os, sys
 from pathlib import Path
 from gridengine.security import Connection
 key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, key, key, key).save(Path("gone.json"))
+"""
+
+
+@pytest.mark.grid_engine
+def test_a_worker_of_a_dispatcher_that_is_gone_is_told_as_failed(grid_engine: GridEngine) -> None:
+    script = f"""{GONE}
 sys.argv[:] = ["gridengine", "up", "gone.json", "-n", "1", "--scheduler", "processes"]
 from gridengine.cli import main
 main()

@@ -53,6 +53,7 @@ def test_other_variables_are_left_alone() -> None:
         ("GRIDENGINE_MAX_WORKERS", ""),
         ("GRIDENGINE_BEAT_SECONDS", "-1"),
         ("GRIDENGINE_BEAT_SECONDS", "nan"),
+        ("GRIDENGINE_LEASE_SECONDS", "inf"),
         ("GRIDENGINE_PROGRESS", "perhaps"),
         ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
     ],
