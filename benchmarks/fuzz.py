@@ -78,7 +78,7 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
         ),
         protocol.Welcome,
         lambda: protocol.Refuse("no"),
-        lambda: protocol.Define(blob(chance, 9), ["/a"], "/b", 1),
+        lambda: protocol.Define(blob(chance, 9), [b"/a"], b"/b", 1),
         lambda: protocol.Forget([blob(chance, 9)]),
         lambda: protocol.Assign([Assignment(run, 1, b"f", 0, 2, 1, 0, buffers=chance.randrange(3)) for _ in items]),
         lambda: protocol.Cancel([number(chance)], number(chance)),

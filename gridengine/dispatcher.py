@@ -33,9 +33,14 @@ def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ..
 
     Raises:
         PicklingError: it cannot travel.
+        ConfigurationError: the working directory is gone.
     """
     digest, payload = pickling.dump_function(f, retry_on)
-    directory = Path.cwd()
+    try:
+        directory = Path.cwd()
+    except OSError as error:
+        hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
+        raise ConfigurationError(f"there is no working directory: {error.strerror}; it has been removed, perhaps", hint=hint) from error
     path = tuple(str(Path(directory, entry)) for entry in sys.path)
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.

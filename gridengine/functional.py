@@ -108,7 +108,8 @@ def imap(
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
     The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed is raised when
-    its turn comes, and the iterator goes on after it. Close the iterator, leave its `with`, or drop it, and its calls are cancelled.
+    its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. Close the iterator, leave its `with`,
+    or drop it, and its calls are cancelled.
     """
     form, calls = zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
@@ -327,6 +328,8 @@ class Results(Generic[T]):
         self._given += 1
         if error is None:
             return value  # type: ignore[no-any-return]
+        if self._reraise and isinstance(error, StopIteration):  # it would end the iteration as if all were done: see PEP 479
+            raise RuntimeError("a call raised StopIteration") from error
         if self._reraise:
             raise error
         return error  # type: ignore[return-value]

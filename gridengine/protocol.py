@@ -115,13 +115,14 @@ class Define(_Message, frozen=True):
 
     Or, `shared`, an object that functions and arguments refer to, by its name.
 
-    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory. An agent tells its runners of
-    buffers that are not in the message but at `places` of the file `block`, in the order of their indices.
+    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in bytes, for the name of a file
+    need not be text. An agent tells its runners of buffers that are not in the message but at `places` of the file `block`, in the
+    order of their indices.
     """
 
     function: bytes
-    path: list[str]
-    directory: str
+    path: list[bytes]
+    directory: bytes
     buffers: int = 1
     block: str = ""
     places: list[Place] = []

@@ -171,7 +171,8 @@ class Runner:
     def _define(self, message: Define, buffers: Payload) -> None:
         if message.shared:
             lent.bring(message.function, lambda: _fetch(message, buffers, writable=False))
-        path = [*message.path, *(entry for entry in self._own_path if entry not in message.path)]
+        given = list(map(os.fsdecode, message.path))
+        path = [*given, *(entry for entry in self._own_path if entry not in given)]
         self._defined[message.function] = path, message, buffers
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
@@ -356,7 +357,7 @@ class Runner:
     def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
         path, define, payload = self._defined[assignment.function]
-        _move(path, define.directory)
+        _move(path, os.fsdecode(define.directory))
         if assignment.function not in self._loaded:
             self._loaded[assignment.function] = _load(define, payload)
         function, self._retry_on = self._loaded[assignment.function]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from gridengine.events import Function, Released, Send, Task
@@ -50,7 +51,8 @@ def give(core: DispatchState, worker: Worker, known: Known) -> None:
         function = known.function
         known.workers.add(worker.id)
         worker.functions.add(function.digest)
-        message = Define(function.digest, list(function.path), function.directory, len(function.payload), shared=known.shared)
+        path, directory = list(map(os.fsencode, function.path)), os.fsencode(function.directory)
+        message = Define(function.digest, path, directory, len(function.payload), shared=known.shared)
         core.effects.append(Send(worker.id, message, function.payload))
 
 

@@ -60,7 +60,8 @@ class Dispatcher:
     def define(self, function: Callable[..., Any], *, directory: str | None = None, path: list[str] | None = None) -> bytes:
         digest, payload = pickling.dump_function(function)
         path = path or [entry for entry in sys.path if entry]
-        self.agent.handle(Define(digest, path, directory or str(Path.cwd()), len(payload)), payload)
+        folder = os.fsencode(directory or Path.cwd())
+        self.agent.handle(Define(digest, [os.fsencode(entry) for entry in path], folder, len(payload)), payload)
         return digest
 
     def assign(self, function: Callable[..., Any], *batches: list[list[Any]], **options: Any) -> list[int]:

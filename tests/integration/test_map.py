@@ -249,6 +249,43 @@ def test_a_script_in_another_folder_uses_a_module_beside_it(script: MakeScript, 
     assert run.stderr == ""
 
 
+def test_a_folder_whose_name_is_no_text_is_one_like_any_other(script: MakeScript, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / "helper.py").write_text("def triple(x):\n    return 3 * x\n")
+    run = script(
+        """
+        import os, sys
+        sys.path.insert(0, os.getcwd())
+        import helper
+        print(gridengine.map(lambda x: (helper.triple(x), os.path.basename(os.getcwdb())), [1], scheduler=gridengine.ProcessScheduler(1)))
+        """,
+        folder=folder,
+    ).run()
+    assert run.stdout == f"{[(3, b'caf' + bytes([0xE9]))]}\n", run.stderr
+
+
+def test_a_working_directory_that_was_removed_is_said_to_be(script: MakeScript, tmp_path: Path) -> None:
+    run = script(
+        """
+        import os
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
+        try:
+            gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1))
+        except gridengine.ConfigurationError as error:
+            print(error)
+        os.chdir("/")
+        print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))
+        """
+    ).run()
+    lines = run.stdout.splitlines()
+    assert "working directory" in lines[0], run.stderr
+    assert "os.chdir" in lines[1]
+    assert lines[2] == "[1]"
+
+
 def test_classes_of_the_script_keep_their_identity(script: MakeScript) -> None:
     run = script(
         """

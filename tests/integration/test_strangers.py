@@ -408,7 +408,7 @@ def words(target: Site) -> list[tuple[Message, list[bytes]]]:
         (Returned([0, -1, 1, 2, many]), []),
         (Started(many, -many), []),
         (Pushed(1), [bomb]),
-        (Define(b"digest", ["/tmp"], "/tmp"), [bomb]),
+        (Define(b"digest", [b"/tmp"], b"/tmp"), [bomb]),
         (Assign([Assignment(1, 1, b"digest", 0, 1, 1, 0)]), [bomb]),
         (Cancel([1, 2, 3], 9), []),
         (Welcome(), []),

@@ -72,7 +72,7 @@ class Office:
         self.until_heard(Hello)
         self.server.send(self.peer, Welcome())
         digest, payload = pickling.dump_function(function)
-        self.server.send(self.peer, Define(digest, list(filter(None, sys.path)), "/", len(payload)), payload)
+        self.server.send(self.peer, Define(digest, [entry.encode() for entry in sys.path if entry], b"/", len(payload)), payload)
         calls = pickling.dump_calls([argument])
         self.server.send(self.peer, Assign([Assignment(1, 1, digest, 0, 1, 0, 0, watched=True, buffers=len(calls))]), calls)
 

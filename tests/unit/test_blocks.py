@@ -207,7 +207,7 @@ class NoNursery:
 
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
     agent = Agent(lambda message, buffers: None, NoNursery(), slots=1, grace_seconds=1.0, output_bytes=0)  # type: ignore[arg-type]
-    agent.handle(Define(b"f", [], "/", len(PAYLOAD)), PAYLOAD)
+    agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []
     agent.handle(Forget([b"f"]))
     assert open_blocks() == []
@@ -219,7 +219,7 @@ def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to
     digest, payload = pickling.dump_function(functools.partial(first, Array(bytearray(b"x" * LARGE))))
     assert isinstance(payload, Stored)
     others = payload.others()
-    define = Define(digest, [], os.getcwd(), len(others), payload.block.path, payload.places)  # noqa: PTH109
+    define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
     stage.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])
     stage.channel.coming[0] = define, others
     stage.play()

@@ -70,7 +70,7 @@ SIZES = [0, 1, 1000, 32 * 1024, 32 * 1024 + 1, 70_000, 3_000_000]
 def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(step: int) -> None:
     scale = 1 if step > 7 else 100
     messages: list[tuple[Message, Payload]] = [
-        (Define(bytes([i]), ["/a"], "/", 2), [bytes([i]) * (size // scale), b"small"]) for i, size in enumerate(SIZES)
+        (Define(bytes([i]), [b"/a"], b"/", 2), [bytes([i]) * (size // scale), b"small"]) for i, size in enumerate(SIZES)
     ]
     messages.append((Started(1, 2), []))
     wire = Wire(step=step)
@@ -83,17 +83,17 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(step: int)
 def test_what_the_socket_does_not_take_is_sent_later() -> None:
     wire = Wire(room=100_000)
     writer = channel(wire)
-    assert not writer.send(Define(b"f", [], "/", 1), [b"x" * 200_000])
+    assert not writer.send(Define(b"f", [], b"/", 1), [b"x" * 200_000])
     assert not writer.send(Started(1, 2))
     assert not writer.flush()
     wire.room = 1 << 40
     assert writer.flush()
-    assert [message for message, _ in read_all(wire)] == [Define(b"f", [], "/", 1), Started(1, 2)]
+    assert [message for message, _ in read_all(wire)] == [Define(b"f", [], b"/", 1), Started(1, 2)]
 
 
 def test_large_buffers_may_be_written_to() -> None:
     wire = Wire()
-    channel(wire).send(Define(b"f", [], "/", 2), [b"x" * 40_000, b"y" * 2_000_000])
+    channel(wire).send(Define(b"f", [], b"/", 2), [b"x" * 40_000, b"y" * 2_000_000])
     ((_, buffers),) = channel(wire).poll()
     assert [memoryview(buffer).readonly for buffer in buffers] == [False, False]
 

@@ -296,6 +296,19 @@ def test_imap_zips(scheduler: FakeScheduler) -> None:
     assert list(gridengine.imap(add, [1, 2], [3, 4], scheduler=scheduler)) == [4, 6]
 
 
+def test_a_call_that_raises_stop_iteration_does_not_end_an_imap(scheduler: FakeScheduler) -> None:
+    def stop(x: int) -> int:
+        if x == 1:
+            raise StopIteration
+        return x
+
+    results = gridengine.imap(stop, range(3), scheduler=scheduler)
+    assert next(results) == 0
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(results)
+    assert list(results) == [2]
+
+
 def test_imap_of_nothing_is_empty(scheduler: FakeScheduler) -> None:
     assert list(gridengine.imap(square, [], scheduler=scheduler)) == []
 

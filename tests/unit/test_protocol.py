@@ -58,9 +58,9 @@ def test_a_large_buffer_is_received_without_a_copy() -> None:
 
 def test_small_and_large_buffers_keep_their_order() -> None:
     sent = [b"first", b"L" * (SMALL + 1), b"", b"x" * SMALL, b"M" * (SMALL + 2), b"last"]
-    message, buffers = decode(encode(Define(function=b"digest", path=["/home"], directory="/", buffers=6), sent))
+    message, buffers = decode(encode(Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6), sent))
     assert [bytes(buffer) for buffer in buffers] == sent
-    assert message == Define(function=b"digest", path=["/home"], directory="/", buffers=6)
+    assert message == Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6)
 
 
 def test_a_buffer_of_wide_items_is_measured_in_bytes() -> None:

@@ -65,7 +65,8 @@ class Stage:
 
     def define(self, function: Callable[..., Any], directory: str | None = None, retry_on: tuple[type[BaseException], ...] = ()) -> bytes:
         digest, payload = pickling.dump_function(function, retry_on)
-        self.channel.coming.append((Define(digest, list(sys.path), directory or os.getcwd(), len(payload)), payload))  # noqa: PTH109
+        folder = os.fsencode(directory or Path.cwd())
+        self.channel.coming.append((Define(digest, list(map(os.fsencode, sys.path)), folder, len(payload)), payload))
         return digest
 
     def assign(self, function: Callable[..., Any], *runs: list[Any], directory: str | None = None, **options: Any) -> None:

@@ -214,7 +214,7 @@ def test_a_function_comes_with_its_path_and_directory() -> None:
     play = Play()
     play.submit(1)
     play.hello()
-    assert play.sent(Define) == [Define(b"square", ["/code"], "/home", 1)]
+    assert play.sent(Define) == [Define(b"square", [b"/code"], b"/home", 1)]
 
 
 def test_a_function_is_sent_to_a_worker_once() -> None:
