@@ -24,6 +24,8 @@ from typing import NoReturn, Protocol, Self
 _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL = 1, 2
 _FORKED, _REFUSED, _EXITED, _READY = 1, 2, 3, 4
+ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu; qsub(1), -notify)."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FDS = 4
 _LEAVE_SECONDS = 10.0
@@ -190,7 +192,7 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         os.setsid()
         adopt_orphans()
         _keep_only(sock.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
             signal.signal(number, signal.SIG_IGN)  # the agent decides; some batch systems signal each process of a job
         prepare()
         gc.collect()
@@ -275,6 +277,7 @@ class _Keeper:
             signal.set_wakeup_fd(-1)
             for end in (self._wake, self._woken, self._socket):
                 end.close()
+            # Those that announce stay ignored: a call goes on until the agent ends it.
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)

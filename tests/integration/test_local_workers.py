@@ -227,3 +227,17 @@ def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(way: st
         finally:
             if child:
                 os.kill(child, signal.SIGKILL)
+
+
+def announce(x: int) -> int:
+    """Signal each process of this worker as a batch system would before a limit."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        for pid in (os.getppid(), os.getpid()):
+            os.kill(pid, number)
+    return x
+
+
+def test_what_batch_systems_announce_a_limit_by_ends_no_call(scheduler: gridengine.ProcessScheduler) -> None:
+    before = gridengine.map(nursery, [0], scheduler=scheduler)
+    assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
+    assert gridengine.map(nursery, [0], scheduler=scheduler) == before

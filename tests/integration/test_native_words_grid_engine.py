@@ -88,3 +88,18 @@ launcher.close()
 """,
     )
     assert words in told["error"]
+
+
+def test_a_call_goes_on_after_its_soft_limit_is_announced(grid_engine: GridEngine) -> None:
+    """Grid Engine signals each process of the job."""
+    script = """
+import signal, gridengine
+
+def wait_for_announcement(x):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    return signal.sigtimedwait([signal.SIGUSR1], 60) is not None
+
+with gridengine.GridEngineScheduler(s_rt="00:00:02", max_workers=1) as scheduler:
+    print(gridengine.map(wait_for_announcement, [0], scheduler=scheduler, retries=0), gridengine.map(abs, [-1], scheduler=scheduler))
+"""
+    assert grid_engine.run(script, seconds=90).stdout == "[True] [1]\n"
