@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import mmap
 import os
 import threading
@@ -20,6 +21,8 @@ from gridengine.protocol import Buffer, Payload, Place
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs less."""
+KEPT_BYTES = 16_000_000
+"""So much of functions that no call uses is kept; a larger one is let go at once, so that there is little use in knowing it again."""
 _ALIGNMENT = 64
 """Where buffers begin in a block, in bytes: what vector instructions like."""
 
@@ -44,7 +47,7 @@ class Stored(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
     block: which. places: of each such buffer its index in the payload, its offset in the block and its size, in their order.
-    digest: of what is in the block; empty when nobody asked for it.
+    digest: of what is in the block; empty when there is too much of it for that.
     needs: see `lent.needs_of`.
     """
 
@@ -70,21 +73,23 @@ class Stored(list[Buffer]):
 
 
 class Storing:
-    """A payload on its way into a block, to be `digested` there or not."""
+    """A payload on its way into a block, and its digest, unless it is of more than `most_digested` bytes."""
 
-    def __init__(self, *, digested: bool = True) -> None:
+    def __init__(self, *, most_digested: float = math.inf) -> None:
+        self._most_digested = most_digested
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
         # Where buffers are large their digest takes most of the time, and SHA-256 is what processors have instructions for.
-        self._digest = hashlib.sha256() if digested else None
+        self._digest: hashlib._Hash | None = hashlib.sha256()
 
     def put(self, index: int, buffer: Buffer) -> bool:
         """Copy what is to be number `index` of the payload into the block; return whether that was possible."""
         view = memoryview(buffer).cast("B")
         try:
-            if self._digest is None:
+            if self._digest is None or self._size + view.nbytes > self._most_digested:
                 self._copy(view)
+                self._digest = None
             else:
                 self._digest = self._copy_and_digest(view, self._digest.copy())
         except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
@@ -148,7 +153,7 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
     if isinstance(payload, Stored) or not chosen:
         return payload
     stored: list[Buffer] = list(payload)
-    with contextlib.closing(Storing(digested=False)) as storing:
+    with contextlib.closing(Storing(most_digested=0)) as storing:
         for index in chosen:
             if storing.put(index, payload[index]):
                 stored[index] = b""

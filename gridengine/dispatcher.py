@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import sys
 import threading
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
 
 
-def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> Function:
+def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
     """Return a callable as it travels: pickled, with what has its calls made again, this process's `sys.path` and working directory.
+
+    most_digested: see `pickling.dump_function`.
 
     Raises:
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
-    digest, payload = pickling.dump_function(f, retry_on)
+    digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     try:
         directory = Path.cwd()
     except OSError as error:

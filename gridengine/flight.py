@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from gridengine import pickling
+from gridengine.blocks import KEPT_BYTES
 from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.limits import Limits
@@ -37,15 +39,17 @@ def hub_at(place: Place, meanwhile: Callable[[Scheduler], None] = lambda schedul
         raise
 
 
-def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> Function:
+def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
     """Return a callable as it travels, with the exceptions that are to have its calls made again.
+
+    most_digested: see `pickling.dump_function`.
 
     Raises:
         PicklingError: it cannot.
     """
     from gridengine import dispatcher
 
-    return dispatcher.make_function(f, retry_on)
+    return dispatcher.make_function(f, retry_on, most_digested=most_digested)
 
 
 def check_limits(retries: int, timeout: float | None) -> None:
@@ -138,7 +142,7 @@ class Flight:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._function = make_function(plan.f, plan.limits.exceptions)
+        self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
         self.hub, self._scheduler, self._ours = hub_at(plan.scheduler, lambda scheduler: scheduler.prepare())
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}

@@ -11,7 +11,9 @@ import contextlib
 import functools
 import hashlib
 import io
+import math
 import pickle
+import secrets
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +29,8 @@ from gridengine.protocol import FULL, SINGLE, STAR, Buffer, Payload
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
 """The parts of an object, each with the words that say where in it they are."""
+Store: TypeAlias = Callable[[], Storing]
+"""Gives what large buffers are to be copied into."""
 
 OUT_OF_BAND = 64 * 1024
 """From this size in bytes a buffer travels on its own; copying a smaller one costs less than a frame."""
@@ -64,17 +68,21 @@ class Retrying:
         self.retry_on = retry_on
 
 
-def dump_function(function: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = ()) -> tuple[bytes, list[Buffer]]:
+def dump_function(
+    function: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf
+) -> tuple[bytes, list[Buffer]]:
     """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have its calls made again.
 
-    Large buffers are copied into a block (see `blocks`).
+    Large buffers are copied into a block (see `blocks`). When they are of more than `most_digested` bytes they are not digested, which
+    takes as long again, and the function's digest is unlike any other.
 
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
-    payload = _dump(Retrying(function, retry_on) if retry_on else function, f"the function {_name(function)}", stored=True)
+    whole = Retrying(function, retry_on) if retry_on else function
+    payload = _dump(whole, f"the function {_name(function)}", lambda: Storing(most_digested=most_digested))
     digest = hashlib.blake2b(digest_size=16)
-    for buffer in [payload.digest, *payload.others()] if isinstance(payload, Stored) else payload:
+    for buffer in [payload.digest or secrets.token_bytes(16), *payload.others()] if isinstance(payload, Stored) else payload:
         digest.update(buffer)
     return digest.digest(), payload
 
@@ -210,8 +218,8 @@ def with_needs(payload: list[Buffer], *needs: Iterable[Lent]) -> list[Buffer]:
     return payload
 
 
-def _pickle_anything(obj: Any, *, homeward: bool = False, stored: bool = False) -> list[Buffer]:
-    return with_dill(lambda recipes: _pickle_once(obj, homeward=homeward, stored=stored, recipes=recipes))
+def _pickle_anything(obj: Any, *, homeward: bool = False, store: Store | None = None) -> list[Buffer]:
+    return with_dill(lambda recipes: _pickle_once(obj, homeward=homeward, store=store, recipes=recipes))
 
 
 def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
@@ -225,15 +233,15 @@ def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
             raise error from None  # dill's words would be about dill
 
 
-def _pickle_once(obj: Any, *, homeward: bool, stored: bool, recipes: Mapping[type, Recipe] | None = None) -> list[Buffer]:
-    if not stored:
+def _pickle_once(obj: Any, *, homeward: bool, store: Store | None, recipes: Mapping[type, Recipe] | None = None) -> list[Buffer]:
+    if store is None:
         return _pickle(obj, homeward=homeward, recipes=recipes)
-    with contextlib.closing(Storing()) as storing:
+    with contextlib.closing(store()) as storing:
         return _pickle(obj, homeward=homeward, recipes=recipes, storing=storing)
 
 
-def _dump(obj: Any, what: str, *, stored: bool = False) -> list[Buffer]:
-    return or_explain(lambda: _pickle_anything(obj, stored=stored), obj, what)
+def _dump(obj: Any, what: str, store: Store | None = None) -> list[Buffer]:
+    return or_explain(lambda: _pickle_anything(obj, store=store), obj, what)
 
 
 def or_explain(pickle_it: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Buffer]:

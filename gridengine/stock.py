@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from gridengine.blocks import KEPT_BYTES
 from gridengine.events import Function, Released, Send, Task
 from gridengine.lent import Lent, all_needed
 from gridengine.protocol import Define, Forget
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from gridengine.state import DispatchState
 
 KEPT_FUNCTIONS = 64
-KEPT_BYTES = 16_000_000
-"""How many functions that no task uses are kept, and how much of them; a larger one is let go at once."""
+"""How many functions that no task uses are kept."""
 
 
 def take(core: DispatchState, function: Function) -> Known:

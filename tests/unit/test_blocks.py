@@ -173,6 +173,14 @@ def test_equal_functions_have_equal_digests() -> None:
     assert one == other
 
 
+def test_a_function_with_too_much_to_digest_is_like_no_other() -> None:
+    def digest_of(most: float) -> bytes:
+        return pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))), most_digested=most)[0]
+
+    assert digest_of(LARGE - 1) != digest_of(LARGE - 1)
+    assert digest_of(LARGE) == digest_of(LARGE)
+
+
 @pytest.mark.parametrize("place", [0, LARGE // 2, 2 * LARGE - 1])
 def test_functions_that_differ_in_a_large_buffer_have_digests_that_differ(place: int) -> None:
     data = bytearray(2 * LARGE)
