@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import statistics
 from collections.abc import Callable
 
 from gridengine.algebra import ZERO, R, Resource
@@ -19,10 +18,11 @@ GROUP_SECONDS = 10.0
 def scaled(request: Resource, *, memory: float) -> Resource:
     """Return the same request with `memory` times the memory; the same itself when it asks for none."""
     factor = number("memory", memory)
-    return _replaced(request, Memory, lambda part: Memory(part.M * factor))
+    return replaced(request, Memory, lambda part: Memory(part.M * factor))
 
 
-def _replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
+def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
+    """Return the request with another part of this kind; the same itself when it has none."""
     old = request.get(kind)
     if old is None:
         return request
@@ -49,12 +49,13 @@ class GroupTimes:
         known = self._seconds.get(group, [])
         if len(known) < GROUP_RUNS:
             return None
-        mean, deviation = statistics.mean(known), statistics.stdev(known)
+        mean = math.fsum(known) / GROUP_RUNS
+        deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in known) / (GROUP_RUNS - 1))
         return mean + 5 * deviation, mean + 2 * deviation
 
     def limited(self, request: Resource) -> Resource:
         """Return the request with its group's limits, where its own are not shorter; the same itself while they are not known."""
-        return _replaced(request, WTime, self._limited)
+        return replaced(request, WTime, self._limited)
 
     def _limited(self, time: WTime) -> WTime:
         limits = None if time.group is None else self.limits(time.group)

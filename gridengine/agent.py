@@ -6,6 +6,7 @@ time has passed (`tick`); it speaks by the function it was given.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import select
@@ -23,10 +24,11 @@ import msgspec
 from gridengine._version import __version__
 from gridengine.blocks import Block, Stored, store
 from gridengine.errors import ProtocolError
-from gridengine.hand import Hand, Work
+from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of, killed_for_memory
 from gridengine.nursery import Exited, Forked, Nursery, Refused
 from gridengine.output import Outlet, Tap
+from gridengine.processors import Processors
 from gridengine.protocol import (
     CANCELLED,
     CRASH,
@@ -39,6 +41,7 @@ from gridengine.protocol import (
     Define,
     Forget,
     Hello,
+    Lend,
     Message,
     Payload,
     Pushed,
@@ -47,12 +50,15 @@ from gridengine.protocol import (
     Returned,
     Shortened,
     Started,
+    TakeBack,
     portions,
 )
 
 _MOST_STILLBORN = 3
 """After how many runners in a row that died before they did anything the agent gives up."""
 _LOOK_SECONDS = 0.05
+PLAIN = Lend(0, buffers=0)
+"""What calls that ask for nothing are given."""
 _TICK_SECONDS = 0.5
 """While a call has a time limit the agent looks at least that often; when it comes twice as late it was stopped."""
 
@@ -80,8 +86,13 @@ class Agent:
         self._blocks: dict[bytes, Block] = {}
         """Where the large buffers of functions and shared objects are; open as long as a runner may want to map them."""
         self._queue: deque[deque[Work]] = deque()
+        """The batches of calls that ask for nothing."""
+        self._lanes: dict[int, Lane] = {}
+        self._processors = Processors(slots)
         self._hands: dict[int, Hand] = {}
         self._idle: list[Hand] = []
+        self._leaving: set[int] = set()
+        """The runners that were ended while they had nothing to do, to make room."""
         self._last_id = 0
         self._stillborn = 0
         self._kills = KillCounter()
@@ -136,6 +147,7 @@ class Agent:
             self._hear_last_words(hand)
             self._remove(hand)
         self._epoll.close()
+        self._processors.close()
 
     # What the dispatcher says
 
@@ -169,7 +181,18 @@ class Agent:
         for assignment in message.assignments:
             if assignment.function not in self._functions:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
-        self._queue.append(deque(portions(message.assignments, buffers)))
+        if message.lane and message.lane not in self._lanes:
+            raise ProtocolError(f"lane {message.lane} was not lent")
+        queue = self._lanes[message.lane].queue if message.lane else self._queue
+        queue.append(deque(portions(message.assignments, buffers)))
+        self._hand_out()
+
+    def _lend(self, message: Lend, buffers: Payload) -> None:
+        self._lanes[message.lane] = Lane(self._processors.actual(message), buffers)
+
+    def _take_back(self, message: TakeBack, buffers: Payload) -> None:
+        for number in message.lanes:
+            self._lanes.pop(number, None)
         self._hand_out()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
@@ -184,7 +207,8 @@ class Agent:
     def _take_out(self, runs: set[int]) -> list[int]:
         """Take these runs out of what waits for a runner; return those that did."""
         taken: list[int] = []
-        for waiting in [*self._queue, *(hand.backlog for hand in self._hands.values())]:
+        lanes = itertools.chain.from_iterable(lane.queue for lane in self._lanes.values())
+        for waiting in [*self._queue, *lanes, *(hand.backlog for hand in self._hands.values())]:
             dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
             if dropped:
                 kept = [work for work in waiting if work[0].run not in runs]
@@ -220,31 +244,59 @@ class Agent:
     # Work to runners
 
     def _hand_out(self) -> None:
-        while self._queue and not self.broken:
-            if not self._queue[0]:
-                self._queue.popleft()
-                continue
-            hand = self._idle_hand(self._queue[0][0][0].memory) or self._new_hand()
-            if hand is None:
-                return
-            hand.backlog = self._queue.popleft()
-            self._feed(hand)
+        if self.broken:
+            return
+        lacking = 0
+        for lane in self._lanes.values():
+            lacking += lane.hand is None and bool(_first(lane.queue)) and not self._begin(lane, lane.queue)
+        plain = self._slots - sum(lane.lend.takes for lane in self._lanes.values())
+        while _first(self._queue) and (not self._lanes or self._plain_busy() < plain):
+            if not self._begin(None, self._queue):
+                lacking += 1
+                break
+        while lacking > len(self._leaving) and self._idle:
+            self._end_idle(self._idle.pop(0))
 
-    def _idle_hand(self, memory: int) -> Hand | None:
-        """Return a runner with nothing to do. One whose heap has grown by half of a memory limit is ended: it has too little left."""
-        while self._idle:
-            hand = self._idle.pop()
+    def _plain_busy(self) -> int:
+        idle = set(map(id, self._idle))
+        return sum(hand.lane is None and hand.id not in self._leaving and id(hand) not in idle for hand in self._hands.values())
+
+    def _begin(self, lane: Lane | None, queue: deque[deque[Work]]) -> bool:
+        """Give the first batch of a queue to a runner; return whether there was one for it."""
+        place = NOWHERE if lane is None else lane.place
+        hand = self._idle_hand(place, queue[0][0][0].memory) or self._new_hand(place)
+        if hand is None:
+            return False
+        hand.lane = lane
+        if lane is not None:
+            lane.hand = hand
+        lend, payload = (PLAIN, ()) if lane is None else (lane.lend, lane.payload)
+        if hand.lent != lend.lane:
+            hand.lent = lend.lane
+            self._tell(hand, lend, payload)
+        hand.backlog = queue.popleft()
+        self._feed(hand)
+        return True
+
+    def _idle_hand(self, place: Allocation, memory: int) -> Hand | None:
+        """Return a runner there with nothing to do. One whose heap has grown by half of a memory limit is ended: it has too little left."""
+        for hand in reversed([hand for hand in self._idle if hand.place == place]):
+            self._idle.remove(hand)
             if not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2:
                 return hand
-            hand.kill()
+            self._end_idle(hand)
         return None
 
-    def _new_hand(self) -> Hand | None:
+    def _end_idle(self, hand: Hand) -> None:
+        self._leaving.add(hand.id)
+        hand.kill()
+
+    def _new_hand(self, place: Allocation) -> Hand | None:
         if len(self._hands) >= self._slots:
             return None
         self._last_id += 1
         try:
-            hand = Hand(self._last_id, self._nursery, self._outlets)
+            hand = Hand(self._last_id, self._nursery, self._outlets, place)
         except OSError as error:
             self._make_do(error.errno or 0)
             return None
@@ -359,6 +411,7 @@ class Agent:
         elif hand.backlog:
             self._feed(hand)
         else:
+            self._leave_lane(hand)
             self._idle.append(hand)
             self._hand_out()
 
@@ -433,7 +486,15 @@ class Agent:
     def _send_cancelled(self, run: int, number: int) -> None:
         self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
 
+    @staticmethod
+    def _leave_lane(hand: Hand) -> None:
+        if hand.lane is not None:
+            hand.lane.hand = None
+            hand.lane = None
+
     def _remove(self, hand: Hand) -> None:
+        self._leave_lane(hand)
+        self._leaving.discard(hand.id)
         del self._hands[hand.id]
         if hand in self._idle:
             self._idle.remove(hand)
@@ -453,10 +514,17 @@ class Agent:
             self._epoll.unregister(fd)
 
 
-def introduce(*, run_id: str, slots: int, pid: int, log: str) -> Hello:
-    """Return the first word of a worker in this process."""
+def _first(queue: deque[deque[Work]]) -> bool:
+    """Return whether there is a batch to begin; those of which all was taken out are dropped."""
+    while queue and not queue[0]:
+        queue.popleft()
+    return bool(queue)
+
+
+def introduce(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:
+    """Return the first word of a worker in this process, whose cluster job has run for `elapsed` seconds."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Hello(VERSION, __version__, python, run_id, socket.gethostname(), pid, slots, log)
+    return Hello(VERSION, __version__, python, run_id, socket.gethostname(), pid, slots, log, max(0.0, elapsed))
 
 
 def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) -> tuple[Results, Payload]:
@@ -469,6 +537,8 @@ def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) ->
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
+    Lend: Agent._lend,
+    TakeBack: Agent._take_back,
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,

@@ -63,7 +63,9 @@ def _result(core: DispatchState, run: Running, result: Result, payload: Payload,
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
     raised = result.status != VALUES
-    again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and span.open.task.escalate_memory > 1)
+    if not raised:
+        core.learn(run.seat.pool, result.seconds / (result.stop - result.start))
+    again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and core.may_grow(span))
     if span.open.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
         core.remember(run, result.start, now, _OUTCOMES[result.status], int(raised), result.peak_memory)
     if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
@@ -95,11 +97,13 @@ def crashed(core: DispatchState, worker: Worker, message: Crashed, buffers: Payl
         core.remember(run, index, now, blame.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
         core.wait_or_cancel(replace(span, start=index + 1))
         core.wait_or_cancel(replace(span, start=run.done, stop=index))
-        if message.reason in (CRASH, MEMORY) and span.attempt <= span.open.task.retries:
-            core.again(replace(span, start=index, stop=index + 1), out_of_memory=message.reason == MEMORY)
+        grown = message.reason == MEMORY and core.may_grow(span)
+        stuck = message.reason == MEMORY and span.open.task.escalate_memory > 1 and not grown
+        if message.reason in (CRASH, MEMORY) and span.attempt <= span.open.task.retries and not stuck:
+            core.again(replace(span, start=index, stop=index + 1), out_of_memory=grown)
         else:
             stdout, stderr = map(bytes, buffers)
-            error = blame.why_crashed(worker, span, index, message)
+            error = blame.why_crashed(run, index, message)
             core.settle(span, index, index + 1, error=error, exitcode=message.exitcode, stdout=stdout, stderr=stderr)
     core.make_room(worker, now)
 

@@ -10,14 +10,15 @@ from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted,
 from gridengine.memory import out_of_memory
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 from gridengine.schedulers.base import Report
-from gridengine.work import Span, Worker
+from gridengine.work import Running, Span, Worker
 
 
-def why_crashed(worker: Worker, span: Span, index: int, message: Crashed) -> CallError:
+def why_crashed(run: Running, index: int, message: Crashed) -> CallError:
     """Return the error of a call whose runner died or was ended in it."""
+    worker, span = run.worker, run.span
     what, facts = name_of(span, index), _facts(worker, span, index)
     if message.reason == TIMEOUT:
-        return TimeoutError(f"{what} ran over its limit of {span.open.task.timeout} s and was ended", hint="raise timeout=", **facts)
+        return TimeoutError(f"{what} ran over its limit of {run.limit} s and was ended", hint="raise timeout=, or the T of WTime", **facts)
     if message.reason == MEMORY:
         how = f"its process {exit_words(message.exitcode)}"
         return out_of_memory(what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts)
@@ -46,6 +47,12 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
         kind, hint = report.fault, "ask for more of it in the scheduler's resources"
     facts = _facts(worker, span, span.start)
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
+
+
+def why_relieved(worker: Worker, span: Span) -> TimeoutError:
+    """Return the error of a call that took all the time that its worker had, more than once."""
+    text = f"{name_of(span, span.start)} took longer than its worker may: the walltime of the worker was over"
+    return TimeoutError(text, hint="give the worker more walltime, or split the call", **_facts(worker, span, span.start))
 
 
 def name_of(span: Span, index: int) -> str:

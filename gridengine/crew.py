@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gridengine import blame
-from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
-from gridengine.events import Launched, LaunchFailed, Lost, Polled, Send, Warn
+from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError, VersionMismatch
+from gridengine.events import Grant, Launched, LaunchFailed, Lost, Polled, Send, Warn
 from gridengine.fleet import Started as StartedWorker
-from gridengine.fleet import keys_of
+from gridengine.fleet import keys_of, spare_of
 from gridengine.pools import WorkerPool
 from gridengine.protocol import TERMINATED, VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
+from gridengine.resources import ZERO
 from gridengine.schedulers.base import TaskState
-from gridengine.work import Phase, Span, Worker
+from gridengine.work import Phase, Seat, Span, Worker
 
 if TYPE_CHECKING:
     from gridengine.state import DispatchState
 
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
+WHOLE_LIFE = 0.8
+"""A call that had more than this part of a worker's life, and the worker's walltime was over, is not to be tried for ever."""
 
 
 def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
@@ -43,23 +46,52 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
             core.give_up(mismatch, now)
         return
     pool.fleet.welcomed()
-    core.workers[id] = worker = Worker(id, hello, now, now, pool, started=started)
-    pool.join(worker)
+    core.workers[id] = worker = Worker(id, hello, now, now, pool, started=started, since=now)
+    pool.workers += 1
+    core.resting.add(id)
     core.effects.append(Send(id, Welcome()))
     if withdrawn or core.closing:
         stop(core, worker, now)
         return
+    _settle_in(core, worker, now)
     core.make_room(worker, now)
+
+
+def _settle_in(core: DispatchState, worker: Worker, now: float) -> None:
+    """Note for how long a worker will be there, and give it its seat; where workers are shared, what it holds is lent as it is wanted."""
+    stay = core.policy.stay(worker.pool.fleet.demand.resources)
+    worker.leave_at = now + stay - worker.hello.elapsed
+    if core.lending is not None:
+        core.lending.open(worker, now)
+    else:
+        _seat(core, worker)
+
+
+def _seat(core: DispatchState, worker: Worker) -> None:
+    pool, asked = worker.pool, worker.pool.demand.request
+    if asked == ZERO:
+        pool.join(Seat(worker, pool, worker.hello.slots))
+        return
+    seat = Seat(worker, pool, 1, core.new_lane())
+    pool.join(seat)
+    try:
+        given = asked.holder()._alloc(asked)
+    except Exception as error:  # a user's own kind
+        failure = ConfigurationError(f"resources={asked!r} cannot be given: {error!r}", hint="see its class")
+        failure.__cause__ = error
+        core.fail(pool, failure)
+        given = ZERO
+    core.effects.append(Grant(worker.id, seat.lane, given, worker.hello.slots))
 
 
 def _recognise(core: DispatchState, id: bytes, keys: list[str]) -> tuple[WorkerPool, StartedWorker | None]:
     """Return the pool of a worker that calls home, and its launch, if that is known yet."""
-    for pool in core.pools.values():
+    for pool in core.homes:
         started = pool.fleet.called_home(id, keys)
         if started is not None:
             return pool, started
     core.strangers.update(dict.fromkeys(keys, id))
-    return next((pool for pool in core.pools.values() if pool.fleet.asked), core.common), None
+    return next((pool for pool in core.homes if pool.fleet.asked), core.common), None
 
 
 def _forget_launch(core: DispatchState, id: bytes, started: StartedWorker | None, pool: WorkerPool) -> None:
@@ -97,15 +129,14 @@ def goodbye(core: DispatchState, worker: Worker, message: Goodbye, buffers: Payl
     awaited = core.policy.pooled and started is not None and started.ended_at is None and worker.pool.fleet.knows(started)
     if message.reason == TERMINATED and awaited and worker.runs and worker.phase is not Phase.STOPPING:
         worker.farewell, worker.stopping_since = farewell, now
-        worker.enter(Phase.STOPPING)
-        worker.pool.place(worker)
+        _leave_to_its_own(core, worker)
     else:
         lose(core, worker, farewell, now)
 
 
 def launched(core: DispatchState, event: Launched, now: float) -> None:
     """The scheduler has started workers, some of which may have called already."""
-    pool = core.pool_for(event.demand)
+    pool = core.home_of(event.demand)
     for id, started in pool.fleet.launched(event.handles, now):
         worker = core.workers.get(id)
         if worker is not None:
@@ -121,15 +152,19 @@ def launched(core: DispatchState, event: Launched, now: float) -> None:
 def _move(core: DispatchState, worker: Worker, pool: WorkerPool) -> None:
     """A worker called home before it was known for whom it was launched."""
     if worker.pool is not pool:
-        worker.pool.leave(worker)
+        worker.pool.workers -= 1
+        pool.workers += 1
         worker.pool = pool
-        pool.join(worker)
-        pool.place(worker)
+        for seat in worker.seats:
+            seat.pool.leave(seat)
+            seat.pool = pool
+            pool.join(seat)
+            pool.place(seat)
 
 
 def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
     """The scheduler has started none."""
-    pool = core.pool_for(event.demand)
+    pool = core.home_of(event.demand)
     pool.fleet.asked = 0
     if event.for_now or pool.workers or pool.fleet.expected:
         pool.fleet.hold_back(now)
@@ -140,7 +175,7 @@ def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
 
 def polled(core: DispatchState, event: Polled, now: float) -> None:
     """The scheduler's word on workers."""
-    for pool in list(core.pools.values()):
+    for pool in core.homes:
         for started in pool.fleet.polled(event.reports, now):
             if started.worker is None and pool.fleet.knows(started):
                 start_failed(core, pool, started, now)
@@ -171,23 +206,80 @@ def look_after(core: DispatchState, worker: Worker, now: float) -> None:
         dismiss(core, worker, f"has not been heard of for {silence:.0f} s", now)
     elif silence > 3 * core.policy.beat_seconds:
         set_aside(core, worker)
-    elif worker.phase is Phase.READY and not worker.batches and now - worker.idle_since >= core.policy.idle_seconds:
+    elif worker.phase is Phase.READY and not worker.batches and _is_superfluous(core, worker, now):
         stop(core, worker, now)
+    elif worker.phase is Phase.READY and now >= worker.leave_at:
+        _relieve(core, worker, now)
+
+
+def _is_superfluous(core: DispatchState, worker: Worker, now: float) -> bool:
+    """Return whether a worker that has nothing to do has had nothing for long, or has too little time left for what waits for it."""
+    late = worker.pool.calls > 0 if core.lending is None else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
+    return now - worker.idle_since >= core.policy.idle_seconds or (late and not worker.pool.has_time(worker, now))
+
+
+def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
+    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere and are not charged, but for those that had all of it."""
+    for run in reversed(list(worker.runs.values())):
+        core.end_run(run)
+        span = replace(run.span, start=run.done)
+        if not span.open.cancelled and now - run.touched > WHOLE_LIFE * (now - worker.since):
+            core.wait_or_cancel(replace(span, start=span.start + 1))
+            core.remember(run, run.done, now, "the walltime of its worker was over")
+            _retry_relieved(core, worker, replace(span, stop=span.start + 1))
+        else:
+            core.wait_or_cancel(span)
+    stop(core, worker, now)
+    for pool in list(core.pools.values()):
+        core.hand_out(now, pool)
+    core.scale(now)
+
+
+def _retry_relieved(core: DispatchState, worker: Worker, span: Span) -> None:
+    if span.attempt <= span.open.task.retries:
+        core.again(span)
+    else:
+        error = blame.why_relieved(worker, span)
+        core.settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
 
 
 def set_aside(core: DispatchState, worker: Worker) -> None:
     """Give a worker nothing more until it is heard again."""
     if worker.phase is Phase.READY:
         worker.enter(Phase.SILENT)
-        worker.pool.place(worker)
+        _unlist(core, worker)
+        if core.lending is not None:
+            core.lending.pause(worker)
+
+
+def wake(core: DispatchState, worker: Worker) -> None:
+    """A worker that was silent is heard again."""
+    worker.enter(Phase.READY)
+    if not worker.batches:
+        core.resting.add(worker.id)
+    if core.lending is not None:
+        core.lending.wake(worker)
+
+
+def _unlist(core: DispatchState, worker: Worker) -> None:
+    core.resting.discard(worker.id)
+    for seat in worker.seats:
+        seat.pool.unlist(seat)
 
 
 def stop(core: DispatchState, worker: Worker, now: float) -> None:
     """Tell a worker to leave."""
-    worker.enter(Phase.STOPPING)
     worker.stopping_since = now
-    worker.pool.place(worker)
+    _leave_to_its_own(core, worker)
     core.effects.append(Send(worker.id, Stop()))
+
+
+def _leave_to_its_own(core: DispatchState, worker: Worker) -> None:
+    """Give a worker nothing any more."""
+    worker.enter(Phase.STOPPING)
+    _unlist(core, worker)
+    if core.lending is not None:
+        core.lending.shut(worker)
 
 
 def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
@@ -206,7 +298,12 @@ def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
     suspects = worker.suspects
     worker.enter(Phase.GONE)
     del core.workers[worker.id]
-    worker.pool.leave(worker)
+    worker.pool.workers -= 1
+    core.resting.discard(worker.id)
+    if core.lending is not None:
+        core.lending.shut(worker)
+    for seat in list(worker.seats):
+        seat.pool.leave(seat)
     _forget_launch(core, worker.id, worker.started, worker.pool)
     core.effects.append(Lost(worker.id))
     for digest in worker.functions:
@@ -230,10 +327,11 @@ def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
 def _retry_lost(core: DispatchState, worker: Worker, span: Span, reason: str) -> None:
     report = worker.started.report if worker.started is not None else None
     fault = report.fault if report is not None else None
+    grown = fault is OutOfMemory and core.may_grow(span)
     if report is not None and report.blameless:
         core.wait_or_cancel(span)
-    elif span.attempt <= span.open.task.retries and fault is not TimeoutError:
-        core.again(span, out_of_memory=fault is OutOfMemory)
+    elif span.attempt <= span.open.task.retries and fault is not TimeoutError and (grown or fault is not OutOfMemory or not core.lending):
+        core.again(span, out_of_memory=grown)
     else:
         error = blame.why_lost(worker, span, reason, report)
         core.settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gridengine.errors import GridEngineError
 from gridengine.lent import Lent
 from gridengine.protocol import SINGLE, Message, Payload
+from gridengine.resources import Resource
 from gridengine.schedulers.base import ANY, Demand, Handle, Report
 
 
@@ -158,6 +159,15 @@ class Send(Struct, frozen=True):
     buffers: Payload = ()
 
 
+class Grant(Struct, frozen=True):
+    """Tell a worker what it is to give to the calls of a lane; `takes` is how many of its cores that are booked for them."""
+
+    worker: bytes
+    lane: int
+    given: Resource
+    takes: int
+
+
 class Launch(Struct, frozen=True):
     """Ask the scheduler for workers."""
 
@@ -226,4 +236,4 @@ class Warn(Struct, frozen=True):
     text: str
 
 
-Effect: TypeAlias = Send | Launch | Withdraw | Settled | Began | Note | Lost | Explain | Warn
+Effect: TypeAlias = Send | Grant | Launch | Withdraw | Settled | Began | Note | Lost | Explain | Warn

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.events import Effect, Explain, Launch, Withdraw
+from gridengine.resources import Resource, WTime
 from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
+SPARE_SECONDS = 15.0
+"""How long before its walltime is over a worker leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +23,11 @@ class Policy:
     """The numbers by which the core decides; times in seconds.
 
     max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the
-    settings'. pooled: calls of different demands get workers of their own. gather_seconds: how long demand is gathered before
-    workers are asked for, so that one array job serves it. failed_starts: how many cluster tasks in a row may end without a call
+    settings'. pooled: calls of different demands get workers of their own. resources: what each worker holds, if all calls are to share
+    the workers and be packed; None has each worker hold what one call asks for. walltime: for how long a worker may be there, None where
+    nobody says; margin_seconds: by how much more than the walltime in `resources`, or in what a call asks for, it is asked for.
+    overtake_seconds: how long calls that want much may be overtaken by those that want less. gather_seconds: how long demand is gathered
+    before workers are asked for, so that one array job serves it. failed_starts: how many cluster tasks in a row may end without a call
     home before that is an error.
     """
 
@@ -29,6 +36,10 @@ class Policy:
     idle_seconds: float = 5.0
     gather_seconds: float = 0.0
     pooled: bool = False
+    resources: Resource | None = None
+    walltime: float | None = None
+    margin_seconds: float = 0.0
+    overtake_seconds: float = 60.0
     jobs_per_worker: int | None = None
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
@@ -37,6 +48,17 @@ class Policy:
     version: str = ""
     python: str = ""
     run_id: str = ""
+
+    def stay(self, held: Resource) -> float:
+        """Return how long a worker that holds this may work, infinite when nobody limits it: then it leaves, in order."""
+        own = held.get(WTime)
+        walltime = self.walltime if own is None or own.T is None else own.T + self.margin_seconds
+        return math.inf if walltime is None else walltime - spare_of(walltime)
+
+
+def spare_of(walltime: float) -> float:
+    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a tenth."""
+    return min(SPARE_SECONDS, 0.1 * walltime)
 
 
 @dataclass(slots=True)

@@ -17,10 +17,14 @@ import msgspec
 from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
-from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Payload, Shortened
+from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
 from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
 
 Work: TypeAlias = tuple[Assignment, Payload]
+Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
+"""The machine's own numbers of processors and GPUs."""
+NOWHERE: Allocation = ((), ())
+"""What calls have that were given no certain ones."""
 _LOOK_SECONDS = 0.05
 
 
@@ -34,11 +38,23 @@ class Ending:
     kill_at: float
 
 
+class Lane:
+    """What the calls of a lane are given, their batches that wait, and the runner that has one of them."""
+
+    def __init__(self, lend: Lend, payload: Payload) -> None:
+        self.lend = lend
+        self.payload = payload
+        self.place: Allocation = tuple(lend.cores or ()), tuple(lend.gpus or ())
+        self.queue: deque[deque[Work]] = deque()
+        self.hand: Hand | None = None
+
+
 class Hand:
     """One runner, as its agent has it.
 
     Args:
         id: the agent's own number for it.
+        place: the processors and GPUs that it keeps to for all its life.
         nursery: forks it; the outcome is told by the nursery's events.
         outlets: where its standard output and error are passed on to.
 
@@ -46,8 +62,13 @@ class Hand:
         OSError: no descriptors, or no nursery, left.
     """
 
-    def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet]) -> None:
+    def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet], place: Allocation) -> None:
         self.id = id
+        self.place = place
+        self.lane: Lane | None = None
+        """The lane that it works for now."""
+        self.lent = 0
+        """The lane of which it was told."""
         self._nursery = nursery
         self.pid = 0
         self.backlog: deque[Work] = deque()

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gridengine import pickling
 from gridengine._version import __version__
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
@@ -38,6 +39,7 @@ from gridengine.events import (
     Event,
     Explain,
     Function,
+    Grant,
     Launch,
     Look,
     Lost,
@@ -53,10 +55,12 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import Policy
+from gridengine.lending import can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
-from gridengine.protocol import Beat, Message, Payload
-from gridengine.schedulers.base import Run, Scheduler, adopt_none
+from gridengine.protocol import Beat, Lend, Message, Payload
+from gridengine.resources import Cores, GPUs, Resource
+from gridengine.schedulers.base import ANY, MARGIN_SECONDS, Demand, Run, Scheduler, adopt_none
 from gridengine.security import Connection, make_private_folder
 from gridengine.state import DispatchState
 
@@ -144,6 +148,9 @@ class Hub:
         except BaseException:
             os.close(self._wake_up)
             raise
+        self._held = scheduler.worker_resources
+        self._exact = self._held is not None and _lists_cores(self._held)
+        self._possible: set[Demand] = set()
         self._state = DispatchState(_policy(scheduler, settings, self._run_id))
         self._listeners: dict[int, Listener] = {}
         # The collector may close this hub while its own thread submits.
@@ -188,12 +195,29 @@ class Hub:
         with self._closing:  # nothing may be submitted behind the closing: nobody would read it
             self._check()
             for task in tasks:
+                if task.demand is not ANY:
+                    self.check(task.demand)
+            for task in tasks:
                 self._listeners[task.id] = listener
             # The core takes one event at a time, and meanwhile nobody is answered.
             self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
             for lent in all_needed(function.needs, *(task.needs for task in tasks)):
                 lent.used_by(self)
         self._wake()
+
+    def check(self, demand: Demand) -> None:
+        """See whether a worker can ever hold what calls ask for, and whether it can travel.
+
+        Raises:
+            ConfigurationError: no worker can; the text says what they hold.
+            PicklingError: its class is a user's own, and cannot travel.
+            Exception: what a user's own class raises.
+        """
+        if demand not in self._possible:
+            if self._held is not None:
+                can_hold(self._state.policy, demand.request)
+            pickling.dump(demand.resources)
+            self._possible.add(demand)
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
         """End tasks: calls not started never run; those that run are sent the signal. Each is settled all the same."""
@@ -320,6 +344,24 @@ class Hub:
     def _send(self, effect: Send) -> None:
         self._link.send(effect.worker, effect.message, effect.buffers)
 
+    def _grant(self, effect: Grant) -> None:
+        cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
+        failed = False
+        try:
+            payload = pickling.dump(effect.given)
+        except Exception as error:  # a kind may be a user's own
+            payload, failed = pickling.dump_exception(error), True
+        message = Lend(
+            effect.lane,
+            effect.takes,
+            None if cores is None else cores.c,
+            None if gpus is None else gpus.g,
+            exact=self._exact,
+            failed=failed,
+            buffers=len(payload),
+        )
+        self._link.send(effect.worker, message, payload)
+
     def _settle(self, effect: Settled) -> None:
         listener = self._listeners.get(effect.task)
         if listener is None:
@@ -382,6 +424,7 @@ class Hub:
 
 _PERFORM: dict[type, Callable[[Hub, Any], None]] = {
     Send: Hub._send,
+    Grant: Hub._grant,
     Settled: Hub._settle,
     Began: Hub._began,
     Note: Hub._noted,
@@ -413,6 +456,9 @@ def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         slots=scheduler.slots,
         idle_seconds=scheduler.idle_seconds,
         pooled=not scheduler.local,
+        resources=scheduler.worker_resources,
+        walltime=scheduler.walltime,
+        margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
         gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
         jobs_per_worker=scheduler.jobs_per_worker,
         beat_seconds=settings.beat_seconds,
@@ -439,6 +485,12 @@ def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id
         worker_public=server.worker_public,
         worker_secret=server.worker_secret,
     )
+
+
+def _lists_cores(held: Resource) -> bool:
+    """Return whether somebody has said which cores there are: then their numbers are the machine's own."""
+    cores = held.get(Cores)
+    return cores is not None and repr(cores) != repr(Cores(cores.N))
 
 
 def tail(path: Path) -> str | None:

@@ -11,7 +11,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.events import Task
 from gridengine.lent import needs_of
 from gridengine.protocol import SINGLE, Payload
-from gridengine.resources import Memory, Resource
+from gridengine.resources import ZERO, Resource
 from gridengine.schedulers.base import ANY, Demand
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
@@ -28,7 +28,7 @@ class Limits:
         retry_on: exception classes; a call that raises an instance of one is run again.
         escalate_memory: by how much a call's memory is multiplied when it is run again because it ran out of it. Without, a
             `MemoryError` is raised at once.
-        resources: what a call needs. `Memory(M)` is its limit, in GB.
+        resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB, and `WTime` one of time.
 
     Raises:
         TypeError, ConfigurationError: one is of another type, or out of its range; the text names it.
@@ -61,7 +61,7 @@ class Limits:
     @property
     def demand(self) -> Demand:
         """What is asked of a worker."""
-        return ANY if self.resources is None else Demand(self.resources)
+        return ANY if self.resources is None or self.resources == ZERO else Demand(self.resources)
 
     def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
         """Return calls as they travel, within these limits."""
@@ -97,6 +97,3 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
 def _check_resources(resources: Any) -> None:
     if not isinstance(resources, Resource):
         raise TypeError(f"resources must be resources, as Memory(0.5), not {resources!r}")
-    others = [part for part in resources if type(part) is not Memory]
-    if others:
-        raise ConfigurationError(f"resources={resources!r}: only Memory can be asked for each call, not {others[0]!r}")

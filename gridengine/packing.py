@@ -22,6 +22,14 @@ TaskT = TypeVar("TaskT", bound=Hashable)
 HolderT = TypeVar("HolderT", bound=Hashable)
 
 
+class RequestFailed(Exception):
+    """A method of a resource raised; `request` is what was to be placed. Its `__cause__` is what was raised."""
+
+    def __init__(self, request: Resource) -> None:
+        super().__init__(request)
+        self.request = request
+
+
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[TaskT, HolderT]):
     """A task that may begin, where, and what it was given. `order` is its place in the queue, for what is left of it or runs again."""
@@ -52,6 +60,7 @@ class _Holder:
     empty: Combined
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
+    paused: bool = False
 
     def could_hold(self, request: Resource, now: float) -> bool:
         self.empty._at(now)
@@ -140,10 +149,24 @@ class Packer(Generic[TaskT, HolderT]):
             del self._given[task]
         return list(holder.tasks)  # type: ignore[arg-type]
 
+    def pause(self, key: HolderT) -> None:
+        """Give nothing more of a holder until it is resumed; what it has given stays given."""
+        holder = self._holders[key]
+        holder.paused = True
+        if holder.drains_for is not None:
+            self._stop_draining(holder.drains_for)
+
+    def resume(self, key: HolderT) -> None:
+        """Give of a holder again."""
+        holder = self._holders[key]
+        holder.paused = False
+        self._freed(holder)
+        self._changes += 1
+
     # ---------------------------------------------------------------- tasks
 
     def add(self, task: TaskT, request: Resource, now: float, *, order: int | None = None) -> None:
-        """Have a task wait, behind all others or, with the `order` of an earlier place, where it would be had it waited since.
+        """Have a task wait since `now`, behind all others or, with the `order` of an earlier place, where it would be had it waited since.
 
         Raises:
             ConfigurationError: no holder that is here or on offer can ever hold the request.
@@ -163,6 +186,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._last_entry += 1
         self._entries[task] = self._last_entry, queue
         heapq.heappush(queue.tasks, _Waiting(self._last_order if order is None else order, self._last_entry, now, task))
+        self._forgive(queue)
 
     def remove(self, task: TaskT) -> None:
         """A task is no more: it has ended, and gives back what it had; or it need not wait any longer. One not known is no error."""
@@ -179,6 +203,9 @@ class Packer(Generic[TaskT, HolderT]):
         """Yield each task that may begin now. To be called after whatever happened, and every now and then.
 
         While it is iterated over, tasks may be added: what is left of one just placed, with its order, is tried next.
+
+        Raises:
+            RequestFailed: a method of a resource raised. Take out the tasks of that request before calling again.
         """
         heads = [(head.order, head.entry, queue) for queue in self._queues.values() if (head := self._head(queue))]
         heapq.heapify(heads)
@@ -193,14 +220,23 @@ class Packer(Generic[TaskT, HolderT]):
             head = self._head(queue)
             if head is None:
                 continue
-            holder = self._room(queue, head.order, now)
-            if holder is None:
-                self._blocked(queue, head, now)
+            try:
+                placed = self._try(queue, head, now)
+            except Exception as error:  # a kind may be a user's own
+                raise RequestFailed(queue.request) from error
+            if placed is None:
                 continue
-            yield self._give(queue, head, holder)
+            yield placed
             head = self._head(queue)
             if head is not None:
                 heapq.heappush(heads, (head.order, head.entry, queue))
+
+    def _try(self, queue: _Queue, head: _Waiting, now: float) -> Placed[TaskT, HolderT] | None:
+        holder = self._room(queue, head.order, now)
+        if holder is None:
+            self._blocked(queue, head, now)
+            return None
+        return self._give(queue, head, holder)
 
     # ---------------------------------------------------------------- how
 
@@ -230,7 +266,9 @@ class Packer(Generic[TaskT, HolderT]):
         return None
 
     def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
-        """Return whether the holder drains for nobody else, or only for what came later."""
+        """Return whether the holder is not paused, and drains for nobody else, or only for what came later."""
+        if holder.paused:
+            return False
         other = holder.drains_for
         head = None if other is None or other is queue else self._head(other)
         return head is None or order <= head.order
@@ -243,10 +281,14 @@ class Packer(Generic[TaskT, HolderT]):
         holder.tasks.add(head.task)
         self._stop_draining(queue)
         self._furthest = max(self._furthest, head.order)
-        follower = self._head(queue)
-        if follower is None or follower.order > self._furthest:
-            queue.overtaken_since = None
+        self._forgive(queue)
         return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
+
+    def _forgive(self, queue: _Queue) -> None:
+        """Note that the head of a queue has not been overtaken. An empty queue waits for who comes next, perhaps with an earlier order."""
+        head = self._head(queue)
+        if head is not None and head.order > self._furthest:
+            queue.overtaken_since = None
 
     def _freed(self, holder: _Holder) -> None:
         for queue in self._queues.values():

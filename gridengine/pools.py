@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from gridengine.events import Effect
-from gridengine.fleet import Fleet
-from gridengine.work import Known, Phase, Span, Worker
+from gridengine.fleet import Fleet, spare_of
+from gridengine.resources import WTime
+from gridengine.schedulers.base import ANY, Demand
+from gridengine.work import Known, Phase, Seat, Span, Worker
 
 BATCH_SECONDS = 0.025
 LEAST_SECONDS = 0.001
@@ -19,43 +20,60 @@ MOST_BYTES = 4_000_000
 
 
 class WorkerPool:
-    """A queue of spans, and the workers listed by their room.
+    """A queue of spans, and the seats at workers that they may have, listed by their room.
 
-    `idle` workers have a free slot; those `ahead` may be given what their slots will want next, when calls are quick.
+    `idle` seats have a free slot; those `ahead` may be given what their slots will want next, when calls are quick. `hard` and `soft` are
+    how long a call of this demand may take, and how long it is counted on to take.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, demand: Demand = ANY) -> None:
         self.fleet = fleet
+        self.demand = demand
         self.calls = 0
         self.slots = 0
         self.workers = 0
         self.waiting: deque[Span] = deque()
-        self.idle: dict[bytes, Worker] = {}
-        self.ahead: dict[bytes, Worker] = {}
+        self.idle: dict[Seat, None] = {}
+        self.ahead: dict[Seat, None] = {}
+        self.hard: float | None = None
+        self.soft = 0.0
+        self.limit(demand.resources.get(WTime))
 
-    def join(self, worker: Worker) -> None:
-        """Take in a worker."""
-        self.slots += worker.hello.slots
-        self.workers += 1
+    def limit(self, time: WTime | None) -> None:
+        """Have calls that are handed out from now on keep to these limits."""
+        if time is not None:
+            self.hard, self.soft = time.T, time.softT or 0.0
 
-    def leave(self, worker: Worker) -> None:
-        """Let a worker go."""
-        self.slots -= worker.hello.slots
-        self.workers -= 1
-        self.idle.pop(worker.id, None)
-        self.ahead.pop(worker.id, None)
+    def join(self, seat: Seat) -> None:
+        """Take in a seat."""
+        self.slots += seat.slots
+        seat.worker.seats.append(seat)
 
-    def place(self, worker: Worker) -> None:
-        """List a worker by its room."""
-        self.idle.pop(worker.id, None)
-        self.ahead.pop(worker.id, None)
-        left = self.share_left(worker)
-        if worker.phase is not Phase.READY or left == 0:
+    def leave(self, seat: Seat) -> None:
+        """Let a seat go."""
+        self.slots -= seat.slots
+        seat.worker.seats.remove(seat)
+        self.unlist(seat)
+
+    def unlist(self, seat: Seat) -> None:
+        """Give a seat nothing."""
+        self.idle.pop(seat, None)
+        self.ahead.pop(seat, None)
+
+    def place(self, seat: Seat) -> None:
+        """List a seat by its room."""
+        self.unlist(seat)
+        left = self.share_left(seat.worker)
+        if seat.worker.phase is not Phase.READY or left == 0:
             return
-        if worker.batches < worker.hello.slots:
-            self.idle[worker.id] = worker
-        elif worker.batches < 2 * worker.hello.slots and left is None:
-            self.ahead[worker.id] = worker
+        if seat.batches < seat.slots:
+            self.idle[seat] = None
+        elif seat.batches < 2 * seat.slots and left is None:
+            self.ahead[seat] = None
+
+    def has_time(self, worker: Worker, now: float) -> bool:
+        """Return whether a worker will be there for long enough to be given a call; near its end it is given none."""
+        return worker.leave_at - now >= max(self.soft, spare_of(worker.leave_at - worker.since))
 
     def share_left(self, worker: Worker) -> int | None:
         """Return how many more calls a worker may be given in its life; None is any number."""
@@ -82,14 +100,14 @@ class WorkerPool:
         self.calls -= sum(span.calls for span in dropped)
         return dropped
 
-    def next_worker(self) -> Worker | None:
+    def next_seat(self) -> Seat | None:
         """Return who may be given work now. Who came last is first: if there is too little for all, those before it may leave."""
         if not self.waiting:
             return None
         if self.idle:
-            return self.idle[next(reversed(self.idle))]
+            return next(reversed(self.idle))
         if self.ahead and self._may_go_ahead(self.waiting[0]):
-            return self.ahead[next(reversed(self.ahead))]
+            return next(reversed(self.ahead))
         return None
 
     def _may_go_ahead(self, span: Span) -> bool:
@@ -131,8 +149,3 @@ class WorkerPool:
     def size(self) -> int:
         """How many workers there are, or are asked for."""
         return self.workers + len(self.fleet.expected) + self.fleet.asked
-
-    def scale(self, now: float, *, others: int) -> list[Effect]:
-        """Ask for more workers, or withdraw some, as the queue says; `others` is the size of all other pools."""
-        idle = len(self.idle)
-        return self.fleet.scale(now, calls_waiting=self.calls, workers_busy=self.workers - idle, workers_idle=idle, others=others)

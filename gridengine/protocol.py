@@ -20,7 +20,7 @@ import msgspec
 
 from gridengine.errors import ProtocolError
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
@@ -88,7 +88,9 @@ class Result(_Item, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """A worker's first word. `log` is the path of its standard output when that is a file, else empty."""
+    """A worker's first word. `log` is the path of its standard output when that is a file, else empty; `elapsed` for how many seconds
+    its cluster job has run by now.
+    """
 
     protocol: int
     version: str
@@ -98,6 +100,7 @@ class Hello(_Message, frozen=True):
     pid: int
     slots: int
     log: str
+    elapsed: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
 
 
 class Welcome(_Message, frozen=True):
@@ -135,10 +138,34 @@ class Forget(_Message, frozen=True):
     functions: list[bytes]
 
 
+class Lend(_Message, frozen=True):
+    """What the calls of a lane are given, until it is taken back. Its buffers are the pickled resource; with `failed` the exception that
+    keeps it from being pickled.
+
+    `cores` and `gpus` are the numbers in it, counted among what the worker holds, or with `exact` the machine's own; None when none were
+    asked for, an empty list when none are given. `takes` is how many of the worker's slots are not for other calls meanwhile.
+    """
+
+    lane: int
+    takes: int = 0
+    cores: list[int] | None = None
+    gpus: list[int | str] | None = None
+    exact: bool = False
+    failed: bool = False
+    buffers: int = 1
+
+
+class TakeBack(_Message, frozen=True):
+    """Lanes to which nothing more will be assigned."""
+
+    lanes: list[int]
+
+
 class Assign(_Message, frozen=True):
-    """A batch of work for one runner, to be run in order."""
+    """A batch of work for one runner, to be run in order: one of the lane, or of those for calls that ask for nothing (0)."""
 
     assignments: list[Assignment]
+    lane: int = 0
 
 
 class Cancel(_Message, frozen=True):
@@ -228,6 +255,8 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Lend
+    | TakeBack
     | Assign
     | Cancel
     | Recall
@@ -327,7 +356,7 @@ def count_buffers(message: Message) -> int:
             if counts and min(counts) < 0:
                 raise ProtocolError("negative buffer count")
             return sum(counts)
-        case Define(buffers=count) | Pushed(buffers=count):
+        case Define(buffers=count) | Pushed(buffers=count) | Lend(buffers=count):
             return count
         case Crashed():
             return 2

@@ -22,12 +22,15 @@ from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
 from gridengine import lent, pickling
+from gridengine.adjust import replaced
 from gridengine.blocks import fetch
 from gridengine.channel import Channel
+from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import ConfigurationError
 from gridengine.memory import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
 from gridengine.nursery import Ends
 from gridengine.outbox import Outbox
+from gridengine.processors import keep_to
 from gridengine.protocol import (
     CANCELLED,
     OUT_OF_MEMORY,
@@ -41,6 +44,7 @@ from gridengine.protocol import (
     Crashed,
     Define,
     Forget,
+    Lend,
     Payload,
     Pushed,
     Returned,
@@ -48,6 +52,7 @@ from gridengine.protocol import (
     Started,
     portions,
 )
+from gridengine.resources import ZERO, Cores, GPUs, Resource
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA = range(10)
 """The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
@@ -149,6 +154,10 @@ class Runner:
         """Of each function the module search path to run it with, and how it is pickled."""
         self._loaded: dict[bytes, tuple[Callable[..., Any], tuple[type[BaseException], ...]]] = {}
         self._current: Assignment | None = None
+        self._lend = Lend(0)
+        self._lend_payload: Payload = ()
+        self._given: Resource | None = ZERO
+        self._unfit: ConfigurationError | None = None
         self._retry_on: tuple[type[BaseException], ...] = ()
         words[DATA] = data_of()
         self._memory = MemoryLimit(words[DATA])
@@ -174,6 +183,32 @@ class Runner:
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         self._defined[message.function] = path, message, buffers
+
+    def _take(self, message: Lend, buffers: Payload) -> None:
+        """Take what all calls from here on are given."""
+        self._lend, self._lend_payload = message, buffers
+        self._given = None if message.lane else ZERO
+        try:
+            keep_to(message)
+            self._unfit = None
+        except ConfigurationError as error:
+            self._unfit = error
+
+    def _resources(self) -> Resource:
+        """Return what calls are given, with this machine's own numbers.
+
+        Raises:
+            Exception: there is none to give; or its class cannot be loaded here.
+        """
+        if self._unfit is not None:
+            raise self._unfit
+        if self._given is None:
+            if self._lend.failed:
+                raise pickling.load_exception(self._lend_payload)
+            cores, gpus = self._lend.cores or (), self._lend.gpus or ()
+            given = replaced(pickling.load(self._lend_payload), Cores, lambda part: Cores(len(cores), cores))
+            self._given = replaced(given, GPUs, lambda part: GPUs(len(gpus), gpus))
+        return self._given
 
     def _forget(self, message: Forget, buffers: Payload) -> None:
         large = False
@@ -236,6 +271,7 @@ class Runner:
         self._memory.set(assignment.memory)
         try:
             call = self._callable(assignment)
+            self._occupy(assignment)
             calls = pickling.load_calls(payload)
         except BaseException as error:
             self._fail(assignment, error)
@@ -246,6 +282,11 @@ class Runner:
             flush_output()
             ctypes.CDLL(None).fflush(None)
             self._outbox.flush()
+
+    def _occupy(self, assignment: Assignment) -> None:
+        first, words = assignment.first, self._words
+        resources = ZERO if self._given is ZERO else self._resources()
+        GVAR.occupy(CurrentJob(assignment.task, assignment.attempt, resources, lambda: first + words[INDEX]))
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
@@ -430,6 +471,7 @@ def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payloa
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Define: Runner._define,
     Forget: Runner._forget,
+    Lend: Runner._take,
     Assign: Runner._assign,
     Cancel: Runner._cancel,
 }

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine import answers, blame, crew, stock
+from gridengine.adjust import GroupTimes, replaced
 from gridengine.errors import GridEngineError
 from gridengine.events import (
     Attempt,
@@ -41,6 +42,7 @@ from gridengine.events import (
 )
 from gridengine.fleet import Fleet, Policy
 from gridengine.fleet import Started as StartedWorker
+from gridengine.lending import Lending
 from gridengine.pools import WorkerPool
 from gridengine.protocol import (
     Assign,
@@ -49,8 +51,9 @@ from gridengine.protocol import (
     Hello,
     Recall,
 )
+from gridengine.resources import Memory, Resource, WTime
 from gridengine.schedulers.base import ANY, Demand
-from gridengine.work import Batch, Known, Open, Phase, Running, Span, Worker
+from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Worker
 
 LATE_SECONDS = 0.05
 MOST_LOOKED_AT = 200
@@ -67,15 +70,21 @@ class DispatchState:
         self.closing = False
         self.restless = False
         """Whether a `Look` may find something: a worker holds calls that have not begun."""
-        self.strangers: dict[str, bytes] = {}
-        self.withdrawn: dict[str, None] = {}
         self.functions: dict[bytes, Known] = {}
         self.retired: dict[bytes, int] = {}
         """The functions that no task uses, oldest first, with their sizes in bytes."""
         self.runs: dict[int, Running] = {}
-        self._last_run = 0
+        self.resting: set[bytes] = set()
+        """The workers that might work and have nothing to do."""
+        self.times = GroupTimes()
+        self._last_run = self._last_lane = self._last_order = 0
+        self._scaling = False
         self.effects: list[Effect] = []
-        self.common = self.pools[ANY] = self._new_pool(ANY)
+        fleet = Fleet(policy, ANY if policy.resources is None else Demand(policy.resources))
+        self.strangers, self.withdrawn = fleet.strangers, fleet.withdrawn
+        self.common = self.pools[ANY] = WorkerPool(fleet)
+        self.lending = None if policy.resources is None else Lending(self, policy.resources)
+        """What lends lanes, where all demands share the workers."""
 
     @property
     def running(self) -> int:
@@ -90,14 +99,12 @@ class DispatchState:
     @property
     def gathering(self) -> bool:
         """Whether workers are about to be asked for."""
-        return any(pool.fleet.demand_since is not None for pool in self.pools.values())
+        return any(pool.fleet.demand_since is not None for pool in self.homes)
 
     @property
     def at_rest(self) -> bool:
         """Whether there is nothing to look after: no task, no worker, nor one that was asked for."""
-        return not (
-            self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.pools.values())
-        )
+        return not (self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.homes))
 
     def unsettled(self) -> list[Span]:
         """Return all calls that are not settled."""
@@ -106,22 +113,73 @@ class DispatchState:
 
     def launched_workers(self) -> list[StartedWorker]:
         """Return the launched workers of which the scheduler has not said that they have ended."""
-        return [one for pool in self.pools.values() for one in pool.fleet.started.values() if one.ended_at is None]
+        return [one for pool in self.homes for one in pool.fleet.started.values() if one.ended_at is None]
+
+    @property
+    def homes(self) -> list[WorkerPool]:
+        """The pools that workers are asked for: all, or the one that stands for all where they share the workers."""
+        return list(self.pools.values()) if self.lending is None else [self.common]
+
+    def home_of(self, demand: Demand) -> WorkerPool:
+        """Return the pool that workers of this demand were asked for."""
+        return self.common if self.lending is not None else self.pool_for(demand)
 
     def pool_for(self, demand: Demand) -> WorkerPool:
-        """Return the pool that serves a demand: where workers are not asked for one by one, all share one."""
-        pool = self.pools.get(demand) if self.policy.pooled else self.common
+        """Return the pool that serves a demand, made if need be: where nobody tells demands apart, all share one."""
+        if demand is ANY or (self.lending is None and not self.policy.pooled):
+            return self.common
+        if self.lending is not None and demand.factor != 1 and demand.resources.get(Memory) is None:
+            demand = Demand(demand.resources)
+        pool = self.pools.get(demand)
         if pool is None:
-            pool = self.pools[demand] = self._new_pool(demand)
+            shared = self.common.fleet
+            fleet = Fleet(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn) if self.lending is None else shared
+            pool = self.pools[demand] = WorkerPool(fleet, demand)
+            self._limit(pool)
         return pool
 
-    def _new_pool(self, demand: Demand) -> WorkerPool:
-        return WorkerPool(Fleet(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn))
+    def limited(self, demand: Demand) -> Resource:
+        """Return what a call of this demand asks for by now. What is only estimated is no reason never to begin it."""
+        request = self.times.limited(demand.request)
+        time, own = request.get(WTime), demand.resources.get(WTime)
+        if time is None or own is None or time.T is None or time == own:
+            return request
+        most = 0.8 * self.policy.stay(demand.resources if self.policy.resources is None else self.policy.resources)
+        soft = min(time.softT or 0.0, max(most, own.softT or 0.0))
+        return replaced(request, WTime, lambda part: WTime(part.T, softT=soft, group=part.group))
+
+    def _limit(self, pool: WorkerPool) -> None:
+        pool.limit(self.limited(pool.demand).get(WTime))
+
+    def learn(self, pool: WorkerPool, seconds: float) -> None:
+        """Learn how long a call took that came to its end: of calls of one group the limits follow from it."""
+        time = pool.demand.resources.get(WTime)
+        if time is not None and time.group is not None:
+            known = self.times.limits(time.group)
+            self.times.ran(time.group, seconds)
+            if known != self.times.limits(time.group):
+                for one in self.pools.values():
+                    self._limit(one)
+
+    def tidy(self, pool: WorkerPool) -> None:
+        """Forget a pool that has nothing, where workers are shared."""
+        if pool is not self.common and not pool.waiting and not pool.slots:
+            self.pools.pop(pool.demand, None)
+
+    def new_lane(self) -> int:
+        """Return a number for a lane, never used again."""
+        self._last_lane += 1
+        return self._last_lane
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
         self.effects = []
         _HANDLERS[type(event)](self, event, now)
+        if self.lending is not None:
+            self.lending.settle(now, again=isinstance(event, Tick))
+        if self._scaling:
+            self._scaling = False
+            self._scale(now)
         return self.effects
 
     # ---------------------------------------------------------------- what users ask
@@ -135,7 +193,9 @@ class DispatchState:
         known = stock.take(self, event.function)
         pools: dict[int, WorkerPool] = {}
         for task in event.tasks:
-            self.open[task.id] = one = Open(task, known, task.count, stock.take_shared(self, event.function, task))
+            self._last_order += 1
+            needs = stock.take_shared(self, event.function, task)
+            self.open[task.id] = one = Open(task, known, task.count, needs, self._last_order, now)
             known.open += 1
             pool = self.pool_for(task.demand)
             pool.put(Span(one, 0, task.count, task.demand))
@@ -163,9 +223,11 @@ class DispatchState:
 
     def drop_waiting(self, which: Callable[[Span], bool], settle: Callable[[Span], None]) -> None:
         """Take out of all queues what waits and is such, and settle it."""
-        for pool in self.pools.values():
+        for pool in list(self.pools.values()):
             for span in pool.drop(which):
                 settle(span)
+            if self.lending is not None:
+                self.lending.stir(pool)
 
     def _closing(self, event: Closing, now: float) -> None:
         self.closing = True
@@ -182,7 +244,7 @@ class DispatchState:
 
     def withdraw_expected(self) -> None:
         """Take back all workers that have not called home."""
-        for pool in self.pools.values():
+        for pool in self.homes:
             self.effects += pool.fleet.withdraw(list(pool.fleet.expected.values()))
 
     # ---------------------------------------------------------------- what workers say
@@ -198,7 +260,7 @@ class DispatchState:
         worker.heard_at = now
         woken = worker.phase is Phase.SILENT
         if woken:
-            worker.enter(Phase.READY)
+            crew.wake(self, worker)
         answer = answers.ANSWERS.get(type(event.message))
         if answer is not None:
             answer(self, worker, event.message, event.buffers, now)
@@ -210,13 +272,14 @@ class DispatchState:
     def _tick(self, event: Tick, now: float) -> None:
         for worker in list(self.workers.values()):
             crew.look_after(self, worker, now)
-        for pool in list(self.pools.values()):
+        for pool in self.homes:
             for started in pool.fleet.overdue(now):
                 if pool.fleet.knows(started):
                     self.effects.append(Warn(f"cluster job {started.handle.id} runs and has not called home in time; it is stopped"))
                     self.effects += pool.fleet.withdraw([started])
                     crew.start_failed(self, pool, started, now)
-            self.effects += pool.fleet.explain(now, calls_waiting=pool.calls, workers=pool.workers)
+            calls = pool.calls if self.lending is None else self.calls_waiting
+            self.effects += pool.fleet.explain(now, calls_waiting=calls, workers=pool.workers)
         self.scale(now)
 
     def _look(self, event: Look, now: float) -> None:
@@ -240,52 +303,74 @@ class DispatchState:
 
     def make_room(self, worker: Worker, now: float) -> None:
         """See how much more a worker may be given, have it leave when it has done its share, and hand out what waits."""
-        if worker.phase is Phase.READY:
-            if not worker.batches:
-                worker.idle_since = now
-                if worker.pool.share_left(worker) == 0:
-                    crew.stop(self, worker, now)
-            worker.pool.place(worker)
-        self.hand_out(now, worker.pool)
+        if worker.phase is Phase.READY and not worker.batches:
+            worker.idle_since = now
+            if worker.pool.share_left(worker) == 0:
+                crew.stop(self, worker, now)
+        if self.lending is None:
+            for seat in worker.seats:
+                seat.pool.place(seat)
+            self.hand_out(now, worker.pool)
 
     def hand_out(self, now: float, pool: WorkerPool) -> None:
-        """Give a pool's workers what they have room for."""
-        while (worker := pool.next_worker()) is not None:
-            self._give(worker, now)
+        """Give a pool's workers what they have room for; where they are shared, once all that the event brings is known."""
+        if self.lending is None:
+            self.fill(pool, now)
+        else:
+            self.lending.stir(pool)
 
-    def _give(self, worker: Worker, now: float) -> None:
-        batch = Batch()
+    def fill(self, pool: WorkerPool, now: float) -> None:
+        """Give calls to the seats that a pool has."""
+        while (seat := pool.next_seat()) is not None:
+            if pool.has_time(seat.worker, now):
+                self._give(seat, now)
+            else:
+                pool.unlist(seat)
+
+    def _give(self, seat: Seat, now: float) -> None:
+        batch, worker = Batch(), seat.worker
         assignments, payload = [], list[Any]()
-        for span in worker.pool.next_spans(worker):
-            run = self._begin_run(span, worker, batch, now)
+        for span in seat.pool.next_spans(worker):
+            run = self._begin_run(span, seat, batch, now)
             assignments.append(_assignment(run))
             payload += span.open.task.payload
             for shared in span.open.needs:
                 stock.give(self, worker, shared)
         stock.give(self, worker, span.open.function)
         worker.batches += 1
-        self.restless = self.restless or span.calls > 1 or batch.left > 1 or worker.batches > worker.hello.slots
-        self.effects.append(Send(worker.id, Assign(assignments), payload))
-        worker.pool.place(worker)
+        seat.batches += 1
+        self.resting.discard(worker.id)
+        self.restless = self.restless or span.calls > 1 or batch.left > 1 or seat.batches > seat.slots
+        self.effects.append(Send(worker.id, Assign(assignments, seat.lane), payload))
+        seat.pool.place(seat)
 
-    def _begin_run(self, span: Span, worker: Worker, batch: Batch, now: float) -> Running:
+    def _begin_run(self, span: Span, seat: Seat, batch: Batch, now: float) -> Running:
         self._last_run += 1
-        run = Running(self._last_run, span, worker, batch, span.start, now, now)
-        self.runs[run.number] = worker.runs[run.number] = run
+        limit, hard = span.open.task.timeout, seat.pool.hard
+        if hard is not None:
+            limit = hard if limit is None else min(limit, hard)
+        run = Running(self._last_run, span, seat, batch, span.start, now, now, limit)
+        self.runs[run.number] = seat.worker.runs[run.number] = run
         span.open.runs[run.number] = None
         batch.left += 1
-        worker.taken += span.calls
+        seat.worker.taken += span.calls
         return run
 
     # ---------------------------------------------------------------- ends
 
     def end_run(self, run: Running) -> None:
         """A run is no more, whatever way."""
-        del self.runs[run.number], run.worker.runs[run.number]
+        seat, worker = run.seat, run.seat.worker
+        del self.runs[run.number], worker.runs[run.number]
         run.span.open.runs.pop(run.number, None)
         run.batch.left -= 1
         if not run.batch.left:
-            run.worker.batches -= 1
+            seat.batches -= 1
+            worker.batches -= 1
+            if not worker.batches and worker.phase is Phase.READY:
+                self.resting.add(worker.id)
+            if self.lending is not None:
+                self.lending.freed(seat)
 
     def again(self, span: Span, *, out_of_memory: bool = False) -> None:
         """Have calls that failed wait for another attempt, with more memory if it was that they wanted."""
@@ -294,6 +379,13 @@ class DispatchState:
             demand = Demand(demand.resources, demand.factor * factor)
         self.wait_or_cancel(replace(span, demand=demand, attempt=span.attempt + 1))
 
+    def may_grow(self, span: Span) -> bool:
+        """Return whether calls that ran out of memory may run again with more."""
+        factor = span.open.task.escalate_memory
+        if factor == 1:
+            return False
+        return self.lending is None or self.lending.is_possible(Demand(span.demand.resources, span.demand.factor * factor))
+
     def wait_or_cancel(self, span: Span) -> None:
         """Have calls that were handed out wait again, before all others, unless somebody ended their task."""
         if span.start == span.stop:
@@ -301,7 +393,10 @@ class DispatchState:
         if span.open.cancelled:
             self.settle_cancelled(span, span.open.cancelled)
         else:
-            self.pool_for(span.demand).put_back(span)
+            pool = self.pool_for(span.demand)
+            pool.put_back(span)
+            if self.lending is not None:
+                self.lending.stir(pool)
 
     def settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"", *, worker: Worker | None = None) -> None:
         """Settle calls that somebody ended; `number` is the signal, and `worker` where the first of them ran."""
@@ -321,10 +416,17 @@ class DispatchState:
 
     def give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
-        for pool in self.pools.values() if only is None else [only]:
-            for span in pool.drop(lambda span: True):
-                self.settle(span, span.start, span.stop, error=error, exitcode=1)
+        for pool in list(self.pools.values()) if only is None or self.lending is not None else [only]:
+            self.fail(pool, error)
+        for pool in self.homes if only is None else [only]:
             self.effects += pool.fleet.give_up(now)
+
+    def fail(self, pool: WorkerPool, error: GridEngineError) -> None:
+        """Fail all calls that wait in a pool."""
+        for span in pool.drop(lambda span: True):
+            self.settle(span, span.start, span.stop, error=error, exitcode=1)
+        if self.lending is not None:
+            self.lending.stir(pool)
 
     def remember(self, run: Running, index: int, now: float, outcome: str, exitcode: int | None = None, peak_memory: int = 0) -> None:
         """Note how a run of a call ended, for its history."""
@@ -333,12 +435,22 @@ class DispatchState:
         run.span.open.attempts.setdefault(index, []).append(attempt)
 
     def scale(self, now: float) -> None:
-        """Have as many workers asked for, or taken back, as the queues say."""
-        if self.closing:
+        """Have as many workers asked for, or taken back, as the queues say, once all that the event brings is known."""
+        self._scaling = not self.closing
+
+    def _scale(self, now: float) -> None:
+        if self.lending is not None:
+            slots, fitting = self.policy.slots, self.lending.fitting
+            need = sum(-(-pool.calls * slots // fitting(pool.demand)) for pool in self.pools.values() if pool.calls)
+            self._scale_one(self.common, now, need, len(self.resting), 0)
             return
         for pool in self.pools.values():
             others = sum(other.size for other in self.pools.values() if other is not pool)
-            self.effects += pool.scale(now, others=others)
+            self._scale_one(pool, now, pool.calls, len(pool.idle), others)
+
+    def _scale_one(self, pool: WorkerPool, now: float, calls: int, idle: int, others: int) -> None:
+        busy = pool.workers - idle
+        self.effects += pool.fleet.scale(now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others)
 
 
 def _assignment(run: Running) -> Assignment:
@@ -353,7 +465,7 @@ def _assignment(run: Running) -> Assignment:
         task.form,
         task.watched,
         task.controlled,
-        task.timeout,
+        run.limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(task.payload),

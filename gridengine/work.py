@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -42,14 +43,16 @@ class Known(Struct):
 class Open(Struct, gc=False):
     """A task not all of whose calls are settled.
 
-    `needs` are the shared objects that it or its function refers to; `cancelled` is the signal that it was ended with, 0 while nobody
-    ended it.
+    `needs` are the shared objects that it or its function refers to; `order` is its place among all tasks, and `since` when it was
+    submitted; `cancelled` is the signal that it was ended with, 0 while nobody ended it.
     """
 
     task: Task
     function: Known
     unsettled: int
     needs: tuple[Known, ...] = ()
+    order: int = 0
+    since: float = 0.0
     cancelled: int = 0
     runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)
@@ -76,20 +79,42 @@ class Batch(Struct):
     left: int = 0
 
 
+class Seat(Struct, eq=False):
+    """What a pool has of a worker: room for `slots` batches at a time.
+
+    `lane` is the number of the allocation that the worker knows, 0 for calls that ask for nothing; `lent` are the packer's numbers of
+    what was given for these slots, where workers are shared.
+    """
+
+    worker: Worker
+    pool: WorkerPool
+    slots: int
+    lane: int = 0
+    batches: int = 0
+    lent: list[int] = field(default_factory=list)
+
+
 class Running(Struct):
     """A span that a worker was given; the calls before `done` are settled.
 
-    `since`: when it was given, or began; `touched`: when it was last answered or called back; `recalled`: whether it was called back.
+    `since`: when it was given, or began; `touched`: when it was last answered or called back; `recalled`: whether it was called back;
+    `limit`: the seconds that each of its calls may take, None when nothing limits them.
     """
 
     number: int
     span: Span
-    worker: Worker
+    seat: Seat
     batch: Batch
     done: int
     since: float
     touched: float
+    limit: float | None = None
     recalled: bool = False
+
+    @property
+    def worker(self) -> Worker:
+        """Who was given it."""
+        return self.seat.worker
 
 
 class Phase(enum.Enum):
@@ -110,10 +135,11 @@ NEXT_PHASES = {
 
 
 class Worker(Struct):
-    """A worker that called home. `fruitless`: how often in a row it gave work back and did none.
+    """A worker that called home.
 
-    `suspects`: of one that said goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited for what the batch
-    system says of its end.
+    `fruitless`: how often in a row it gave work back and did none. `since`: when it called home. `leave_at`: when it is to leave, before
+    its walltime is over. `suspects`: of one that said goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited
+    for what the batch system says of its end.
     """
 
     id: bytes
@@ -123,8 +149,11 @@ class Worker(Struct):
     pool: WorkerPool
     phase: Phase = Phase.READY
     started: Started | None = None
+    seats: list[Seat] = field(default_factory=list)
     runs: dict[int, Running] = field(default_factory=dict)
     functions: set[bytes] = field(default_factory=set)
+    since: float = 0.0
+    leave_at: float = math.inf
     batches: int = 0
     taken: int = 0
     fruitless: int = 0
@@ -146,7 +175,10 @@ class Worker(Struct):
     def under_way(self) -> set[int]:
         """Return the runs that its runners are in: they take batches, and the runs of a batch, in order."""
         first: dict[int, int] = {}
+        taken: dict[int, int] = {}
         for number, run in self.runs.items():
-            if id(run.batch) not in first and len(first) < self.hello.slots:
+            seat = id(run.seat)
+            if id(run.batch) not in first and taken.get(seat, 0) < run.seat.slots:
                 first[id(run.batch)] = number
+                taken[seat] = taken.get(seat, 0) + 1
         return set(first.values())

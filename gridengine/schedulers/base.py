@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
+from gridengine.adjust import scaled
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.resources import ZERO, Memory, Resource
+from gridengine.resources import ZERO, Cores, Memory, Resource
 from gridengine.units import to_bytes
 
 
@@ -66,6 +67,11 @@ class Demand:
 
     resources: Resource = ZERO
     factor: float = 1.0
+
+    @property
+    def request(self) -> Resource:
+        """What one call asks for by now."""
+        return scaled(self.resources, memory=self.factor)
 
     @property
     def memory_limit(self) -> int:
@@ -174,6 +180,10 @@ class Scheduler(ABC):
     """How long a worker with nothing to do is kept."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
+    worker_resources: Resource | None = None
+    """What each worker holds, for calls to share; None has each worker hold what one call asks for."""
+    walltime: float | None = None
+    """For how many seconds a worker may be there, None where nobody says."""
 
     def __init__(self, *, max_workers: int) -> None:
         self.max_workers = positive("max_workers", max_workers)
@@ -181,6 +191,17 @@ class Scheduler(ABC):
         self._shared: Closeable | None = None
         self._closed = False
         self._finalizer: weakref.finalize[..., Scheduler] | None = None
+
+    def hold(self, resources: Resource) -> None:
+        """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it has one.
+
+        Raises:
+            TypeError: it is no resource.
+        """
+        if not isinstance(resources, Resource):
+            raise TypeError(f"worker_resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
+        self.worker_resources = resources if resources.get(Cores) is not None else Cores(1) & resources
+        self.slots = self.worker_resources.get(Cores).N  # type: ignore[union-attr]
 
     @abstractmethod
     def launcher(self, run: Run) -> Launcher:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import logging
+import operator
 import os
 import signal
 import socket
@@ -15,8 +17,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from gridengine.errors import GridEngineError, WorkerNotStarted
+from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted
+from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource
 from gridengine.schedulers.base import (
     ANY,
     Demand,
@@ -31,6 +35,7 @@ from gridengine.schedulers.base import (
     positive,
     python_path,
 )
+from gridengine.units import to_gigabytes
 
 logger = logging.getLogger("gridengine")
 
@@ -40,21 +45,29 @@ REAP_SECONDS = 0.5
 
 
 class ProcessScheduler(Scheduler):
-    """Runs calls in processes of this machine.
+    """Runs calls in processes of this machine: they share its cores, memory and GPUs.
 
     Args:
-        max_workers: how many calls run at a time (default: the processors that this process may use).
+        max_workers: how many cores there are to give; a call that does not say how many it wants has one (default: as many as this
+            process may use).
+        worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less memory, say, than the machine has.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
     """
 
     idle_seconds = 60.0
 
-    def __init__(self, max_workers: int | None = None) -> None:
+    def __init__(self, max_workers: int | None = None, *, worker_resources: Resource = ZERO) -> None:
         super().__init__(max_workers=1)
-        self.slots = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+        cores = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+        self._besides = worker_resources
+        self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[Newborn] = deque()
 
     def __repr__(self) -> str:
-        return f"ProcessScheduler(max_workers={self.slots})"
+        besides = "" if self._besides == ZERO else f", worker_resources={self._besides!r}"
+        return f"ProcessScheduler(max_workers={self.slots}{besides})"
 
     def launcher(self, run: Run) -> ProcessLauncher:
         """Return what starts the one worker of this scheduler."""
@@ -119,6 +132,37 @@ class Newborn:
         if self.owner == os.getpid():
             self.process.kill()
             self.process.wait()
+
+
+def _with_default(resources: Resource, cores: int, *, asked: bool) -> Resource:
+    """Return resources with what this machine has of the kinds that they do not say."""
+    if not isinstance(resources, Resource):
+        raise TypeError(f"worker_resources must be resources, as Memory(8) & Token('a'), not {resources!r}")
+    said = resources.get(Cores)
+    if said is not None and asked and cores != said.N:
+        raise ConfigurationError(f"max_workers={cores}, and worker_resources={resources!r}: which is it?", hint="say it once")
+    have = [Cores(cores), Memory(to_gigabytes(memory_of_machine())), *gpus_of_machine()]
+    return functools.reduce(operator.and_, (one for one in have if resources.get(type(one)) is None), resources)
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory that this process may have: the machine's, or its control group's (cgroups(7)) if that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
+            limits.append(int(Path(path).read_text()))
+    return min(limits)
+
+
+def gpus_of_machine() -> list[Resource]:
+    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else those that NVIDIA's driver lists."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        folder = Path("/proc/driver/nvidia/gpus")
+        count = len(list(folder.iterdir())) if folder.is_dir() else 0
+    else:
+        count = len([word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")])
+    return [GPUs(count)] if count else []
 
 
 class ProcessLauncher(Launcher):

@@ -41,6 +41,8 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     list[str]: st.lists(st.text(max_size=9), max_size=3),
     list[int]: st.lists(NUMBERS, max_size=3),
+    list[int] | None: st.none() | st.lists(NUMBERS, max_size=3),
+    list[int | str] | None: st.none() | st.lists(NUMBERS | st.text(max_size=9), max_size=3),
     list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
     list[protocol.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }
@@ -73,7 +75,9 @@ def sent(draw: st.DrawFn) -> Sent:
     kind = draw(st.sampled_from(MESSAGES))
     count = st.integers(0, 3)
     if kind is protocol.Assign:
-        message = kind(draw(st.lists(structs(protocol.Assignment, buffers=count), max_size=3)))
+        message = kind(draw(st.lists(structs(protocol.Assignment, buffers=count), max_size=3)), draw(NUMBERS))
+    elif kind is protocol.Hello:
+        message = draw(structs(kind, elapsed=SECONDS))
     elif kind is protocol.Results:
         message = kind(draw(st.lists(RESULTS, max_size=3)))
     elif kind is protocol.Crashed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from gridengine.events import (
     Closing,
     Event,
     Function,
+    Grant,
     Launch,
     Launched,
     LaunchFailed,
@@ -61,13 +64,23 @@ from gridengine.protocol import (
     Returned,
     Started,
     Stop,
+    TakeBack,
     Welcome,
 )
-from gridengine.schedulers.base import Handle, Report, TaskState
+from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 from gridengine.state import DispatchState, Phase
 
 PATIENCE = 600
 """Rounds in which nothing settles: longer than a lease and the longest wait between two requests."""
+DEMANDS = [
+    ANY,
+    ANY,
+    *map(
+        Demand,
+        (Cores(1), Cores(2), Cores(3) & Memory(1), Memory(2), Cores(1) & Token("t"), Token("none"), WTime(10), WTime(150, group="g")),
+    ),
+]
 OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
@@ -85,15 +98,26 @@ LENT = FIRST, SECOND, THIRD
 NEEDS_OF_FUNCTION = {0: (SECOND,), 1: (THIRD,)}
 
 
+def HELD(slots: int) -> Resource:
+    """What a worker of so many slots holds."""
+    return Cores(slots) & Memory(4) & Token("t")
+
+
+def plain(part: Resource) -> Resource:
+    """Return what was asked for when this was given."""
+    return Cores(part.N) if isinstance(part, Cores) else part
+
+
 @dataclass
 class Item:
-    """A run as its worker sees it; what comes before `done` is answered."""
+    """A run as its worker sees it; what comes before `done` is answered. It has what lane `lane` was given."""
 
     run: int
     task: int
     done: int
     stop: int
     watched: bool
+    lane: int
 
 
 @dataclass
@@ -106,6 +130,7 @@ class Peer:
     version: str
     needs: dict[int, set[bytes]]
     """The shared objects that must be there for each task."""
+    shared: bool = False
     called: bool = False
     alive: bool = True
     suspended: bool = False
@@ -116,6 +141,19 @@ class Peer:
     said: list[tuple[Message, tuple[bytes, ...]]] = field(default_factory=list)
     functions: set[bytes] = field(default_factory=set)
     batches: list[list[Item]] = field(default_factory=list)
+    lanes: dict[int, tuple[Resource, int]] = field(default_factory=dict)
+
+    @property
+    def running(self) -> list[list[Item]]:
+        """The batches that runners are at: the first of each lane, and of those without one as many as there are slots left."""
+        first: list[list[Item]] = []
+        taken: dict[int, int] = {}
+        for batch in self.batches:
+            lane = batch[0].lane
+            if taken.get(lane, 0) < (1 if lane else self.slots - sum(takes for _, takes in self.lanes.values())):
+                taken[lane] = taken.get(lane, 0) + 1
+                first.append(batch)
+        return first
 
     @property
     def able(self) -> bool:
@@ -140,15 +178,31 @@ class Peer:
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
             assert {one.function, *self.needs[one.task]} <= self.functions
-        self.batches.append([Item(one.run, one.task, one.start, one.stop, one.watched) for one in message.assignments])
+        assert not message.lane or message.lane in self.lanes, "a lane that was not lent"
+        self.batches.append([Item(one.run, one.task, one.start, one.stop, one.watched, message.lane) for one in message.assignments])
         assert len(self.batches) <= 2 * self.slots
 
+    def lent(self, grant: Grant) -> None:
+        self.lanes[grant.lane] = grant.given, grant.takes
+        assert sum(takes for _, takes in self.lanes.values()) <= self.slots
+        books = (HELD(self.slots) if self.shared else grant.given).holder()
+        for given, _ in self.lanes.values():
+            books._alloc(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
+        cores = [core for given, _ in self.lanes.values() if (part := given.get(Cores)) for core in part.c]
+        assert len(set(cores)) == len(cores), "a core was given twice"
+
+    def taken_back(self, message: TakeBack) -> None:
+        for lane in message.lanes:
+            assert not any(item.lane == lane for batch in self.batches for item in batch), "taken back from calls that run"
+            del self.lanes[lane]
+
     def cancelled(self, message: Cancel) -> None:
-        for place, batch in reversed(list(enumerate(self.batches))):
+        running = self.running
+        for batch in reversed(list(self.batches)):
             for item in list(batch):
                 if item.run not in message.runs:
                     continue
-                if item is batch[0] and place < self.slots:
+                if item is batch[0] and any(batch is one for one in running):
                     self.say(Crashed(item.run, item.done, -message.signal, CANCELLED, 1), b"", b"")
                     self.say(Returned([other.run for other in batch[1:]]))
                     self.batches.remove(batch)
@@ -164,12 +218,13 @@ class Peer:
 
     def end(self) -> None:
         self.alive = False
+        self.lanes.clear()
         self.batches.clear()
         self.inbox.clear()
 
     def work(self, place: int, act: str, many: int) -> None:
         """One runner comes one step further, or dies."""
-        running = self.batches[: self.slots]
+        running = self.running
         if not running:
             return
         batch = running[place % len(running)]
@@ -207,6 +262,8 @@ def ignore(peer: Peer, message: Message) -> None:
 READ: dict[type, Callable[[Peer, object], None]] = {
     Welcome: ignore,
     Beat: ignore,
+    Grant: lambda peer, grant: peer.lent(grant),
+    TakeBack: Peer.taken_back,
     Refuse: lambda peer, message: peer.end(),
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: lambda peer, message: peer.functions.difference_update(message.functions),
@@ -230,9 +287,26 @@ class Play(RuleBasedStateMachine):
         jobs_per_worker=st.sampled_from([None, None, 1, 3]),
         gather_seconds=st.sampled_from([0.0, 0.1]),
         closes=st.booleans(),
+        how=st.sampled_from(["alike", "shared", "shared", "own"]),
+        walltime=st.sampled_from([None, None, 20.0, 200.0]),
     )
-    def begin(self, slots: int, max_workers: int, jobs_per_worker: int | None, gather_seconds: float, closes: bool) -> None:
+    def begin(
+        self,
+        slots: int,
+        max_workers: int,
+        jobs_per_worker: int | None,
+        gather_seconds: float,
+        closes: bool,
+        how: str,
+        walltime: float | None,
+    ) -> None:
+        slots = 1 if how == "own" else slots
         self.policy = Policy(
+            pooled=how == "own",
+            resources=HELD(slots) if how == "shared" else None,
+            walltime=walltime,
+            margin_seconds=60.0,
+            overtake_seconds=5.0,
             max_workers=max_workers,
             slots=slots,
             jobs_per_worker=jobs_per_worker,
@@ -248,7 +322,7 @@ class Play(RuleBasedStateMachine):
         self.peers: list[Peer] = []
         self.known: set[bytes] = set()
         self.stopped: set[bytes] = set()
-        self.launches: deque[int] = deque()
+        self.launches: deque[Launch] = deque()
         self.needs: dict[int, set[bytes]] = {}
         self.released: set[bytes] = set()
         self.last_task = 0
@@ -271,10 +345,16 @@ class Play(RuleBasedStateMachine):
                 for peer in self.peers:
                     if peer.id == effect.worker:
                         peer.forgotten = True
+            elif isinstance(effect, Grant):
+                assert effect.worker in self.known
+                assert effect.worker not in self.stopped
+                for peer in self.peers:
+                    if peer.id == effect.worker and peer.alive:
+                        peer.inbox.append(effect)
             elif isinstance(effect, Launch):
                 assert effect.count > 0
-                assert not self.launches, "asked before the last answer"
-                self.launches.append(effect.count)
+                assert all(one.demand != effect.demand for one in self.launches), "asked before the last answer"
+                self.launches.append(effect)
             elif isinstance(effect, Withdraw):
                 for peer in self.peers:
                     if peer.handle in effect.handles:
@@ -316,8 +396,11 @@ class Play(RuleBasedStateMachine):
         retries=st.integers(0, 2),
         watched=st.booleans(),
         needs=st.sets(st.integers(0, 2), max_size=2),
+        demand=st.sampled_from(DEMANDS),
     )
-    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int]) -> None:
+    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int], demand: Demand) -> None:
+        if self.policy.resources is None and not self.policy.pooled:
+            demand = ANY
         tasks = []
         lent, of_function = tuple(LENT[number] for number in sorted(needs)), NEEDS_OF_FUNCTION.get(function, ())
         names = {one.name for one in all_needed(lent, of_function)}
@@ -325,7 +408,9 @@ class Play(RuleBasedStateMachine):
             self.last_task += 1
             self.left[self.last_task] = set(range(size))
             self.needs[self.last_task] = names
-            tasks.append(Task(self.last_task, (b"calls",), size, retries=retries, watched=watched, needs=lent))
+            tasks.append(
+                Task(self.last_task, (b"calls",), size, retries=retries, watched=watched, needs=lent, demand=demand, escalate_memory=2.0)
+            )
         self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function), tasks))
         for name in sorted(names & self.released):
             self.play(Released(name))
@@ -344,21 +429,21 @@ class Play(RuleBasedStateMachine):
     @precondition(lambda self: self.launches)
     @rule(many=st.integers(0, 5), how=st.sampled_from(["takes", "takes", "takes", "for now", "for good"]), log=st.booleans())
     def answer_launch(self, many: int, how: str, log: bool) -> None:
-        count = self.launches.popleft()
+        launch = self.launches.popleft()
         if how != "takes":
-            self.play(LaunchFailed(ClusterError("no"), for_now=how == "for now"))
+            self.play(LaunchFailed(ClusterError("no"), for_now=how == "for now", demand=launch.demand))
             return
-        peers = [self.new_peer(log) for _ in range(min(count, many))]
+        peers = [self.new_peer(log) for _ in range(min(launch.count, many))]
         if peers and many % 2:
             peers[0].hello()
             self.deliver_from(peers[0])
-        self.play(Launched([peer.handle for peer in peers]))
+        self.play(Launched([peer.handle for peer in peers], launch.demand))
 
     def new_peer(self, log: bool) -> Peer:
         self.last_handle += 1
         handle = Handle(str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else "")
         version = "0" if not self.honest and self.last_handle % 7 == 0 else "1"
-        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version, self.needs)
+        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version, self.needs, self.policy.resources is not None)
         self.peers.append(peer)
         return peer
 
@@ -500,7 +585,8 @@ class Play(RuleBasedStateMachine):
             assert rounds < PATIENCE, "it hangs"
             self.now += 0.3
             while self.launches:
-                self.play(Launched([self.new_peer(True).handle for _ in range(self.launches.popleft())]))
+                launch = self.launches.popleft()
+                self.play(Launched([self.new_peer(True).handle for _ in range(launch.count)], launch.demand))
             for peer in self.peers:
                 if peer.alive and not peer.called:
                     peer.hello()
@@ -534,9 +620,13 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
     assert core.runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
     for pool in core.pools.values():
         assert pool.calls == sum(span.calls for span in pool.waiting)
-        assert pool.slots == sum(worker.hello.slots for worker in core.workers.values() if worker.pool is pool)
-        assert set(pool.idle) | set(pool.ahead) <= {worker.id for worker in core.workers.values() if worker.pool is pool}
+        seats = [seat for worker in core.workers.values() for seat in worker.seats if seat.pool is pool]
+        assert pool.slots == sum(seat.slots for seat in seats)
+        assert set(pool.idle) | set(pool.ahead) <= set(seats)
         assert not (pool.idle and pool.waiting), "work waits while a worker has nothing to do"
+        assert core.lending is None or pool is core.common or pool.waiting or seats, "an empty pool is kept"
+    for home in core.homes:
+        assert home.workers == sum(worker.pool is home for worker in core.workers.values())
     check_workers(core)
     check_functions(core)
 
@@ -548,10 +638,15 @@ def check_workers(core: DispatchState) -> None:
         for batch in batches.values():
             assert batch.left == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
-        willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
-        assert (worker.id in worker.pool.idle) == (willing and worker.batches < worker.hello.slots)
-        ahead = willing and share is None and worker.hello.slots <= worker.batches < 2 * worker.hello.slots
-        assert (worker.id in worker.pool.ahead) == ahead
+        assert (worker.id in core.resting) == (worker.phase is Phase.READY and not worker.batches)
+        assert core.lending is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots, "more is lent than there is"
+        for seat in worker.seats:
+            assert seat.batches == len({id(run.batch) for run in worker.runs.values() if run.seat is seat})
+            willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
+            assert seat not in seat.pool.idle or (willing and seat.batches < seat.slots)
+            assert seat not in seat.pool.ahead or (willing and share is None and seat.slots <= seat.batches < 2 * seat.slots)
+            if core.lending is None and core.policy.walltime is None and not seat.pool.soft:
+                assert (seat in seat.pool.idle) == (willing and seat.batches < seat.slots)
 
 
 def check_functions(core: DispatchState) -> None:

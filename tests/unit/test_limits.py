@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import Cores, Job, JobDispatcher, Memory
+from gridengine import Job, JobDispatcher, Memory
 from gridengine.limits import Limits, given
 from gridengine.schedulers.base import ANY, Demand
 from tests.unit.fake_hub import FakeScheduler
@@ -30,7 +30,6 @@ from tests.unit.fake_hub import FakeScheduler
         ({"retry_on": int}, TypeError, "retry_on must be exception classes, not <class 'int'>"),
         ({"retry_on": OSError()}, TypeError, "retry_on must be exception classes, not OSError()"),
         ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
-        ({"resources": Cores(2)}, ValueError, "only Memory can be asked for each call, not Cores(2)"),
     ],
 )
 def test_what_makes_no_sense_is_named_before_anything_runs(options: dict[str, Any], error: type[Exception], words: str) -> None:
