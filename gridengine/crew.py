@@ -14,7 +14,7 @@ from gridengine.fleet import Started as StartedWorker
 from gridengine.fleet import keys_of, spare_of
 from gridengine.pools import WorkerPool
 from gridengine.protocol import TERMINATED, VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
-from gridengine.resources import ZERO
+from gridengine.resources import ZERO, Cores
 from gridengine.schedulers.base import TaskState
 from gridengine.work import Phase, Seat, Span, Worker
 
@@ -81,7 +81,8 @@ def _seat(core: DispatchState, worker: Worker) -> None:
         failure.__cause__ = error
         core.fail(pool, failure)
         given = ZERO
-    core.effects.append(Grant(worker.id, seat.lane, given, worker.hello.slots))
+    cores = given.get(Cores)
+    core.effects.append(Grant(worker.id, seat.lane, given, worker.hello.slots if cores is None else cores.N))
 
 
 def _recognise(core: DispatchState, id: bytes, keys: list[str]) -> tuple[WorkerPool, StartedWorker | None]:

@@ -52,7 +52,7 @@ class Policy:
     def stay(self, held: Resource) -> float:
         """Return how long a worker that holds this may work, infinite when nobody limits it: then it leaves, in order."""
         own = held.get(WTime)
-        walltime = self.walltime if own is None or own.T is None else own.T + self.margin_seconds
+        walltime = own.T + self.margin_seconds if self.walltime is None and own is not None and own.T is not None else self.walltime
         return math.inf if walltime is None else walltime - spare_of(walltime)
 
 

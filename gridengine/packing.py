@@ -196,8 +196,10 @@ class Packer(Generic[TaskT, HolderT]):
         elif task in self._given:
             holder, given = self._given.pop(task)
             holder.tasks.discard(task)
-            holder.books._dealloc(given)
-            self._freed(holder)
+            try:
+                holder.books._dealloc(given)
+            finally:  # the kinds that raise nothing have theirs back
+                self._freed(holder)
 
     def place(self, now: float) -> Iterator[Placed[TaskT, HolderT]]:
         """Yield each task that may begin now. To be called after whatever happened, and every now and then.

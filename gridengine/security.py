@@ -10,6 +10,9 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 
+BEGAN = "GRIDENGINE_JOB_BEGAN"
+"""The variable in which a worker finds when its cluster job began, as /proc/uptime said it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:

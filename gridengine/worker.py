@@ -21,7 +21,7 @@ from gridengine.agent import Agent, introduce
 from gridengine.errors import GridEngineError
 from gridengine.nursery import Nursery, adopt_orphans, end_children
 from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
-from gridengine.security import Connection
+from gridengine.security import BEGAN, Connection
 
 if TYPE_CHECKING:
     from gridengine.transport import Client
@@ -82,7 +82,11 @@ class Worker:
             signal.signal(number, lambda number, frame: self._leave(TERMINATED))
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
-            self._client.send(introduce(run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path()))
+            elapsed = seconds_since(os.environ.get(BEGAN, ""))
+            hello = introduce(
+                run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path(), elapsed=elapsed
+            )
+            self._client.send(hello)
             self._loop(wake)
         except GridEngineError as error:
             self._leave(error.message, status=1)
@@ -147,6 +151,13 @@ class Worker:
     def _leave(self, reason: str, *, status: int = 0) -> None:
         if not self.reason:
             self.reason, self.status = reason, status
+
+
+def seconds_since(began: str) -> float:
+    """Return for how long a cluster job has run that began at this time (by /proc/uptime, which never jumps); 0 if nobody says."""
+    if not began:
+        return 0.0
+    return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - float(began))
 
 
 def _log_path() -> str:

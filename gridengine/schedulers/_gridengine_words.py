@@ -78,6 +78,12 @@ def things(words: str) -> dict[str, str]:
     return said
 
 
+def own_walltime(request: Request) -> float | None:
+    """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it does not say."""
+    said = _own_words(request).get("h_rt")
+    return (parse_time(said[0]) or None) if said is not None else None
+
+
 def _own_words(request: Request) -> dict[str, tuple[str, str]]:
     """Return what the scheduler says itself: the value, and the argument that says it."""
     own = {name: (value, f"native={request.native!r}") for name, value in things(request.native).items()}

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.errors import ConfigurationError
+from gridengine.security import BEGAN
 
 
 def line_of_text(name: str, value: object) -> str:
@@ -62,7 +63,8 @@ def launch_script(
     the like are defined; one of its lines failing ends it.
     What fails is told with the host's name: no record of the batch system's has it in time.
     """
-    lines = [f"#!/bin/bash{' -l' if prologue else ''}", *filter(None, [first])]
+    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"  # before the prologue, which may take its time
+    lines = [f"#!/bin/bash{' -l' if prologue else ''}", began, *filter(None, [first])]
     if prologue:
         lines += [
             "set -e",

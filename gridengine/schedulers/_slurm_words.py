@@ -94,6 +94,12 @@ def _without_kept(part: Resource, words: Iterable[str], said: Mapping[str, tuple
     return [word for word in words if word.partition("=")[0] not in said]
 
 
+def own_walltime(options: Sequence[str]) -> float | None:
+    """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it does not say."""
+    said = things(options).get("--time")
+    return (parse_time(said[0]) or None) if said is not None else None
+
+
 def parse_time(text: str) -> float:
     """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is none or has no end (see sbatch(1))."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)

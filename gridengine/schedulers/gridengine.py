@@ -12,8 +12,9 @@ from typing import Any
 
 from gridengine.config import settings
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
+from gridengine.resources import Resource as Held
 from gridengine.schedulers import _drmaa
-from gridengine.schedulers._gridengine_words import asked
+from gridengine.schedulers._gridengine_words import asked, own_walltime
 from gridengine.schedulers._request import Request, Resource
 from gridengine.schedulers._words import Failure, Words
 from gridengine.schedulers.base import Demand, Handle, Report, Run, TaskState, TryAgain
@@ -52,6 +53,8 @@ class GridEngineScheduler(BatchScheduler):
             When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
+        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
+            (default: each worker holds what one call asks for, and runs one call at a time).
         resources: `-l name=value`, as `h_vmem="10G"`.
 
     Raises:
@@ -69,12 +72,16 @@ class GridEngineScheduler(BatchScheduler):
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
+        worker_resources: Held | None = None,
         **resources: Resource,
     ) -> None:
         super().__init__(
             max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
         )
         self._request = Request(queue, parallel_environment, native, resources)
+        self.walltime = own_walltime(self._request)
+        if worker_resources is not None:
+            self.hold(worker_resources)
 
     def __repr__(self) -> str:
         return f"GridEngineScheduler({self._request.specification() or 'no special request'})"

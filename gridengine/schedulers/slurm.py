@@ -11,11 +11,12 @@ from pathlib import Path
 
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError
+from gridengine.resources import Resource
 from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers._slurm_site import Site, refusal, unavailable
 from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation
-from gridengine.schedulers._slurm_words import sbatch_options, things
+from gridengine.schedulers._slurm_words import own_walltime, sbatch_options, things
 from gridengine.schedulers.base import ANY, Demand, Handle, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.guard import Guard
@@ -49,6 +50,8 @@ class SlurmScheduler(BatchScheduler):
             When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
+        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
+            (default: each worker holds what one call asks for, and runs one call at a time).
         options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`, `mem="4G"`, `exclusive=True`.
 
     Raises:
@@ -67,6 +70,7 @@ class SlurmScheduler(BatchScheduler):
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
+        worker_resources: Resource | None = None,
         **options: Option,
     ) -> None:
         super().__init__(
@@ -75,6 +79,9 @@ class SlurmScheduler(BatchScheduler):
         named = {"partition": partition, "account": account, "qos": qos}
         given = {name: value for name, value in named.items() if value is not None}
         self._options = own_options({**given, **options}, native)
+        self.walltime = own_walltime(self._options)
+        if worker_resources is not None:
+            self.hold(worker_resources)
 
     def __repr__(self) -> str:
         return f"SlurmScheduler({' '.join(self._options) or 'no special request'})"
