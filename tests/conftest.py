@@ -1,12 +1,13 @@
-"""A real Grid Engine for the tests that want one: brought up by `schedulers/gridengine/up --yes`, used as a plain user.
+"""A real Grid Engine and a real Slurm for the tests that want one: brought up by `schedulers/*/up --yes`, used as a plain user.
 
-Grid Engine takes no jobs of root. So, as root, the scripts of these tests run as the user `gridtest` (made when missing; another name
+They take no jobs of root. So, as root, the scripts of these tests run as the user `gridtest` (made when missing; another name
 in GRIDENGINE_TEST_USER), by the interpreter that GRIDENGINE_TEST_PYTHON names and that user can read. Where nothing answers these tests
-are skipped, or fail when GRIDENGINE_REQUIRE_GRID_ENGINE=1.
+are skipped, or fail when GRIDENGINE_REQUIRE_GRID_ENGINE=1, or GRIDENGINE_REQUIRE_SLURM=1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -20,6 +21,7 @@ import termios
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -28,8 +30,8 @@ SGE_ROOT = Path("/var/lib/gridengine")
 
 
 @dataclass(frozen=True, slots=True)
-class GridEngine:
-    """The Grid Engine of this machine, and the user who uses it."""
+class Cluster:
+    """The batch system of this machine, and the user who uses it."""
 
     user: pwd.struct_passwd
     python: str
@@ -91,11 +93,11 @@ class GridEngine:
         return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
 
     def command(self, *arguments: str) -> str:
-        """Run a command of Grid Engine's as the user and return its output."""
+        """Run a command of the batch system's as the user and return its output."""
         return self._command(arguments, self._identity())
 
     def administer(self, *arguments: str) -> str:
-        """Run a command of Grid Engine's as this process's own user, who must be root for most."""
+        """Run a command of the batch system's as this process's own user, who must be root for most."""
         return self._command(arguments, {})
 
     def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
@@ -107,9 +109,31 @@ class GridEngine:
             return {}
         return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
 
+    def kill_children(self) -> None:
+        """Kill what tests have left."""
+        while self.children:
+            child = self.children.pop()
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+
     def _give(self, folder: Path) -> None:
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+
+class GridEngine(Cluster):
+    """The Grid Engine of this machine, and the user who uses it."""
+
+
+class Slurm(Cluster):
+    """The Slurm of this machine, and the user who uses it: who finds no Grid Engine."""
+
+    def __init__(self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path) -> None:
+        super().__init__(user, python, {**environment, "SGE_ROOT": ""}, folder)
+
+
+T = TypeVar("T", bound=Cluster)
 
 
 def why_no_grid_engine() -> str:
@@ -126,30 +150,64 @@ def why_no_grid_engine() -> str:
     return ""
 
 
-@pytest.fixture(scope="session")
-def _cluster() -> Iterator[GridEngine]:
-    reason = why_no_grid_engine()
-    if reason and os.environ.get("GRIDENGINE_REQUIRE_GRID_ENGINE") == "1":
+def why_no_slurm() -> str:
+    """Return why there is no Slurm to test on, empty when there is one."""
+    if shutil.which("sbatch") is None:
+        return "Slurm is not installed; as root: schedulers/slurm/up --yes"
+    try:
+        done = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"Slurm does not answer: {error}"
+    if done.returncode:
+        return f"Slurm does not answer ({(done.stderr or done.stdout).strip()}); as root: schedulers/slurm/up --yes"
+    return ""
+
+
+def skip_for(reason: str, required: str) -> None:
+    """Skip the test when there is a reason to, or fail when the environment says that it must run."""
+    if reason and os.environ.get(required) == "1":
         pytest.fail(reason)
     if reason:
         pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def cluster(kind: type[T]) -> Iterator[T]:
+    """Give a batch system's user a folder of his own."""
     user = plain_user()
     folder = Path(tempfile.mkdtemp(prefix="gridengine-tests.", dir=user.pw_dir))
     os.chown(folder, user.pw_uid, user.pw_gid)
     python = os.environ.get("GRIDENGINE_TEST_PYTHON", sys.executable)
-    yield GridEngine(user, python, user_environment(user, python), folder)
+    yield kind(user, python, user_environment(user, python), folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def _grid_engine() -> Iterator[GridEngine]:
+    skip_for(why_no_grid_engine(), "GRIDENGINE_REQUIRE_GRID_ENGINE")
+    with cluster(GridEngine) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def _slurm() -> Iterator[Slurm]:
+    skip_for(why_no_slurm(), "GRIDENGINE_REQUIRE_SLURM")
+    with cluster(Slurm) as found:
+        yield found
+
+
 @pytest.fixture
-def grid_engine(_cluster: GridEngine) -> Iterator[GridEngine]:
+def grid_engine(_grid_engine: GridEngine) -> Iterator[GridEngine]:
     """The Grid Engine of this machine. Scripts that a test started and left are killed at its end."""
-    yield _cluster
-    while _cluster.children:
-        child = _cluster.children.pop()
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+    yield _grid_engine
+    _grid_engine.kill_children()
+
+
+@pytest.fixture
+def slurm(_slurm: Slurm) -> Iterator[Slurm]:
+    """The Slurm of this machine, likewise."""
+    yield _slurm
+    _slurm.kill_children()
 
 
 def plain_user() -> pwd.struct_passwd:

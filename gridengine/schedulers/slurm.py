@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,7 +125,8 @@ class SlurmLauncher(BatchLauncher):
     def __init__(self, run: Run, *, script: str, options: Sequence[str]) -> None:
         super().__init__(run, script=script)
         self._options = list(options)
-        self._name = f"gridengine-{run.id}"
+        # Of this launcher alone: what has this name and is not known to it is cancelled.
+        self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = Slurm(os.environ)
         self._known_site: Site | None = None
         self._guard: Guard | None = None

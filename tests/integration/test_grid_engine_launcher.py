@@ -8,64 +8,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.integration.launching import files, run
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine
 
 pytestmark = pytest.mark.grid_engine
-
-LAUNCHING = '''
-"""What the scripts of these tests share: a launcher whose workers are a shell script, and waiting for what it reports."""
-
-import json, logging, os, signal, stat, sys, time
-from pathlib import Path
-
-from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers.base import Run, TaskState
-
-ENDS = {TaskState.ENDED, TaskState.FAILED}
-
-
-def make_run(name="run"):
-    folder = Path.cwd() / name
-    folder.mkdir(mode=0o700)
-    (folder / "connection").write_text("")
-    return Run("test", folder, folder / "connection", print)
-
-
-def make_launcher(worker="exec sleep 600", run=None, **given):
-    if worker is not None:
-        path = Path.cwd() / "worker"
-        path.write_text(f"#!/bin/bash\\n{worker}\\n")
-        path.chmod(0o700)
-        given["python"] = str(path)
-    return GridEngineScheduler(**given).launcher(run or make_run())
-
-
-def wait_for(launcher, handles, states=ENDS, seconds=40):
-    """Poll until each of these is in one of the states; return the last reports."""
-    reports = {}
-    until = time.monotonic() + seconds
-    while not all(handle in reports and reports[handle].state in states for handle in handles):
-        assert time.monotonic() < until, reports
-        reports.update(launcher.poll([handle for handle in handles if handle not in reports or reports[handle].state not in ENDS]))
-        time.sleep(0.1)
-    return reports
-
-
-def tell(**facts):
-    print(json.dumps(facts), flush=True)
-'''
-
-
-def run(grid_engine: GridEngine, script: str, **options: Any) -> dict[str, Any]:
-    """Run a script that ends with `tell(...)`, and return what it told."""
-    done = grid_engine.run(f"from launching import *\n{script}", files={"launching.py": LAUNCHING}, **options)
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 def is_known(grid_engine: GridEngine, job: str) -> bool:
@@ -276,7 +228,7 @@ wait_for(launcher, handles, {TaskState.RUNNING})
 launcher.close()
 tell(state="running")
 """
-    started = grid_engine.start(f"from launching import *\n{script}", files={"launching.py": LAUNCHING})
+    started = grid_engine.start(f"from launching import *\n{script}", files=files(grid_engine))
     assert started.stdout is not None
     job = json.loads(started.stdout.readline())["job"]
     grid_engine.command("qmod", "-sj", job)
@@ -356,7 +308,7 @@ tell(job=handles[0].id, folder=str(launcher.run.directory), child=_drmaa.shared_
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_when_the_user_s_process_is_killed_its_cluster_tasks_go_and_its_keys_too(grid_engine: GridEngine, number: int) -> None:
     script = f"from launching import *\n{START_AND_TELL}\nsignal.pause()"
-    started = grid_engine.start(script, files={"launching.py": LAUNCHING})
+    started = grid_engine.start(script, files=files(grid_engine))
     assert started.stdout is not None
     told = json.loads(started.stdout.readline())
     os.kill(started.pid, number)
@@ -376,7 +328,7 @@ if os.fork() == 0:
     os._exit(0)
 signal.pause()
 """
-    started = grid_engine.start(script, files={"launching.py": LAUNCHING})
+    started = grid_engine.start(script, files=files(grid_engine))
     assert started.stdout is not None
     told = json.loads(started.stdout.readline())
     os.kill(started.pid, signal.SIGKILL)

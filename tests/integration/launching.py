@@ -1,0 +1,64 @@
+"""Scripts that use a launcher alone, on a real cluster: shared by the tests of the launchers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster
+
+LAUNCHING = '''
+"""What the scripts of these tests share: a launcher whose workers are a shell script, and waiting for what it reports."""
+
+import json, logging, os, signal, stat, sys, time
+from pathlib import Path
+
+import gridengine.schedulers
+from gridengine.schedulers.base import Run, TaskState
+
+ENDS = {TaskState.ENDED, TaskState.FAILED}
+
+
+def make_run(name="run"):
+    folder = Path.cwd() / name
+    folder.mkdir(mode=0o700)
+    (folder / "connection").write_text("")
+    return Run("test", folder, folder / "connection", print)
+
+
+def make_launcher(worker="exec sleep 600", run=None, **given):
+    if worker is not None:
+        path = Path.cwd() / "worker"
+        path.write_text(f"#!/bin/bash\\n{worker}\\n")
+        path.chmod(0o700)
+        given["python"] = str(path)
+    return getattr(gridengine.schedulers, SCHEDULER)(**given).launcher(run or make_run())
+
+
+def wait_for(launcher, handles, states=ENDS, seconds=40):
+    """Poll until each of these is in one of the states; return the last reports."""
+    reports = {}
+    until = time.monotonic() + seconds
+    while not all(handle in reports and reports[handle].state in states for handle in handles):
+        assert time.monotonic() < until, reports
+        reports.update(launcher.poll([handle for handle in handles if handle not in reports or reports[handle].state not in ENDS]))
+        time.sleep(0.1)
+    return reports
+
+
+def tell(**facts):
+    print(json.dumps(facts), flush=True)
+'''
+
+
+def files(cluster: Cluster) -> dict[str, str]:
+    """Return what the scripts import, by its name."""
+    return {"launching.py": f"{LAUNCHING}\n\nSCHEDULER = '{type(cluster).__name__}Scheduler'\n"}
+
+
+def run(cluster: Cluster, script: str, **options: Any) -> dict[str, Any]:
+    """Run a script that ends with `tell(...)`, and return what it told."""
+    done = cluster.run(f"from launching import *\n{script}", files=files(cluster), **options)
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
