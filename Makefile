@@ -10,21 +10,21 @@ METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed)
 PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 
-# As root, where Debian's packages are to be had, the tests run on a real Grid Engine too. It takes no jobs of root, so that its
-# tests run as a plain user, who must be able to read the Python and the package: hence an environment outside of this folder.
-WITH_GRID_ENGINE := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
+# As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real Slurm too. They take no jobs of root, so
+# that their tests run as a plain user, who must be able to read the Python and the package: hence an environment outside of this folder.
+WITH_CLUSTERS := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
 PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine: as a plain user too.
-BENCH_VENV := $(if $(WITH_GRID_ENGINE),$(PLAIN_VENV)-bench,.venv-bench)
+BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
 BENCH_ARGS ?=
 
-.PHONY: help example test chaos bench bench-quick check format clean grid-engine
+.PHONY: help example test chaos bench bench-quick check format clean grid-engine slurm
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
-	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and run its tests'
+	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and a Slurm and run their tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make bench    measure us and our peers side by side, in an hour, and write benchmarks/README.md; as root on a Grid Engine too'
@@ -37,12 +37,12 @@ help:
 example: $(VENV)/ready
 	$(VENV)/bin/python examples/stdlib_census.py
 
-ifeq ($(WITH_GRID_ENGINE),)
+ifeq ($(WITH_CLUSTERS),)
 test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine
-	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
+	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1 GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 endif
 
@@ -57,7 +57,10 @@ chaos: test
 grid-engine:
 	schedulers/gridengine/up --yes
 
-bench: $(BENCH_VENV)/ready $(if $(WITH_GRID_ENGINE),grid-engine)
+slurm:
+	schedulers/slurm/up --yes
+
+bench: $(BENCH_VENV)/ready $(if $(WITH_CLUSTERS),grid-engine)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
 
 bench-quick: $(BENCH_VENV)/ready
@@ -93,12 +96,12 @@ $(PLAIN_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 # Installed as a user would have it, so that what is missing from the package is found. A left-over build/ would go into it.
 $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	rm -rf build
-	umask 022 && $(PLAIN_VENV)/bin/python $(PIP) '.[test]'
+	umask 022 && $(PLAIN_VENV)/bin/python $(PIP) '.[test,third-parties]'
 	@rm -rf build
 	@touch $@
 
 $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
-	tools/make-venv "$$(if [ -n '$(WITH_GRID_ENGINE)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)" $(BENCH_VENV)
+	tools/make-venv "$$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)" $(BENCH_VENV)
 
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt

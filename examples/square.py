@@ -12,6 +12,7 @@ SCHEDULERS = {
     "inline": gridengine.InlineScheduler,
     "process": gridengine.ProcessScheduler,
     "gridengine": gridengine.GridEngineScheduler,
+    "slurm": gridengine.SlurmScheduler,
     "best": gridengine.best_available,
 }
 

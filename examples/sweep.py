@@ -16,6 +16,7 @@ SCHEDULERS = {
     "inline": gridengine.InlineScheduler,
     "process": gridengine.ProcessScheduler,
     "gridengine": gridengine.GridEngineScheduler,
+    "slurm": gridengine.SlurmScheduler,
     "best": gridengine.best_available,
 }
 POINTS = [(x / 10, 3 * x / 10 - 1) for x in range(-20, 21)]

@@ -1,4 +1,4 @@
-"""Fail unless every test marked `grid_engine` was run and passed: count_grid_engine_tests.py JUNIT_XML.
+"""Fail unless every test on a real cluster was run and passed: count_cluster_tests.py JUNIT_XML MARK...
 
 What should have run is asked of pytest itself, so that a test that was skipped, deselected or lost with its process is missed.
 """
@@ -12,9 +12,9 @@ import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 
 
-def collected() -> set[tuple[str, str]]:
-    """Return (class name, name), as a JUnit report has them, of every test marked `grid_engine`."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", "grid_engine", "--no-header"]
+def collected(mark: str) -> set[tuple[str, str]]:
+    """Return (class name, name), as a JUnit report has them, of every test that is marked so."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", mark, "--no-header"]
     listing = subprocess.run([*command, "-o", "addopts=", "--import-mode=importlib"], capture_output=True, text=True, check=False)
     if listing.returncode not in (0, 5):
         sys.exit(f"pytest cannot collect the tests:\n{listing.stdout}{listing.stderr}")
@@ -46,16 +46,21 @@ def outcomes(report: str) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def main(report: str) -> None:
-    wanted = collected()
-    found = outcomes(report)
+def missed(mark: str, found: dict[tuple[str, str], set[str]]) -> bool:
+    """Tell what became of the tests marked so; return whether one was not run, or did not pass."""
+    wanted = collected(mark)
     missing = {key: sorted(found.get(key, {"not run"})) for key in wanted if found.get(key) != {"passed"}}
-    print(f"Grid Engine tests: {len(wanted)} collected, {len(wanted) - len(missing)} passed")
+    print(f"tests marked {mark}: {len(wanted)} collected, {len(wanted) - len(missing)} passed")
     for (place, name), verdicts in sorted(missing.items()):
         print(f"  {place} {name}: {', '.join(verdicts)}")
-    if missing or not wanted:
-        sys.exit("not every test of the Grid Engine passed" if wanted else "there is no test of the Grid Engine")
+    return bool(missing) or not wanted
+
+
+def main(report: str, marks: list[str]) -> None:
+    found = outcomes(report)
+    if bad := [mark for mark in marks if missed(mark, found)]:
+        sys.exit(f"not every test passed that is marked {' or '.join(bad)}, or there is none")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])
