@@ -303,7 +303,7 @@ def _reduce_shared(pickler: Pickler, handle: lent.Shared[Any]) -> Reduction:
     """Return the name of what the handle stands for; on the way home, where nobody knows that name, the object itself."""
     if pickler.homeward:
         return lent.itself, (handle.get(),)
-    return pickler.name_shared(handle.open(), handle)
+    return pickler.name_shared(lent.lent_of(handle), handle)
 
 
 def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:

@@ -79,7 +79,7 @@ class Shared(Generic[T]):
     """
 
     def __init__(self, lent: Lent, kind: type) -> None:
-        self.lent: Lent | None = lent
+        self._lent: Lent | None = lent
         self._kind = kind
         self._finalizer = weakref.finalize(self, lent.release)
         self._finalizer.atexit = False
@@ -90,22 +90,12 @@ class Shared(Generic[T]):
         Raises:
             ValueError: the handle is closed.
         """
-        return self.open().object  # type: ignore[no-any-return]
-
-    def open(self) -> Lent:
-        """Return what stands behind the handle.
-
-        Raises:
-            ValueError: it is closed.
-        """
-        if self.lent is None:
-            raise ValueError(f"the shared {self._kind.__qualname__} has been closed; share it again")
-        return self.lent
+        return lent_of(self).object  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let go of the object once no call that was handed in needs it. May be called twice."""
         self._finalizer()
-        self.lent = None
+        self._lent = None
 
     def __enter__(self) -> Self:
         return self
@@ -123,8 +113,19 @@ class Shared(Generic[T]):
         raise pickle.PicklingError("a shared object travels in the calls of gridengine alone; elsewhere give what its get() returns")
 
     def __repr__(self) -> str:
-        size = "closed" if self.lent is None else f"{sum(memoryview(one).nbytes for one in self.lent.payload):,} bytes"
+        size = "closed" if self._lent is None else f"{sum(memoryview(one).nbytes for one in self._lent.payload):,} bytes"
         return f"<shared {self._kind.__qualname__}, {size}>"
+
+
+def lent_of(handle: Shared[Any]) -> Lent:
+    """Return what stands behind a handle.
+
+    Raises:
+        ValueError: it is closed.
+    """
+    if handle._lent is None:
+        raise ValueError(f"the shared {handle._kind.__qualname__} has been closed; share it again")
+    return handle._lent
 
 
 class Laden(list["Buffer"]):

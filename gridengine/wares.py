@@ -153,7 +153,7 @@ def _parts(one: Any) -> Iterator[Reference] | None:
     if type(one) is functools.partial:
         return _of_partial(one)
     if type(one) is Shared:
-        return iter([(functools.partial(getattr, one), "lent", one.lent)])
+        return iter([(functools.partial(getattr, one), "_lent", one._lent)])
     if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
         return _of_wrapper(one)
     return None

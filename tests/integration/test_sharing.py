@@ -257,6 +257,35 @@ def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(schedule
     wait_for(lambda: not blocks_below_this_process())
 
 
+ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
+    "results": lambda executor, shared: [executor.submit(total, shared, number).result() for number in range(20)],
+    "failures": lambda executor, shared: [executor.submit(write, shared, number).exception() for number in range(20)],
+    "a kill": lambda executor, shared: killed([executor.submit(total, shared, number) for number in range(2000)], executor),
+    "cancelling": lambda executor, shared: [executor.submit(total, shared, number).cancel() for number in range(2000)],
+    "abandoning": lambda executor, shared: next(executor.map(total, [shared] * 100)),
+}
+
+
+def killed(futures: list[Any], executor: gridengine.Executor) -> None:
+    executor.kill(futures[1000])
+    for future in futures:
+        future.exception()
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way: str) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        shared = gridengine.share(np.ones(ITEMS))
+        ENDS[way](executor, shared)
+        shared.close()
+        wait_for(lambda: not blocks_below_this_process())
+
+
+def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler, gridengine.share(np.ones(50 * ITEMS)) as shared:
+        assert gridengine.map(total, [shared], scheduler=scheduler, resources=gridengine.Memory(0.25)) == [50 * ITEMS]
+
+
 def test_here_the_workers_map_the_very_copy_that_was_made() -> None:
     with gridengine.ProcessScheduler(2) as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
         before = len(blocks_of_this_process())

@@ -15,7 +15,7 @@ import gridengine
 from gridengine import lent, pickling
 from gridengine.blocks import LARGE, Stored, fetch
 from gridengine.frozen import Frozen, frozen
-from gridengine.lent import Lent, in_hand, needs_of
+from gridengine.lent import Lent, in_hand, lent_of, needs_of
 from gridengine.limits import Limits
 from gridengine.protocol import SINGLE
 from gridengine.wares import Wares
@@ -36,7 +36,7 @@ class Keeper:
 
 def used(keeper: Keeper, obj: Any = "object") -> gridengine.Shared[Any]:
     shared = gridengine.share(obj)
-    shared.open().used_by(keeper)
+    lent_of(shared).used_by(keeper)
     return shared
 
 
@@ -66,7 +66,7 @@ def test_arrays_small_and_large_cannot_be_written_to(items: int) -> None:
 def test_an_array_with_gaps_is_shared_as_others_are() -> None:
     array = np.arange(4 * LARGE).reshape(-1, 2)[:, 1]
     shared = gridengine.share(array)
-    assert isinstance(shared.open().payload, Stored)
+    assert isinstance(lent_of(shared).payload, Stored)
     assert not shared.get().flags.writeable
     assert np.array_equal(shared.get(), array)
 
@@ -76,19 +76,19 @@ def test_an_array_of_objects_is_shared() -> None:
 
 
 def test_a_large_object_lies_in_a_block_whole() -> None:
-    payload = gridengine.share([np.arange(LARGE), "text", np.arange(3)]).open().payload
+    payload = lent_of(gridengine.share([np.arange(LARGE), "text", np.arange(3)])).payload
     assert isinstance(payload, Stored)
     assert payload.others() == []
 
 
 def test_a_large_object_without_buffers_lies_in_a_block() -> None:
     shared = gridengine.share(["x" * 100, *range(LARGE)])
-    assert isinstance(shared.open().payload, Stored)
+    assert isinstance(lent_of(shared).payload, Stored)
     assert shared.get()[-1] == LARGE - 1
 
 
 def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
-    payload = gridengine.share(Array(bytes(LARGE))).open().payload
+    payload = lent_of(gridengine.share(Array(bytes(LARGE)))).payload
     assert isinstance(payload, Stored)
     assert all(one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False))  # type: ignore[union-attr]
 
@@ -134,7 +134,7 @@ def test_a_function_of_this_file_and_what_dill_knows_can_be_shared() -> None:
 def test_a_payload_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     payload = pickling.dump_calls([({"deep": [shared]}, functools.partial(len, shared))])
-    assert needs_of(payload) == (shared.lent,)
+    assert needs_of(payload) == (lent_of(shared),)
     assert sum(map(len, payload)) < 300
 
 
@@ -153,7 +153,7 @@ def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
     [call] = pickling.load_calls(pickling.dump_calls([shared]))
     again = frozen(call, SINGLE)
     assert isinstance(again, Frozen)
-    assert needs_of(again.payload) == (shared.lent,)
+    assert needs_of(again.payload) == (lent_of(shared),)
     assert arrived(again.payload) == [[1]]
 
 
@@ -172,7 +172,7 @@ def test_what_was_brought_is_loaded_once() -> None:
 
     def load() -> Any:
         loads.append(1)
-        return shared.open().payload
+        return lent_of(shared).payload
 
     lent.bring(b"brought", load)
     assert lent.find(b"brought") is lent.find(b"brought")
@@ -181,7 +181,7 @@ def test_what_was_brought_is_loaded_once() -> None:
 
 
 def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
-    body, *buffers = gridengine.share(np.arange(3)).open().payload
+    body, *buffers = lent_of(gridengine.share(np.arange(3))).payload
     lent.bring(b"small", lambda: [body, *map(bytearray, buffers)])
     assert not lent.find(b"small").flags.writeable
     lent.take_away(b"small")
@@ -195,21 +195,21 @@ def test_a_handle_in_a_shared_object_is_the_object() -> None:
     inner = gridengine.share([1])
     outer = gridengine.share({"inner": inner})
     assert outer.get() == {"inner": [1]}
-    assert needs_of(pickling.dump_calls([outer])) == (inner.lent, outer.lent)
-    assert outer.open().needs == (inner.lent,)
+    assert needs_of(pickling.dump_calls([outer])) == (lent_of(inner), lent_of(outer))
+    assert lent_of(outer).needs == (lent_of(inner),)
 
 
 def test_a_function_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(lambda: shared)
-    assert needs_of(payload) == (shared.lent,)
+    assert needs_of(payload) == (lent_of(shared),)
 
 
 def test_a_function_with_an_array_too_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(functools.partial(max, shared, np.arange(LARGE)))
     assert isinstance(payload, Stored)
-    assert needs_of(payload) == (shared.lent,)
+    assert needs_of(payload) == (lent_of(shared),)
 
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
@@ -235,7 +235,7 @@ def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
 def test_a_dropped_handle_is_told_of() -> None:
     keeper = Keeper()
     shared = used(keeper)
-    name = shared.open().name
+    name = lent_of(shared).name
     assert keeper.released == []
     del shared
     assert keeper.released == [name]
@@ -254,7 +254,7 @@ def test_each_who_used_it_is_told_and_only_once() -> None:
     keepers = Keeper(), Keeper()
     shared = gridengine.share([1])
     for keeper in (*keepers, *keepers):
-        shared.open().used_by(keeper)
+        lent_of(shared).used_by(keeper)
     shared.close()
     assert [len(keeper.released) for keeper in keepers] == [1, 1]
 
@@ -287,14 +287,14 @@ def test_a_shared_object_keeps_what_lies_in_it() -> None:
 def test_nothing_is_left_of_what_was_closed() -> None:
     shared = gridengine.share(np.arange(LARGE))
     shared.get()
-    block = weakref.ref(shared.open().payload.block)  # type: ignore[attr-defined]
+    block = weakref.ref(lent_of(shared).payload.block)  # type: ignore[attr-defined]
     shared.close()
     assert block() is None
 
 
 def test_a_payload_keeps_what_it_needs() -> None:
     shared = gridengine.share([1])
-    gone: weakref.ref[Lent] = weakref.ref(shared.open())
+    gone: weakref.ref[Lent] = weakref.ref(lent_of(shared))
     payload = pickling.dump_calls([shared])
     shared.close()
     assert gone() is not None
