@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -17,7 +18,7 @@ import gridengine
 from gridengine.schedulers import Scheduler
 from tests.integration.agent_driver import wait_for
 from tests.integration.scenario import play
-from tests.integration.test_share import blocks_of_this_process, is_mapped, mapped, write
+from tests.integration.test_share import is_mapped, mapped, write
 from tests.integration.test_strangers import OverTcp
 
 if TYPE_CHECKING:
@@ -52,15 +53,21 @@ def identity(x: Any, number: int = 0) -> Any:
     return x
 
 
-def blocks_below_this_process() -> int:
-    """Return how many descriptors of blocks this process and all below it have open."""
-    found = 0
+def blocks() -> set[int]:
+    """Return the blocks that this process or one below it has open."""
+    found = set()
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        try:
-            found += sum("gridengine-block" in os.readlink(one) for one in Path(f"/proc/{process.pid}/fd").iterdir())  # noqa: PTH115
-        except (FileNotFoundError, psutil.NoSuchProcess):
-            continue
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            found |= {number for number in map(block_of, Path(f"/proc/{process.pid}/fd").iterdir()) if number}
     return found
+
+
+def block_of(descriptor: Path) -> int:
+    """Return the number of the block that a descriptor stands for, 0 if it is none."""
+    try:
+        return descriptor.stat().st_ino if "gridengine-block" in str(descriptor.readlink()) else 0
+    except FileNotFoundError:  # it has been closed meanwhile
+        return 0
 
 
 # ------------------------------------------------------------------ every way to hand in calls
@@ -238,9 +245,9 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
         gridengine.map(lambda number: total(shared, number), range(8), chunksize=1, scheduler=scheduler)
     else:
         gridengine.starmap(total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
-    assert blocks_below_this_process()
+    assert blocks()
     shared.close()
-    wait_for(lambda: not blocks_below_this_process())
+    wait_for(lambda: not blocks())
     wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
 
 
@@ -254,7 +261,7 @@ def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(schedule
         thread.start()
     for thread in threads:
         thread.join()
-    wait_for(lambda: not blocks_below_this_process())
+    wait_for(lambda: not blocks())
 
 
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
@@ -278,7 +285,7 @@ def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way
         shared = gridengine.share(np.ones(ITEMS))
         ENDS[way](executor, shared)
         shared.close()
-        wait_for(lambda: not blocks_below_this_process())
+        wait_for(lambda: not blocks())
 
 
 def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
@@ -288,9 +295,10 @@ def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
 
 def test_here_the_workers_map_the_very_copy_that_was_made() -> None:
     with gridengine.ProcessScheduler(2) as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
-        before = len(blocks_of_this_process())
+        made = blocks()
         gridengine.starmap(total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
-        assert len(blocks_of_this_process()) == before == blocks_below_this_process()
+        assert blocks() == made
+        assert len(made) == 1
 
 
 def test_without_descriptors_it_is_sent_to_each_process(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +308,7 @@ def test_without_descriptors_it_is_sent_to_each_process(scheduler: Scheduler, mo
     monkeypatch.setattr(os, "memfd_create", refuse)
     shared = gridengine.share(np.ones(ITEMS))
     monkeypatch.undo()
-    assert not blocks_of_this_process()
+    assert not blocks()
     assert gridengine.map(total, [shared] * 4, scheduler=scheduler) == [ITEMS] * 4
 
 
