@@ -36,7 +36,8 @@ class Column:
 class Row:
     """One measure. `measure(peer, calls)` is called in a process of its own that has made the peer.
 
-    warm: with how many calls it is called before, and its answer dropped; 0: a few calls that need NumPy and little else instead.
+    warm: with how many calls it is called before (a tenth of those measured at most), and its answer dropped; 0: a few calls that
+        need NumPy and little else instead.
     first: `measure` is not used: what is taken is the time from the interpreter's start to the results of so many calls.
     sampled: the memory of all processes is looked at, in runs that are not timed, and stands in the column `pss`.
     on: where it runs, here or as a plain user on the Grid Engine.
@@ -58,13 +59,14 @@ class Row:
 
 @dataclass
 class Outcome:
-    """What came of one peer in one row: its figures, or why there are none."""
+    """What came of one peer in one row: its figures, or why there are none; and whether it is too slow to be run as often as the others."""
 
     row: Row
     peer: str
     calls: int = 1
     figures: list[Measured] = field(default_factory=list)
     failure: str = ""
+    slow: bool = False
 
     def values(self, column: Column) -> list[float]:
         """Return what was measured in this column, scaled up where fewer calls were made."""
