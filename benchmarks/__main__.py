@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 def measured(row: Row, options: argparse.Namespace) -> Table:
     peers = options.peers or (STANDARD if options.quick else tuple(ALL))
-    reason = cluster.why_not() if row.on == "grid engine" else ""
+    reason = cluster.SYSTEMS[row.on].why_not() if row.on in cluster.SYSTEMS else ""
     if reason:
         return Table(row, [Outcome(row, name, failure=reason) for name in row.peers if name in peers])
     repetitions = options.repetitions or (QUICK.get(row.name, 1) if options.quick else REPETITIONS)

@@ -48,8 +48,16 @@ ON_GRID_ENGINE = {
         environment=(("DRMAA_LIBRARY_PATH", DRMAA_LIBRARY), ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=8192")),
     ),
 }
+ON_SLURM = {
+    "gridengine on Slurm": Entry("ours:OnSlurm", "gridengine"),
+    "sbatch --array --wait": Entry("clusters:SlurmArray", share=10),
+    "submitit": Entry("clusters:Submitit", "submitit", share=10),
+    "executorlib": Entry("clusters:Executorlib", "executorlib", share=10),
+    "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
+    "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
+}
 OTHERS = {"serial": Entry("serial:Serial"), "Future and argument alone": Entry("serial:FutureAlone")}
-ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **ON_GRID_ENGINE}
+ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **ON_GRID_ENGINE, **ON_SLURM}
 LOCAL = tuple(ON_THIS_MACHINE)
 MAPS = (*LOCAL, *WITH_ANOTHER_MAP)
 STANDARD = tuple(name for name, entry in ALL.items() if entry.distribution in ("", OURS))

@@ -40,7 +40,7 @@ class Row:
         need NumPy and little else instead.
     first: `measure` is not used: what is taken is the time from the interpreter's start to the results of so many calls.
     sampled: the memory of all processes is looked at, in runs that are not timed, and stands in the column `pss`.
-    on: where it runs, here or as a plain user on the Grid Engine.
+    on: where it runs: here, or as a plain user on a batch system, `grid-engine` or `slurm`.
     """
 
     name: str

@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from benchmarks.catalogue import ALL, OURS
-from benchmarks.cluster import OURS as OURS_ON_CLUSTER
-from benchmarks.cluster import SLURM
+from benchmarks.cluster import OURS as OURS_ON_CLUSTERS
 from benchmarks.figures import Column, Outcome, Table, shown
 
 FOLDER = Path(__file__).parent
 README, PLOT = FOLDER / "README.md", FOLDER / "time-over-tasks.png"
 BEGIN, END = "<!-- figures: written by `make bench` -->\n", "<!-- end of the figures -->\n"
-TO_COME = ("submitit", "executorlib")
 
 
 def document(tables: Sequence[Table], *, core: Sequence[str] = (), plot: bool = False, remark: str = "") -> str:
@@ -41,7 +39,7 @@ def machine() -> str:
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     system = f"Linux {platform.release()}; Python {platform.python_version()}; load {os.getloadavg()[2]:.2f} over the last 15 minutes"
     named = [entry.distribution for entry in ALL.values() if entry.distribution]
-    versions = (f"{name} {version(name)}" for name in dict.fromkeys([*named, *TO_COME, "pyzmq", "numpy"]))
+    versions = (f"{name} {version(name)}" for name in dict.fromkeys([*named, "pyzmq", "numpy"]))
     return f"{now}; {cores} cores ({processor()}); {system}.\n\nVersions: {', '.join(versions)}."
 
 
@@ -100,13 +98,13 @@ def note(outcome: Outcome) -> str:
 def wants(tables: Sequence[Table]) -> str:
     """Return a table of what was wanted, ours, and the best of the others."""
     lines = [line for table in tables for column in table.row.columns if column.limit for line in [want(table, column, tables)]]
-    return grid(["measure", "want", "limit", "ours", "best other", "reached"], [*lines, ["real Slurm, 8 slots", "-", "-", "-", "-", SLURM]])
+    return grid(["measure", "want", "limit", "ours", "best other", "reached"], lines)
 
 
 def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     assert column.limit is not None
     medians = table.medians(column)
-    ours = medians.get(OURS, medians.get(OURS_ON_CLUSTER))
+    ours = next((medians[peer] for peer in (OURS, *OURS_ON_CLUSTERS) if peer in medians), None)
     elsewhere = {f"{other.row.name}/{peer}": value for other in tables for peer, value in other.medians(other.row.columns[0]).items()}
     try:
         limit = column.limit({**elsewhere, **medians})

@@ -36,11 +36,12 @@ class Place:
     @classmethod
     @contextmanager
     def of(cls, row: Row, workers: int) -> Iterator[Place]:
-        if row.on == "grid engine":
+        system = cluster.SYSTEMS.get(row.on)
+        if system is not None:
             owner = cluster.user()
             identity = {} if os.getuid() else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-            with cluster.folder() as folder:
-                yield cls(cluster.environment(folder), {"cwd": folder, **identity}, folder, cluster.SLOTS)
+            with system.folder() as folder:
+                yield cls(system.login(folder), {"cwd": folder, **identity}, folder, system.slots)
             return
         with tempfile.TemporaryDirectory(prefix="gridengine-bench.") as scratch:
             # Not in the checkout: the package that is installed is measured, as a user would have it, not the folder of its source.
@@ -86,8 +87,8 @@ def _measure(outcome: Outcome, entry: Entry, place: Place) -> None:
 def _child(outcome: Outcome, entry: Entry, place: Place, *, times: int, sampled: bool = False) -> tuple[list[dict[str, float]], int]:
     """Run one child; return its figures and peak memory, or say in the outcome why there are none."""
     row = outcome.row
-    if row.on == "grid engine":
-        cluster.clear(place.scratch)
+    if row.on in cluster.SYSTEMS:
+        cluster.SYSTEMS[row.on].clear(place.scratch)
     out = place.scratch / "figures.json"
     out.unlink(missing_ok=True)
     subject = [entry.place, str(place.workers)]

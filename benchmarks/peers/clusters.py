@@ -1,4 +1,4 @@
-"""What else runs calls on a Grid Engine. Each is imported where it is made: they have little in common."""
+"""What else runs calls on a Grid Engine or a Slurm. Each is imported where it is made: they have little in common."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.peers.base import Call, Peer
+
+MEMORY = "1GB"
 
 
 class ArrayJob(Peer):
@@ -20,14 +22,17 @@ class ArrayJob(Peer):
 
 
 class DaskJobqueue(Peer):
+    kind = "SGECluster"
+
     def __init__(self, workers: int) -> None:
-        from dask_jobqueue import SGECluster
+        import dask_jobqueue
         from distributed import Client
 
         super().__init__(workers)
         prologue = [f"export PYTHONPATH={os.environ['PYTHONPATH']}"]
         options = {"python": sys.executable, "job_script_prologue": prologue, "scheduler_options": {"dashboard_address": None}}
-        self.cluster = SGECluster(n_workers=workers, cores=1, processes=1, memory="1GB", walltime="00:10:00", **options)
+        make = getattr(dask_jobqueue, self.kind)
+        self.cluster = make(n_workers=workers, cores=1, processes=1, memory=MEMORY, walltime="00:10:00", **options)
         self.client = Client(self.cluster)
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
@@ -43,3 +48,44 @@ class Gridmap(Peer):
         import gridmap
 
         return list(gridmap.grid_map(f, [[x] for x in xs], quiet=True, require_cluster=True, temp_dir=os.environ["HOME"], queue="all.q"))
+
+
+class DaskOnSlurm(DaskJobqueue):
+    kind = "SLURMCluster"
+
+
+class SlurmArray(Peer):
+    """A plain array job of `/bin/true`, one task for each call; nothing comes back but its end."""
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        options = [f"--array=1-{len(xs)}", "--wait", "--mem=500M", "--output=/dev/null", "--quiet"]
+        subprocess.run(["sbatch", *options, "--wrap", "/bin/true"], check=True, stdout=subprocess.DEVNULL)
+        return list(xs)
+
+
+class Submitit(Peer):
+    """One array task for each call, its results in files that the folder shares."""
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        import submitit
+
+        executor = submitit.AutoExecutor(folder=os.environ["TMPDIR"] + "/submitit", cluster="slurm")
+        executor.update_parameters(slurm_array_parallelism=self.workers, mem_gb=0.5, timeout_min=10)
+        return [job.result() for job in executor.map_array(f, xs)]
+
+
+class Executorlib(Peer):
+    """Its workers are steps that `srun` starts, one for each call."""
+
+    def __init__(self, workers: int) -> None:
+        from executorlib import SlurmJobExecutor
+
+        super().__init__(workers)
+        resources = {"slurm_cmd_args": ["--mem=500M", "--immediate=0"]}
+        self.executor = SlurmJobExecutor(max_cores=workers, resource_dict=resources)
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        return self.gather([self.executor.submit(f, x) for x in xs])
+
+    def close(self) -> None:
+        self.executor.shutdown()

@@ -74,3 +74,10 @@ class OnGridEngine(Ours):
 
     def make_scheduler(self) -> gridengine.schedulers.Scheduler:
         return gridengine.GridEngineScheduler(max_workers=self.workers)
+
+
+class OnSlurm(Ours):
+    """`gridengine.map` on a Slurm, where a job that does not say how much memory it needs has all of a node's."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        return gridengine.SlurmScheduler(max_workers=self.workers, mem="500M")

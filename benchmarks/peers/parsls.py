@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import parsl
 from parsl.executors import HighThroughputExecutor
-from parsl.providers import GridEngineProvider, LocalProvider
+from parsl.providers import GridEngineProvider, LocalProvider, SlurmProvider
 
 from benchmarks.peers.base import Call, Peer
 
@@ -40,6 +40,18 @@ class ParslOnGridEngine(Parsl):
     """As many cluster tasks as workers, asked for at once, with one worker each."""
 
     def make(self) -> HighThroughputExecutor:
-        prologue = f"export PYTHONPATH={os.environ['PYTHONPATH']} PATH={os.environ['PATH']}"
-        provider = GridEngineProvider(init_blocks=self.workers, max_blocks=self.workers, worker_init=prologue)
+        provider = GridEngineProvider(init_blocks=self.workers, max_blocks=self.workers, worker_init=prologue())
         return HighThroughputExecutor(provider=provider, max_workers_per_node=1)
+
+
+class ParslOnSlurm(Parsl):
+    """As `ParslOnGridEngine`."""
+
+    def make(self) -> HighThroughputExecutor:
+        blocks = {"init_blocks": self.workers, "max_blocks": self.workers, "cores_per_node": 1, "mem_per_node": 1, "exclusive": False}
+        return HighThroughputExecutor(provider=SlurmProvider(worker_init=prologue(), **blocks), max_workers_per_node=1)
+
+
+def prologue() -> str:
+    """Return the shell line that gives a cluster task this process's paths."""
+    return f"export PYTHONPATH={os.environ['PYTHONPATH']} PATH={os.environ['PATH']}"
