@@ -123,15 +123,18 @@ class WorkerPool:
         size = 0
         for _ in range(MOST_RUNS):
             span = self.waiting.popleft()
-            if span.calls > room:
+            calls = span.calls
+            if calls > room:
                 self.waiting.appendleft(replace(span, start=span.start + room))
-                span = replace(span, stop=span.start + room)
-            self.calls -= span.calls
-            room -= span.calls
+                span, calls = replace(span, stop=span.start + room), room
+            self.calls -= calls
+            room -= calls
             size += sum(map(len, span.open.task.payload))
             yield span
-            follows = self.waiting and self.waiting[0].open.function is function and self.waiting[0].attempt == attempt
-            if not room or size > MOST_BYTES or not follows:
+            if not room or size > MOST_BYTES or not self.waiting:
+                return
+            after = self.waiting[0]
+            if after.open.function is not function or after.attempt != attempt:
                 return
 
     def _sensible_calls(self, function: Known) -> int:
@@ -141,8 +144,10 @@ class WorkerPool:
         """
         if function.seconds is None:
             return 1
-        share = -(-self.calls // (2 * max(self.slots, 1)))
         seconds = max(function.seconds, 1e-9)
+        if seconds > BATCH_SECONDS:
+            return 1
+        share = -(-self.calls // (2 * max(self.slots, 1)))
         return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
 
     @property
