@@ -44,15 +44,14 @@ ON_GRID_ENGINE = {
     "gridmap": Entry(
         "clusters:Gridmap",
         "gridmap",
-        share=10,
         environment=(("DRMAA_LIBRARY_PATH", DRMAA_LIBRARY), ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=8192")),
     ),
 }
 ON_SLURM = {
     "gridengine on Slurm": Entry("ours:OnSlurm", "gridengine"),
-    "sbatch --array --wait": Entry("clusters:SlurmArray", share=10),
-    "submitit": Entry("clusters:Submitit", "submitit", share=10),
-    "executorlib": Entry("clusters:Executorlib", "executorlib", share=10),
+    "sbatch --array --wait": Entry("clusters:SlurmArray"),
+    "submitit": Entry("clusters:Submitit", "submitit"),
+    "executorlib": Entry("clusters:Executorlib", "executorlib"),
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }

@@ -59,14 +59,14 @@ class Row:
 
 @dataclass
 class Outcome:
-    """What came of one peer in one row: its figures, or why there are none; and whether it is too slow to be run as often as the others."""
+    """What came of one peer in one row: its figures, or why there are none; and the seconds that its last turn took."""
 
     row: Row
     peer: str
     calls: int = 1
     figures: list[Measured] = field(default_factory=list)
     failure: str = ""
-    slow: bool = False
+    seconds: float = 0.0
 
     def values(self, column: Column) -> list[float]:
         """Return what was measured in this column, scaled up where fewer calls were made."""

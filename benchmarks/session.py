@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -20,8 +21,8 @@ from benchmarks.figures import Outcome, Row, Table
 MOST_SECONDS = 240.0
 FEW_FROM = 1_000
 TIMES = 5
-SLOW_SECONDS, SLOW_REPETITIONS = 5.0, 2
-"""Whoever takes longer than that, start and warm-up included, is run no more often than that: it is not noise that decides there."""
+TURNS = ((30.0, 1), (5.0, 2))
+"""Whoever takes longer than so many seconds, start and warm-up included, has no more turns than that: noise decides nothing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,18 @@ def run(row: Row, peers: Iterable[str], *, workers: int, repetitions: int, say: 
         for repetition in range(repetitions):
             for outcome in outcomes:
                 entry = ALL[outcome.peer]
-                if outcome.failure or (outcome.slow and repetition >= SLOW_REPETITIONS):
+                if outcome.failure or repetition >= turns(outcome.seconds):
                     continue
                 begin = time.monotonic()
                 _measure(outcome, entry, place)
-                seconds = time.monotonic() - begin
-                outcome.slow = outcome.slow or seconds > SLOW_SECONDS
-                say(f"{row.title}: {outcome.peer}, {repetition + 1} of {repetitions}: {outcome.failure or f'in {seconds:.1f} s'}")
+                outcome.seconds = time.monotonic() - begin
+                say(f"{row.title}: {outcome.peer}, {repetition + 1} of {repetitions}: {outcome.failure or f'in {outcome.seconds:.1f} s'}")
     return Table(row, outcomes)
+
+
+def turns(seconds: float) -> float:
+    """Return how many turns at most whoever took so long has."""
+    return next((most for limit, most in TURNS if seconds > limit), math.inf)
 
 
 def calls_of(row: Row, entry: Entry) -> int:
