@@ -20,6 +20,7 @@ from gridengine.events import Event, Function, Launch, Launched, Received, Send,
 from gridengine.fleet import Policy
 from gridengine.hub import MOST_TASKS
 from gridengine.protocol import VALUES, VERSION, Assign, Beat, Hello, Result, Results
+from gridengine.resources import Cores, Resource
 from gridengine.schedulers.base import Handle
 from gridengine.state import DispatchState
 
@@ -46,10 +47,10 @@ class Work:
 
 
 class Cluster:
-    """Simulated workers, and the time that the core takes for them."""
+    """Simulated workers, and the time that the core takes for them; `shared` ones hold a core each, which is lent to calls."""
 
-    def __init__(self, workers: int) -> None:
-        self.core = DispatchState(Policy(max_workers=workers, run_id="run"))
+    def __init__(self, workers: int, *, shared: Resource | None = None) -> None:
+        self.core = DispatchState(Policy(max_workers=workers, run_id="run", resources=shared))
         self.workers = workers
         self.answers: deque[Received] = deque()
         self.names: list[bytes] = []
@@ -114,8 +115,8 @@ def kinds(calls: int) -> list[Work]:
     ]
 
 
-def measure(work: Work, workers: int) -> None:
-    cluster = Cluster(workers)
+def measure(work: Work, workers: int, shared: Resource | None = None) -> None:
+    cluster = Cluster(workers, shared=shared)
     cluster.run(work)
     print(
         f"{work.title:42} {work.calls:>9,} calls {workers:>7,} workers  core {cluster.core_seconds:6.2f} s"
@@ -128,17 +129,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=10_000)
+    parser.add_argument("--shared", action="store_true", help="have calls share the workers, by lending")
     parser.add_argument("--profile", action="store_true", help="say where the time goes instead")
     options = parser.parse_args()
+    shared = Cores(1) if options.shared else None
     if options.profile:
         for work in kinds(options.calls):
             with cProfile.Profile() as profile:
-                measure(work, options.workers)
+                measure(work, options.workers, shared)
             pstats.Stats(profile).sort_stats("tottime").print_stats(14)
         return
     for share in (10, 1):
         for work in kinds(options.calls // share):
-            measure(work, options.workers // share)
+            measure(work, options.workers // share, shared)
 
 
 if __name__ == "__main__":

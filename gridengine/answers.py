@@ -30,6 +30,7 @@ from gridengine.protocol import (
     Started,
     portions,
 )
+from gridengine.schedulers.base import ANY
 from gridengine.work import Running, Worker
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _result(core: DispatchState, run: Running, result: Result, payload: Payload,
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
     raised = result.status != VALUES
-    if not raised:
+    if not raised and span.demand is not ANY:
         core.learn(run.seat.pool, result.seconds / (result.stop - result.start))
     again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and core.may_grow(span))
     if span.open.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):

@@ -18,6 +18,9 @@ from typing import Generic, NamedTuple, TypeVar
 from gridengine.algebra import Combined, Resource
 from gridengine.errors import ConfigurationError
 
+KEPT_QUEUES = 16
+"""How many queues are kept that have become empty, since the next task is often one of theirs."""
+
 TaskT = TypeVar("TaskT", bound=Hashable)
 HolderT = TypeVar("HolderT", bound=Hashable)
 
@@ -322,10 +325,14 @@ class Packer(Generic[TaskT, HolderT]):
             self._freed(holder)
 
     def _look_back(self, now: float) -> None:
-        """Note who was overtaken, and forget the queues that are empty."""
-        for queue in list(self._queues.values()):
+        """Note who was overtaken, and forget the queues that are empty, but for the last few: they know which holders have no room."""
+        empty = []
+        for queue in self._queues.values():
             head = self._head(queue)
             if head is None:
-                del self._queues[queue.request]
+                queue.overtaken_since = None
+                empty.append(queue.request)
             elif queue.overtaken_since is None and head.order < self._furthest:
                 queue.overtaken_since = now
+        for request in empty[:-KEPT_QUEUES]:
+            del self._queues[request]

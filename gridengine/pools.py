@@ -62,9 +62,11 @@ class WorkerPool:
 
     def place(self, seat: Seat) -> None:
         """List a seat by its room."""
-        self.unlist(seat)
-        left = self.share_left(seat.worker)
-        if seat.worker.phase is not Phase.READY or left == 0:
+        self.idle.pop(seat, None)
+        self.ahead.pop(seat, None)
+        share = self.fleet.policy.jobs_per_worker
+        left = None if share is None else share - seat.worker.taken
+        if seat.worker.phase is not Phase.READY or (left is not None and left <= 0):
             return
         if seat.batches < seat.slots:
             self.idle[seat] = None

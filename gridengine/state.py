@@ -11,6 +11,7 @@ more is late, and dropped.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -322,7 +323,7 @@ class DispatchState:
     def fill(self, pool: WorkerPool, now: float) -> None:
         """Give calls to the seats that a pool has."""
         while (seat := pool.next_seat()) is not None:
-            if pool.has_time(seat.worker, now):
+            if seat.worker.leave_at == math.inf or pool.has_time(seat.worker, now):
                 self._give(seat, now)
             else:
                 pool.unlist(seat)
