@@ -34,6 +34,7 @@ from gridengine.errors import (
 
 if TYPE_CHECKING:
     from gridengine import resources, schedulers
+    from gridengine.current import GVAR, current_job
     from gridengine.dispatcher import JobDispatcher
     from gridengine.events import Attempt
     from gridengine.executor import Executor
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from gridengine.job import Job
     from gridengine.lent import Shared
     from gridengine.pool import Pool
-    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Token, WTime
+    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, SlurmScheduler, best_available
     from gridengine.sharing import share
 
 __all__ = [
+    "GVAR",
     "ZERO",
     "Attempt",
     "CallError",
@@ -70,6 +72,7 @@ __all__ = [
     "ProcessScheduler",
     "ProtocolError",
     "RemoteTraceback",
+    "Resource",
     "SchedulerUnavailable",
     "Shared",
     "SlurmScheduler",
@@ -83,6 +86,7 @@ __all__ = [
     "WorkerNotStarted",
     "__version__",
     "best_available",
+    "current_job",
     "imap",
     "imap_unordered",
     "map",
@@ -98,7 +102,8 @@ _HOMES = {
     **dict.fromkeys(
         ("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "SlurmScheduler", "best_available"), "gridengine.schedulers"
     ),
-    **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Token", "WTime", "ZERO"), "gridengine.resources"),
+    **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime", "ZERO"), "gridengine.resources"),
+    **dict.fromkeys(("GVAR", "current_job"), "gridengine.current"),
     "Attempt": "gridengine.events",
     "Executor": "gridengine.executor",
     "Job": "gridengine.job",

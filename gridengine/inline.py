@@ -11,15 +11,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TextIO
 
 from gridengine import pickling
+from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
 from gridengine.lent import in_hand
 from gridengine.protocol import SINGLE, STAR, Payload
 from gridengine.runner import Controller
+from gridengine.schedulers.base import Demand
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
@@ -53,6 +56,9 @@ class InlineHub:
         for task in tasks:
             self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 
+    def check(self, demand: Demand) -> None:
+        """Take any request: this process is taken to have just what a call asks for."""
+
     def cancel(self, tasks: Iterable[int], number: int = 0) -> None:
         """End tasks that are being run, from inside a call: after the call."""
         self._cancelled.update(tasks)
@@ -68,7 +74,8 @@ class InlineHub:
     def _run(self, f: Callable[..., Any], name: str, task: Task, listener: Listener) -> None:
         if task.watched:
             listener.began(Began(task.id, os.getpid(), socket.gethostname(), 1))
-        done = 0
+        done, asked = 0, task.demand.request
+        given = asked.holder()._alloc(asked)
         try:
             with in_hand():
                 calls = pickling.load_calls(task.payload)
@@ -76,7 +83,8 @@ class InlineHub:
                 if task.id in self._cancelled:
                     return
                 began = time.monotonic()
-                with _copied(task.watched) as copies:
+                job = CurrentJob(task.id, 1, given, partial(int, task.first + index))
+                with _copied(task.watched) as copies, GVAR.running(job):
                     payload, raised = _outcome(f, call, task, listener)
                 out, err = (copy.getvalue().encode() for copy in copies)
                 done += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
 from gridengine.errors import ConfigurationError
@@ -16,8 +16,11 @@ from gridengine.intake import Intake
 from gridengine.limits import Limits
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import FULL, SINGLE, STAR
-from gridengine.schedulers.base import Place, Scheduler, positive
+from gridengine.schedulers.base import ANY, Place, Scheduler, positive
 from gridengine.wares import Wares, Work
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher import Hub
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked at any closer."""
@@ -45,6 +48,13 @@ class Line:
         daemon: bool = False,
     ) -> None:
         hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
+        try:
+            _check(hub, limits)
+        except BaseException:
+            if ours:
+                self._scheduler.close()
+            raise
+        self._hub = hub
         # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
         self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon)
         self._initial = initial
@@ -52,7 +62,12 @@ class Line:
         self._wares = Wares(limits, self._prepared)
 
     def with_limits(self, limits: Limits) -> Line:
-        """Return a line that has other limits and shares all else with this one."""
+        """Return a line that has other limits and shares all else with this one.
+
+        Raises:
+            ConfigurationError: no worker can ever hold what they ask for.
+        """
+        _check(self._hub, limits)
         other = object.__new__(Line)
         vars(other).update(vars(self), limits=limits, _wares=Wares(limits, self._prepared))
         return other
@@ -130,6 +145,11 @@ class Line:
         for stretch in stretches:
             if not stretch.cancel():
                 self.intake.drop(stretch)
+
+
+def _check(hub: Hub, limits: Limits) -> None:
+    if limits.demand is not ANY:
+        hub.check(limits.demand)
 
 
 class _Keep:

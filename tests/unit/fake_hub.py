@@ -58,6 +58,9 @@ class FakeHub:
     def new_id(self) -> int:
         return next(self.ids)
 
+    def check(self, demand: object) -> None:
+        """Take any request."""
+
     def counts(self) -> FakeCounts:
         return FakeCounts()
 
