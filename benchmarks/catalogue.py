@@ -44,7 +44,13 @@ ON_GRID_ENGINE = {
     "gridmap": Entry(
         "clusters:Gridmap",
         "gridmap",
-        environment=(("DRMAA_LIBRARY_PATH", DRMAA_LIBRARY), ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=8192")),
+        # Its plots are for mails; matplotlib, loaded after the DRMAA library, ends the process.
+        environment=(
+            ("CREATE_PLOTS", "False"),
+            ("SEND_ERROR_MAIL", "False"),
+            ("DRMAA_LIBRARY_PATH", DRMAA_LIBRARY),
+            ("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=8192"),
+        ),
     ),
 }
 ON_SLURM = {

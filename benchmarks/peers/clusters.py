@@ -45,7 +45,8 @@ class DaskJobqueue(Peer):
 
 class Gridmap(Peer):
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
-        import gridmap
+        import zmq  # noqa: F401 - loaded after the DRMAA library, it ends the process
+        import gridmap  # isort: skip
 
         return list(gridmap.grid_map(f, [[x] for x in xs], quiet=True, require_cluster=True, temp_dir=os.environ["HOME"], queue="all.q"))
 
