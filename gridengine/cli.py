@@ -9,6 +9,7 @@ import operator
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,6 @@ def settings(as_json: bool) -> None:
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in this folder, or the nearest above it.
     """
     from gridengine.config import told
-    from gridengine.settingsfiles import projects_file, users_file
 
     said = told()
     if as_json:
@@ -81,9 +81,19 @@ def settings(as_json: bool) -> None:
         table.add_row(_text(name), _text(_shown(one.value)), _text(one.by, "dim" if one.by == "default" else ""))
     console = _console()
     console.print(table)
+    for line in _files():
+        console.print(_text(line, "dim"))
+
+
+def _files() -> Iterator[str]:
+    from gridengine.settingsfiles import projects_file, users_file, why_not_believed
+
     for whose, path in (("yours", users_file(os.environ)), ("the project's", projects_file(os.environ))):
-        there = "none" if path is None else f"{path}" if path.exists() else f"{path} (not there)"
-        console.print(_text(f"settings file, {whose}: {there}", "dim"))
+        if path is None or not path.exists():
+            yield f"settings file, {whose}: {'none' if path is None else f'{path} (not there)'}"
+        else:
+            doubt = why_not_believed(path.stat())
+            yield f"settings file, {whose}: {path}{f' (left out: {doubt})' if doubt else ''}"
 
 
 @main.command(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,21 @@ def test_a_master_that_is_down_is_found(grid_engine: GridEngine) -> None:
     assert found["grid_engine master"]["state"] == "broken"
     assert found["processes job"]["state"] == "ok"
     assert doctor(grid_engine, "--scheduler", "processes")[0] == 0
+
+
+@pytest.mark.grid_engine
+@as_root
+def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> None:
+    folder = Path(tempfile.mkdtemp(dir=grid_engine.folder))
+    folder.chmod(0o755)
+    (folder / "gridengine.toml").write_text('[grid_engine]\nnative = "-S /tmp/theirs"\n')
+    os.chown(folder / "gridengine.toml", pwd.getpwnam("nobody").pw_uid, -1)
+    shown = "from gridengine.config import settings; print(repr(settings().grid_engine.native))"
+    done = grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}")
+    assert done.stdout == "''\n"
+    assert f"the settings in {folder}/gridengine.toml are left out: it belongs to another user" in done.stderr
+    os.chown(folder / "gridengine.toml", 0, 0)
+    assert grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}").stdout == "'-S /tmp/theirs'\n"
 
 
 NEEDS_HELP = """
