@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ import pytest
 from tests.integration.scenario import bring_up, is_known, stop_daemon, until
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.conftest import Cluster, GridEngine
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Grid Engine")
 COMMAND = """
@@ -30,16 +31,16 @@ main()
 """
 
 
-def command(grid_engine: GridEngine, *words: str, environment: Mapping[str, str] | None = None, **more: Any) -> tuple[int, str]:
+def command(cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None, **more: Any) -> tuple[int, str]:
     """Run `gridengine` as the plain user; return its exit status and what it wrote."""
     script = COMMAND.format(words=["gridengine", *words])
-    done = grid_engine.run(script, environment=environment, check=False, seconds=100, **more)
+    done = cluster.run(script, environment=environment, check=False, seconds=100, **more)
     return done.returncode, done.stdout + done.stderr
 
 
-def doctor(grid_engine: GridEngine, *words: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
+def doctor(cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
     """Return the exit status of `gridengine doctor`, and its findings by what they are of and at."""
-    status, output = command(grid_engine, "doctor", "--json", *words, environment=environment)
+    status, output = command(cluster, "doctor", "--json", *words, environment=environment)
     told = json.loads(output)
     assert told["ok"] == (status == 0)
     return status, {f"{one['of']} {one['check']}": one for one in told["findings"]}
@@ -133,24 +134,35 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
 
 NEEDS_HELP = """
 import os, gridengine
-with gridengine.GridEngineScheduler(queue="closed.q") as scheduler:
+with gridengine.{scheduler} as scheduler:
     print(*set(gridengine.map(lambda x: os.getppid(), range(4), scheduler=scheduler, progress=False)), flush=True)
 """
 
 
-@pytest.mark.grid_engine
-@pytest.mark.parametrize("scheduler", ["processes", "grid_engine"])
-def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine, scheduler: str, tmp_path: Path) -> None:
-    runs = {"GRIDENGINE_RUN_DIRECTORY": str(Path(grid_engine.user.pw_dir, f"runs-{tmp_path.name}"))}
-    needy = grid_engine.start(NEEDS_HELP, environment=runs)
-    waiting = "import time, pathlib, sys\nwhile not (found := list(pathlib.Path(sys.argv[1]).glob('*/connection.json'))): time.sleep(0.1)\n"
-    found = grid_engine.run(f"{waiting}print(found[0])".replace("sys.argv[1]", repr(runs["GRIDENGINE_RUN_DIRECTORY"]))).stdout.strip()
-    status, output = command(grid_engine, "up", found, "-n", "1", "--scheduler", scheduler, environment=runs)
+def check_that_workers_can_be_added(cluster: Cluster, to: str, by: str) -> None:
+    """Add a worker of one kind to a dispatcher that gets none from its own scheduler."""
+    runs = {"GRIDENGINE_RUN_DIRECTORY": str(Path(cluster.user.pw_dir, f"runs-{uuid.uuid4().hex}"))}
+    needy = cluster.start(NEEDS_HELP.format(scheduler=to), environment=runs)
+    found = cluster.run(
+        f"""
+import pathlib, time
+while not (found := list(pathlib.Path({runs["GRIDENGINE_RUN_DIRECTORY"]!r}).glob("*/connection.json"))):
+    time.sleep(0.1)
+print(found[0])
+"""
+    ).stdout.strip()
+    status, output = command(cluster, "up", found, "-n", "1", "--scheduler", by, environment=runs)
     assert status == 0, output
-    assert re.search(r"worker \S+ ended: exit status 0", output)
+    assert re.search(r"worker \S+ ended: ", output)
     assert needy.wait(30) == 0
-    left = grid_engine.run(f"import pathlib; print(list(pathlib.Path({runs['GRIDENGINE_RUN_DIRECTORY']!r}).rglob('*.json')))").stdout
+    left = cluster.run(f"import pathlib; print(list(pathlib.Path({runs['GRIDENGINE_RUN_DIRECTORY']!r}).rglob('*.json')))").stdout
     assert left.strip() == "[]"
+
+
+@pytest.mark.grid_engine
+@pytest.mark.parametrize("by", ["processes", "grid_engine"])
+def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine, by: str) -> None:
+    check_that_workers_can_be_added(grid_engine, "GridEngineScheduler(queue='closed.q')", by)
 
 
 @pytest.mark.grid_engine

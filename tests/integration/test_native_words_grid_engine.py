@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.test_grid_engine_launcher import run
+from tests.integration.launching import run
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine
