@@ -53,7 +53,8 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
     if withdrawn or core.closing:
         stop(core, worker, now)
         return
-    _settle_in(core, worker, now)
+    if started is not None or sum(home.fleet.asked > 0 for home in core.homes) < 2:  # else it may be any of them, and waits to be known
+        _settle_in(core, worker, now)
     core.make_room(worker, now)
 
 
@@ -142,7 +143,7 @@ def launched(core: DispatchState, event: Launched, now: float) -> None:
         worker = core.workers.get(id)
         if worker is not None:
             worker.started = started
-            _move(core, worker, pool)
+            _move(core, worker, pool, now)
     if core.closing:
         core.withdraw_expected()
     if not event.handles:
@@ -150,17 +151,20 @@ def launched(core: DispatchState, event: Launched, now: float) -> None:
     core.scale(now)
 
 
-def _move(core: DispatchState, worker: Worker, pool: WorkerPool) -> None:
+def _move(core: DispatchState, worker: Worker, pool: WorkerPool, now: float) -> None:
     """A worker called home before it was known for whom it was launched."""
     if worker.pool is not pool:
         worker.pool.workers -= 1
         pool.workers += 1
         worker.pool = pool
-        for seat in worker.seats:
+        for seat in list(worker.seats):
             seat.pool.leave(seat)
             seat.pool = pool
             pool.join(seat)
             pool.place(seat)
+    if core.lending is None and not worker.seats and worker.phase is Phase.READY:
+        _settle_in(core, worker, now)
+        core.make_room(worker, now)
 
 
 def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.conftest import Cluster, GridEngine
 
 pytestmark = pytest.mark.grid_engine
 
@@ -66,3 +66,35 @@ if __name__ == "__main__":
 """
     )
     assert told.stdout.split() == ["6", "True"]
+
+
+MIXED = """
+import os, time
+import gridengine
+from gridengine import Cores, Memory, Token, WTime
+
+def look():
+    given = gridengine.GVAR.res
+    return sorted(type(part).__name__ for part in given), len(given.c) if given.get(Cores) else 0, os.getppid()
+
+if __name__ == "__main__":
+    kinds = [Cores(1), Cores(2), Token("licence"), WTime(60), Memory(0.25), None]
+    with gridengine.SCHEDULER(max_workers=1, worker_resources=Cores(2) & Memory(1) & Token("licence")) as scheduler:
+        jobs = [gridengine.Job(target=look, resources=kinds[number % len(kinds)]) for number in range(24)]
+        with gridengine.JobDispatcher(scheduler) as dispatcher:
+            dispatcher.dispatch(jobs)
+            results = dispatcher.join()
+    print(len({row[2] for row in results}), *sorted({'+'.join(row[0]) + str(row[1]) for row in results}))
+"""
+SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n\n[slurm.tokens]\nlicence = ""\n'
+
+
+def check_mixed(cluster: Cluster) -> None:
+    script = MIXED.replace("SCHEDULER", f"{type(cluster).__name__}Scheduler")
+    workers, _, kinds = cluster.run(script, files={"gridengine.toml": SITE}, seconds=120).stdout.strip().partition(" ")
+    assert workers == "1"
+    assert kinds.split() == ["0", "Cores1", "Cores2", "Memory0", "Token0", "WTime0"]
+
+
+def test_a_mixed_dispatch_is_packed_on_grid_engine(grid_engine: GridEngine) -> None:
+    check_mixed(grid_engine)

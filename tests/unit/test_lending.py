@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
-from gridengine.events import Grant, Launch, Settled
+from gridengine.events import Grant, Launch, Launched, Settled
 from gridengine.fleet import Policy, spare_of
 from gridengine.lending import booked, can_hold
 from gridengine.protocol import MEMORY, TIMEOUT, Assign, TakeBack
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
-from gridengine.schedulers.base import MARGIN_SECONDS, Demand
+from gridengine.schedulers.base import MARGIN_SECONDS, Demand, Handle
 from tests.unit.test_state import GOOD, Play
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -241,6 +241,17 @@ def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
     play.hello()
     assert play.seen(Grant) == [Grant(b"w", 1, Cores(2, [0, 1]) & Memory(1), 2)]
     assert play.sent(Assign)[0].lane == 1
+
+
+def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is() -> None:
+    play = Play(pooled=True)
+    for request in (Cores(2), Cores(3)):
+        play.submit(1, demand=Demand(request))
+    play.hello(log="/r/7.log")
+    assert play.assigned() == []
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
+    assert [one.given for one in play.seen(Grant)] == [Cores(3, [0, 1, 2])]
+    assert [one.task for one in play.assigned()] == [2]
 
 
 # -------------------------------------------------------------------- time
