@@ -109,6 +109,10 @@ class Cluster:
             return {}
         return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
 
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue."""
+        raise NotImplementedError
+
     def kill_children(self) -> None:
         """Kill what tests have left."""
         while self.children:
@@ -125,12 +129,20 @@ class Cluster:
 class GridEngine(Cluster):
     """The Grid Engine of this machine, and the user who uses it."""
 
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue."""
+        return "job_number" in self.command("qstat", "-j", job)
+
 
 class Slurm(Cluster):
     """The Slurm of this machine, and the user who uses it: who finds no Grid Engine."""
 
     def __init__(self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path) -> None:
         super().__init__(user, python, {**environment, "SGE_ROOT": ""}, folder)
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue, or about to leave it."""
+        return job in self.command("squeue", "--noheader", "--format=%F").split()
 
 
 T = TypeVar("T", bound=Cluster)

@@ -1,13 +1,15 @@
-"""Scripts that use a real Grid Engine, and what happens to them meanwhile: shared by the tests of its faults."""
+"""Scripts that use a real cluster, and what happens to them meanwhile: shared by the tests of their faults."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.conftest import Cluster, GridEngine
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 15.0
@@ -33,14 +35,16 @@ import json, os, signal, sys, time
 from pathlib import Path
 
 import gridengine
-from gridengine import GridEngineScheduler, Job
+from gridengine import GridEngineScheduler, Job, SlurmScheduler
 
 FOLDER = Path.cwd()
+NAMES = (("JOB_ID", "SLURM_ARRAY_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"))
 
 
 def hold(index, folder=str(FOLDER)):
     """Say where this call runs, wait until it is told to go on, say that it ends."""
-    where = f"{index} {os.getpid()} {os.environ['JOB_ID']} {os.environ['SGE_TASK_ID']}"
+    job, task = (os.environ.get(grid_engine) or os.environ[slurm] for grid_engine, slurm in NAMES)
+    where = f"{index} {os.getpid()} {job} {task}"
     Path(folder, f"began {where}").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.02)
@@ -95,8 +99,7 @@ class Began:
 class Scenario:
     """A script that runs as the user, in a folder of its own. What it tells is read line by line."""
 
-    def __init__(self, grid_engine: GridEngine, process: subprocess.Popen[str]) -> None:
-        self.grid_engine = grid_engine
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert isinstance(process.args, list)
         self.folder = Path(process.args[1]).parent
@@ -160,26 +163,22 @@ class Scenario:
 
 
 def play(
-    grid_engine: GridEngine,
+    cluster: Cluster,
     script: str,
     *,
     environment: Mapping[str, str] = QUICK,
     files: Mapping[str, str] | None = None,
     terminal: int | None = None,
 ) -> Scenario:
-    """Start a script that begins with `PRELUDE`."""
-    text = f"{PRELUDE}\n{script}"
-    return Scenario(grid_engine, grid_engine.start(text, files=files, environment=environment, terminal=terminal))
+    """Start a script that begins with `PRELUDE`; `CLUSTER` is the cluster's scheduler."""
+    text = f"{PRELUDE}\nCLUSTER = {type(cluster).__name__}Scheduler\n{script}"
+    return Scenario(cluster.start(text, files=files, environment=environment, terminal=terminal))
 
 
 def jobs(grid_engine: GridEngine) -> list[str]:
     """Return the numbers of the jobs that Grid Engine has of the user."""
     lines = grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()[2:]
     return sorted({line.split()[0] for line in lines})
-
-
-def is_known(grid_engine: GridEngine, job: str) -> bool:
-    return "job_number" in grid_engine.command("qstat", "-j", job)
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
@@ -192,9 +191,9 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
     until(lambda: running() == tasks)
 
 
-def nothing_is_left(grid_engine: GridEngine, begun: list[Began], *, seconds: float = 40) -> None:
+def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 40) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
-    until(lambda: not any(is_known(grid_engine, job) for job in {one.job for one in begun}), seconds)
+    until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
     until(lambda: not any(one.lives for one in begun), seconds)
 
 
@@ -209,11 +208,17 @@ def changed_queue(grid_engine: GridEngine, option: str, undo: str, queue: str) -
 
 
 def stop_daemon(name: str) -> None:
-    """End a daemon of Grid Engine's, as a restart of its service would."""
-    paths = {"sge_qmaster": SPOOL / "qmaster" / "qmaster.pid", "sge_execd": SPOOL / "execd" / socket.gethostname() / "execd.pid"}
+    """End a daemon of a cluster's, as a restart of its service would."""
+    paths = {
+        "sge_qmaster": SPOOL / "qmaster" / "qmaster.pid",
+        "sge_execd": SPOOL / "execd" / socket.gethostname() / "execd.pid",
+        "slurmctld": Path("/run/slurm/slurmctld.pid"),
+        "slurmd-n1": Path("/run/slurm/slurmd-n1.pid"),
+        "slurmd-n2": Path("/run/slurm/slurmd-n2.pid"),
+    }
     pid = int(paths[name].read_text())
     executable = Path(f"/proc/{pid}/exe")
-    assert executable.readlink().name == name
+    assert executable.readlink().name.removesuffix("-wlm") == name.partition("-")[0]
     os.kill(pid, signal.SIGTERM)
     try:
         until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
@@ -222,11 +227,11 @@ def stop_daemon(name: str) -> None:
         until(lambda: not executable.exists())
 
 
-def bring_up() -> None:
-    """Start what is not running of Grid Engine."""
+def bring_up(system: str = "gridengine") -> None:
+    """Start what is not running of this batch system, and put what tests changed as it was."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SGE_")}
     done = subprocess.run(
-        [ROOT / "schedulers" / "gridengine" / "up", "--yes"], env=clean, capture_output=True, text=True, timeout=90, check=False
+        [ROOT / "schedulers" / system / "up", "--yes"], env=clean, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -235,3 +240,91 @@ def free_slots() -> None:
     """Have Grid Engine see now that jobs have ended which ran while its daemon was restarted: else it does within a minute."""
     stop_daemon("sge_execd")
     bring_up()
+
+
+HOLD_FOUR = """
+results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4), chunksize=1)
+tell(results=results)
+"""
+ENDS = {
+    "SIGTERM": ("gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)", -signal.SIGTERM),
+    "an exception": ("results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise RuntimeError('of the user')", 1),
+    "an exit with daemon jobs": (
+        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in range(4)]\n"
+        "for job in jobs: job.start()\nwait()",
+        0,
+    ),
+}
+
+
+def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]:
+    """Have a script end in this way while calls run; return those, and those that were done all the same."""
+    act, status = ENDS[end]
+    waiting = "def wait():\n    while not Path('leave').exists():\n        time.sleep(0.02)\n"
+    scenario = play(cluster, f"SCHEDULER = CLUSTER(max_workers=2)\n\n{waiting}\n{act}\n")
+    begun = scenario.began(2)
+    if status < 0:
+        scenario.process.send_signal(-status)
+    (scenario.folder / "leave").touch()
+    assert scenario.end(10) == status
+    return begun, scenario.ended()
+
+
+def interrupt(cluster: Cluster, presses: int) -> tuple[list[Began], list[int]]:
+    """Press Ctrl-C at the terminal of a script while calls run; return those, and those that were done all the same."""
+    ours, theirs = pty.openpty()
+    os.fchown(theirs, cluster.user.pw_uid, -1)
+    before = termios.tcgetattr(ours)
+    try:
+        scenario = play(
+            cluster,
+            """
+try:
+    gridengine.map(hold, range(8), scheduler=CLUSTER(max_workers=2), chunksize=1)
+except KeyboardInterrupt:
+    tell(interrupted=True)
+    raise
+""",
+            terminal=theirs,
+        )
+        begun = scenario.began(2)
+        for _ in range(presses):
+            os.write(ours, b"\x03")
+        assert scenario.end(10) == -signal.SIGINT
+        assert termios.tcgetattr(ours) == before
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return begun, scenario.ended()
+
+
+def call_home_never(cluster: Cluster, log_folder: str) -> dict[str, Any]:
+    """Have workers fail to start in each way; return what each error says, by the way."""
+    return play(
+        cluster,
+        f"""
+import shutil, threading
+
+def spoilt(given, spoil=lambda folder: None):
+    class Spoilt(CLUSTER):
+        def launcher(self, run):
+            launcher = super().launcher(run)
+            launcher.prepare()
+            spoil(run.directory)
+            return launcher
+    return facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: Spoilt(**given)))
+
+cases = {{
+    "interpreter": lambda: spoilt({{"python": "/nosuch/python"}}),
+    "prologue": lambda: spoilt({{"prologue": ["echo modules are gone", "false"]}}),
+    "{log_folder}": lambda: spoilt({{}}, lambda folder: (folder / "logs").rmdir()),
+}}
+told = {{}}
+threads = [threading.Thread(target=lambda name=name, case=case: told.update({{name: case()}})) for name, case in cases.items()]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+tell(**told)
+""",
+    ).result(80)

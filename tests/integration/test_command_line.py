@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.scenario import bring_up, is_known, stop_daemon, until
+from tests.integration.scenario import bring_up, stop_daemon, until
 
 if TYPE_CHECKING:
     from tests.conftest import Cluster, GridEngine
@@ -174,10 +174,10 @@ def test_workers_that_were_added_leave_the_queue_with_who_added_them(grid_engine
     assert adding.stdout is not None
     asked = re.search(r"(\d+)\.1, \1\.2$", adding.stdout.readline())
     assert asked is not None
-    assert is_known(grid_engine, asked[1])
+    assert grid_engine.knows(asked[1])
     adding.send_signal(number)
     adding.wait(30)
-    until(lambda: not is_known(grid_engine, asked[1]), 30)
+    until(lambda: not grid_engine.knows(asked[1]), 30)
 
 
 GONE = """

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
-import signal
-import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +11,18 @@ import psutil
 import pytest
 
 from tests.integration.scenario import (
+    ENDS,
+    HOLD_FOUR,
     IMPATIENT,
     Scenario,
     bring_up,
     changed_queue,
     free_slots,
+    interrupt,
     jobs,
     nothing_is_left,
     play,
+    play_to_the_end,
     stop_daemon,
     until,
     wait_until_confirmed,
@@ -137,11 +138,6 @@ tell(good=results[:1] + results[2:], **facts(results[1]))
 
 
 # ------------------------------------------------------------------ deleted jobs
-
-HOLD_FOUR = """
-results = gridengine.map(hold, range(4), scheduler=lambda: GridEngineScheduler(max_workers=4), chunksize=1)
-tell(results=results)
-"""
 
 
 def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted_them(grid_engine: GridEngine) -> None:
@@ -406,69 +402,15 @@ def test_when_all_of_the_user_s_processes_are_killed_the_workers_leave_with_thei
     nothing_is_left(grid_engine, begun)
 
 
-ENDS = {
-    "SIGTERM": ("gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)", -signal.SIGTERM),
-    "an exception": ("results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise RuntimeError('of the user')", 1),
-    "an exit with daemon jobs": (
-        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in range(4)]\n"
-        "for job in jobs: job.start()\nwait()",
-        0,
-    ),
-}
-
-
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_is_left_in_the_cluster_at_the_end_by(grid_engine: GridEngine, end: str) -> None:
-    act, status = ENDS[end]
-    scenario = play(
-        grid_engine,
-        f"""
-SCHEDULER = GridEngineScheduler(max_workers=2)
-
-def wait():
-    while not Path("leave").exists():
-        time.sleep(0.02)
-
-{act}
-""",
-    )
-    begun = scenario.began(2)
-    began = time.monotonic()
-    if status < 0:
-        scenario.process.send_signal(-status)
-    (scenario.folder / "leave").touch()
-    assert scenario.end() == status
-    assert time.monotonic() - began < 5
+    begun, ended = play_to_the_end(grid_engine, end)
     nothing_is_left(grid_engine, begun, seconds=5)
-    assert scenario.ended() == []
+    assert ended == []
 
 
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_at_the_terminal_ends_the_cluster_s_tasks_and_reaches_the_user(grid_engine: GridEngine, presses: int) -> None:
-    ours, theirs = pty.openpty()
-    os.fchown(theirs, grid_engine.user.pw_uid, -1)
-    before = termios.tcgetattr(ours)
-    try:
-        scenario = play(
-            grid_engine,
-            """
-try:
-    gridengine.map(hold, range(8), scheduler=GridEngineScheduler(max_workers=2), chunksize=1)
-except KeyboardInterrupt:
-    tell(interrupted=True)
-    raise
-""",
-            terminal=theirs,
-        )
-        begun = scenario.began(2)
-        for _ in range(presses):
-            os.write(ours, b"\x03")
-        began = time.monotonic()
-        assert scenario.end() == -signal.SIGINT
-        assert time.monotonic() - began < 5
-        assert termios.tcgetattr(ours) == before
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    begun, ended = interrupt(grid_engine, presses)
     nothing_is_left(grid_engine, begun, seconds=5)
-    assert scenario.ended() == []
+    assert ended == []
