@@ -112,7 +112,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: GridEngineSc
     )
     told = scenario.result()
     assert told["kind"] == "TimeoutError"
-    assert "h_rt=3" in told["text"]
+    assert "walltime" in told["text"]
     assert told["job"] in told["text"]
     assert len(scenario.begun()) == 1
 
@@ -203,6 +203,7 @@ def spoilt(given, spoil=lambda folder: None):
     class Spoilt(GridEngineScheduler):
         def launcher(self, run):
             launcher = super().launcher(run)
+            launcher.prepare()
             spoil(run.directory)
             return launcher
     began = time.monotonic()

@@ -70,9 +70,13 @@ tell(good=[results[0], results[2]], **facts(results[1]))
     assert told["log"] in told["text"]
 
 
+@as_root
 @pytest.mark.timeout(300)
 def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) -> None:
-    scenario = play(slurm, "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: CLUSTER(time=1), retries=2)))")
+    scenario = play(slurm, "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: CLUSTER(), retries=2)))")
+    scenario.began(1)
+    # The shortest that Slurm has, and one that the scheduler knows nothing of: its workers would leave in time.
+    slurm.administer("scontrol", "update", f"JobId={id_of(scenario)}", "TimeLimit=1")
     told = scenario.result(200)
     assert told["kind"] == "TimeoutError"
     assert "it reached its time limit (TIMEOUT)" in told["text"]

@@ -145,9 +145,9 @@ tell(host=os.uname().nodename, **told)
 
 
 @pytest.fixture(scope="module")
-def told(_cluster: GridEngine) -> Iterator[dict[str, Any]]:
+def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
     """What each error said."""
-    yield play(_cluster, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(90)
+    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(90)
     _cluster.children.clear()
 
 
