@@ -112,7 +112,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: GridEngineSc
     )
     told = scenario.result()
     assert told["kind"] == "TimeoutError"
-    assert "walltime" in told["text"]
+    assert "h_rt=3" in told["text"]
     assert told["job"] in told["text"]
     assert len(scenario.begun()) == 1
 

@@ -148,7 +148,7 @@ tell(host=os.uname().nodename, **told)
 def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
     """What each error said."""
     yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(90)
-    _cluster.children.clear()
+    _grid_engine.children.clear()
 
 
 def check(told: dict[str, Any], title: str, *words: str, tail: str | None = None) -> dict[str, Any]:
