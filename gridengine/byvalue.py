@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine import classes, lent
+from gridengine.callersmain import tell
 from gridengine.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.exceptions import exception_parts, fill_exception, make_exception, native_base, reduces_natively
 
@@ -206,6 +207,9 @@ def fill_function(
     for name, value in parts.items():
         setattr(function, name, value)
     function.__dict__.update(attributes)
+    tell(function.__globals__.get("__name__"), used)
+    if "." not in function.__qualname__:
+        tell(function.__module__, {function.__qualname__: function})
     if source is not None:
         note_source(*source)
 

@@ -18,6 +18,8 @@ import weakref
 from collections import OrderedDict
 from typing import Any, TypeAlias
 
+from gridengine.callersmain import tell
+
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
 """A class, the version of its definition, its attributes, and for an enumeration the attributes of each member."""
 
@@ -166,11 +168,15 @@ def make_class(
     token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
 ) -> type:
     """Return the class that has this token; when there is none, one that has nothing yet but its skeleton."""
-    known = known_classes()
-    cls = known.find(token)
-    if cls is not None:
-        return cls
+    made = known_classes().find(token) or _made_class(token, metaclass, name, bases, skeleton, members)
+    if "." not in made.__qualname__:
+        tell(made.__module__, {made.__qualname__: made})
+    return made
 
+
+def _made_class(
+    token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
+) -> type:
     def body(namespace: dict[str, Any]) -> None:
         for key, value in (*skeleton.items(), *members):
             namespace[key] = value
@@ -182,7 +188,7 @@ def make_class(
         # A hook of a base (`__init_subclass__`) wants more than a skeleton. It has had its say where the class was written.
         made = types.new_class(name, (_Blank,), keywords, body)
         made.__bases__ = bases
-    return known.adopt(token, made)
+    return known_classes().adopt(token, made)
 
 
 class _Blank:

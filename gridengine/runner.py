@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import sys
-import types
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
@@ -24,6 +23,7 @@ from typing import Any, NoReturn
 from gridengine import lent, pickling
 from gridengine.adjust import replaced
 from gridengine.blocks import fetch
+from gridengine.callersmain import CallersMain
 from gridengine.channel import Channel
 from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import ConfigurationError
@@ -81,9 +81,10 @@ def main(ends: Ends) -> NoReturn:
     words = map_words(ends.words)
     os.close(ends.words)
     _take_over_streams(ends)
-    sys.modules["__main__"] = types.ModuleType("__main__")  # user code must not find ours
+    runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
+    sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
-        Runner(Channel(socket.socket(fileno=ends.channel)), words).serve()
+        runner.serve()
     except EOFError:
         leave(0)
 
@@ -153,6 +154,7 @@ class Runner:
         self._defined: dict[bytes, tuple[list[str], Define, Payload]] = {}
         """Of each function the module search path to run it with, and how it is pickled."""
         self._loaded: dict[bytes, tuple[Callable[..., Any], tuple[type[BaseException], ...]]] = {}
+        self.main = CallersMain()
         self._current: Assignment | None = None
         self._lend = Lend(0)
         self._lend_payload: Payload = ()
@@ -215,6 +217,7 @@ class Runner:
         for digest in message.functions:
             _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
+            self.main.forget(digest)
             lent.take_away(digest)
             large = large or (define is not None and bool(define.block))
         if large:
@@ -399,6 +402,7 @@ class Runner:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
         path, define, payload = self._defined[assignment.function]
         _move(path, os.fsdecode(define.directory))
+        self.main.enter(assignment.function)
         if assignment.function not in self._loaded:
             self._loaded[assignment.function] = _load(define, payload)
         function, self._retry_on = self._loaded[assignment.function]

@@ -249,6 +249,43 @@ def test_a_script_in_another_folder_uses_a_module_beside_it(script: MakeScript, 
     assert run.stderr == ""
 
 
+def test_a_call_pickles_and_forks_as_it_would_in_the_script(script: MakeScript) -> None:
+    run = script(
+        """
+        import concurrent.futures, dataclasses, multiprocessing, pickle
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+
+        def double(point):
+            return Point(2 * point.x)
+
+        def saved(x):
+            return pickle.loads(pickle.dumps(Point(x)))
+
+        def forked(x, method="fork"):
+            context = multiprocessing.get_context(method)
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+                return list(pool.map(double, [Point(x)]))
+
+        def spawned(x):
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return pool.map(double, [Point(x)])
+
+        scheduler = gridengine.ProcessScheduler(2)
+        print(gridengine.map(saved, [1, 2], scheduler=scheduler))
+        print(gridengine.map(forked, [1, 2], scheduler=scheduler))
+        print(gridengine.map(saved, [3], scheduler=scheduler))
+        try:
+            gridengine.map(spawned, [1], scheduler=scheduler)
+        except pickle.PicklingError as error:
+            print("refused")
+        """
+    ).run()
+    assert run.stdout.splitlines() == ["[Point(x=1), Point(x=2)]", "[[Point(x=2)], [Point(x=4)]]", "[Point(x=3)]", "refused"], run.stderr
+
+
 def test_a_folder_whose_name_is_no_text_is_one_like_any_other(script: MakeScript, tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
