@@ -96,6 +96,12 @@ class Executor(concurrent.futures.Executor):
             self._line.intake.cancel_waiting()
         self._line.intake.close(wait=wait)
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        """Shut down, and wait for the calls; but end them when it is for a Ctrl-C."""
+        if isinstance(error, KeyboardInterrupt):
+            self._line.intake.kill_all()
+        self.shutdown(wait=True)
+
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
         """End a call, even one that runs: its future's exception is then `Cancelled`. Return False when it has ended already.
 

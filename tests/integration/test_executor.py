@@ -317,3 +317,13 @@ def test_workers_end_with_the_executor_that_started_them() -> None:
         child = psutil.Process(executor.submit(os.getpid).result(SECONDS))
     gone, alive = psutil.wait_procs([worker, child], timeout=SECONDS)
     assert (len(gone), alive) == (2, [])
+
+
+def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessScheduler) -> None:
+    def never_ends(x: int) -> None:
+        signal.pause()
+
+    with pytest.raises(KeyboardInterrupt), gridengine.Executor(scheduler) as executor:  # noqa: PT012
+        futures = [executor.submit(never_ends, x) for x in range(6)]
+        raise KeyboardInterrupt
+    assert all(isinstance(future.exception(SECONDS), Cancelled) for future in futures)
