@@ -34,6 +34,8 @@ Store: TypeAlias = Callable[[], Storing]
 
 OUT_OF_BAND = 64 * 1024
 """From this size in bytes a buffer travels on its own; copying a smaller one costs less than a frame."""
+LONG_PATH = 300
+"""How many characters an error takes at most to say where in an object something lies."""
 
 
 def dump(obj: Any) -> list[Buffer]:
@@ -334,6 +336,8 @@ def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set
             inside = step
         seen.add(id(obj))
         parts = _parts(obj)
+    if len(path) > LONG_PATH:
+        path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
     return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}")
 
 

@@ -326,3 +326,12 @@ def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:
     assert [linecache.getline("<nowhere 7>", number) for number in (1, 3, 4)] == ["first\n", "third\n", "fourth\n"]
     byvalue.note_source(__file__, 1, ["wrong\n"])
     assert linecache.getline(__file__, 1).startswith('"""')
+
+
+def test_an_object_that_is_nested_too_deeply_is_told_in_a_short_text() -> None:
+    nested: list[Any] = []
+    for _ in range(5000):
+        nested = [nested]
+    with pytest.raises(PicklingError, match="RecursionError") as caught:
+        pickling.dump_calls([nested])
+    assert len(str(caught.value)) < 600
