@@ -210,6 +210,7 @@ class Scheduler(ABC):
     def dry_run(self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None) -> Plan:
         """Return what would be submitted to start `count` workers for calls that ask for these resources. Nothing is submitted or written.
 
+        Workers that calls share (`worker_resources=`) are asked for with all that they hold.
         `connection` is the file that tells the workers whom to call. Without, it is one in a folder named `RUN`, in place of the name that
         a run's folder gets when it begins.
 
@@ -218,10 +219,15 @@ class Scheduler(ABC):
         """
         if not isinstance(resources, Resource):
             raise TypeError(f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
+        held = self.worker_resources
+        if held is not None:
+            from gridengine.packing import Packer
+
+            Packer[int, int]([held]).add(0, resources, 0.0)  # raises when no worker can ever hold it
         directory = settings().runs / "RUN"
         launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
         try:
-            return launcher.plan(positive("count", count), Demand(resources))
+            return launcher.plan(positive("count", count), Demand(resources if held is None else held))
         finally:
             launcher.close()
 

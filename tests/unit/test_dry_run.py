@@ -70,3 +70,10 @@ def test_a_plan_reads_as_lines_with_the_script_below() -> None:
 
 def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:
     assert GridEngineScheduler().dry_run(Cores(2)).request["nativeSpecification"] == "-pe threads 2"
+
+
+def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> None:
+    scheduler = GridEngineScheduler(worker_resources=Node(8, 16))
+    assert scheduler.dry_run(Cores(2)).request["nativeSpecification"] == "-l h_vmem=2G -pe threads 8"
+    with pytest.raises(ConfigurationError, match=r"no worker can ever hold Cores\(9\)"):
+        scheduler.dry_run(Cores(9))
