@@ -141,7 +141,7 @@ with gridengine.{scheduler} as scheduler:
 
 def check_that_workers_can_be_added(cluster: Cluster, to: str, by: str) -> None:
     """Add a worker of one kind to a dispatcher that gets none from its own scheduler."""
-    runs = {"GRIDENGINE_RUN_DIRECTORY": str(Path(cluster.user.pw_dir, f"runs-{uuid.uuid4().hex}"))}
+    runs = {"GRIDENGINE_RUN_DIRECTORY": str(cluster.folder / f"runs-{uuid.uuid4().hex}")}
     needy = cluster.start(NEEDS_HELP.format(scheduler=to), environment=runs)
     found = cluster.run(
         f"""
