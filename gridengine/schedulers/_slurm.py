@@ -6,16 +6,19 @@ import os
 import pwd
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers._slurm_site import LATER, UNREACHABLE, Site, said, site_of
+from gridengine.schedulers._slurm_site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
 from gridengine.schedulers._slurm_states import FORMAT, Row, compress, parse_cancelled_by, parse_jobs, parse_squeue
 
 COMMAND_SECONDS = 20.0
 """How long a command may take: Slurm's own patience is some ten seconds with a master that does not answer (MessageTimeout)."""
 PROBE_SECONDS = 10.0
+LOOK_SECONDS = 0.5
+"""How often we look whether a command only waits."""
 MOST_CANCELLED = 100
 """How many arrays are named in one command."""
 
@@ -65,6 +68,28 @@ def sbatch_command(options: Sequence[str], *, name: str, count: int, log: Callab
     return ["sbatch", "--parsable", "--no-requeue", *options, *ours, str(script)]
 
 
+def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end.
+
+    Raises:
+        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it said so far. It was killed.
+    """
+    pipe = subprocess.PIPE
+    until = time.monotonic() + seconds
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic())))
+                return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            except subprocess.TimeoutExpired as error:
+                if RETRYING in (error.stderr or b"") or time.monotonic() >= until:
+                    process.kill()
+                    raise
+            except BaseException:
+                process.kill()
+                raise
+
+
 class Slurm:
     """Calls the commands of the Slurm that this environment names."""
 
@@ -83,20 +108,15 @@ class Slurm:
             # Its commands look for it for a minute.
             raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
         try:
-            done = subprocess.run(
-                command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=seconds,
-                start_new_session=True,
-            )
+            done = _run(command, self._environment, seconds)
         except FileNotFoundError as error:
             raise Missing(f"{command[0]} is not installed here, or not on the PATH") from error
         except OSError as error:
             raise Trouble(f"{command[0]} cannot be run: {error}") from error
         except subprocess.TimeoutExpired as error:
             words = said((error.stderr or b"").decode(errors="replace"))
+            if LATER.search(words):
+                raise Refused(words) from error
             raise Trouble(words or f"{command[0]} gave no answer within {seconds:g} s") from error
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")

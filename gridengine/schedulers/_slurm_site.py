@@ -62,8 +62,12 @@ UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 """How Slurm's commands word that they reach no Slurm."""
-LATER = re.compile(r"temporarily unable|try again|MaxSubmit|MaxJobCount|submit limit|Resource temporarily|too many", re.IGNORECASE)
+LATER = re.compile(
+    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource temporarily|too many", re.IGNORECASE
+)
 """How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all limits, of which some never pass."""
+RETRYING = b"sleeping and retrying"
+"""What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know that it could ask for less."""
 ARRAY = "Invalid job array specification"
 
 

@@ -233,7 +233,7 @@ class SlurmLauncher(BatchLauncher):
         state = STATES.get(row.state)
         if state is not None:
             self._ending_since.pop(handle, None)
-            if self._is_anew(handle, state, row):
+            if self._is_anew(handle, state, row) or self._waits_again(handle, row):
                 return row.state, REQUEUED
             self._reasons[handle] = row.reason
             return Report(state)
@@ -249,6 +249,10 @@ class SlurmLauncher(BatchLauncher):
         if state is TaskState.RUNNING:
             self._started.setdefault(handle, row.start)
         return began is not None and (state is TaskState.QUEUED or (state is TaskState.RUNNING and row.start != began))
+
+    def _waits_again(self, handle: Handle, row: Row) -> bool:
+        """Return whether this task, which has a log, waits to be started again: it may have run between two looks."""
+        return row.state == "PENDING" and row.reason == "BeginTime" and Path(handle.log).exists()
 
     def _inquests(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
         """Return a report on each task that ended, with what Slurm knows beyond its state."""

@@ -52,6 +52,14 @@ def hold(index, folder=str(FOLDER)):
     return index
 
 
+def alone(index, folder=str(FOLDER)):
+    """Hold, and leave a mark when one that held before still lives."""
+    before = [int(path.name.split()[2]) for path in Path(folder).glob("began *")]
+    if any(Path(f"/proc/{pid}/exe").exists() for pid in before):
+        Path(folder, "not alone").touch()
+    return hold(index, folder)
+
+
 def tell(**facts):
     print(json.dumps(facts), flush=True)
 
@@ -137,6 +145,11 @@ class Scenario:
         """Have all calls go on."""
         (self.folder / "go").touch()
 
+    def told(self) -> dict[str, Any]:
+        """Return the last that the script told, empty when that is nothing yet."""
+        told: dict[str, Any] = json.loads(self._told[-1]) if self._told else {}
+        return told
+
     def tell(self, name: str) -> None:
         """Have the script act on this, and wait until it has."""
         (self.folder / name).touch()
@@ -146,8 +159,7 @@ class Scenario:
         """Wait for the script's end and return the last that it told."""
         status = self.end(seconds)
         assert status == 0, "".join(self._told) + self.errors
-        told: dict[str, Any] = json.loads(self._told[-1])
-        return told
+        return self.told()
 
     def end(self, seconds: float = 40) -> int:
         """Wait for the script's end and return its status."""

@@ -296,13 +296,6 @@ def when(name, act):
         Path(name + " done").touch()
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def alone(index, folder=str(FOLDER)):
-    before = [int(path.name.split()[2]) for path in Path(folder).glob("began *")]
-    if any(Path(f"/proc/{pid}/exe").exists() for pid in before):
-        Path(folder, "not alone").touch()
-    return hold(index, folder)
 """
 
 

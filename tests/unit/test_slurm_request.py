@@ -137,6 +137,7 @@ def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_as
     "words",
     [
         "Slurm temporarily unable to accept job, sleeping and retrying.",
+        "Slurm job queue full, sleeping and retrying.",
         "QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size ...)",
         "AssocMaxSubmitJobLimit; Batch job submission failed: Job violates accounting/QOS policy",
         "Batch job submission failed: Resource temporarily unavailable",
