@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
+YIELD_SECONDS = 0.5
+"""How long a worker with nothing to do is kept where calls of another demand may wait for its place."""
 WHOLE_LIFE = 0.8
 """A call that had more than this part of a worker's life, and the worker's walltime was over, is not to be tried for ever."""
 
@@ -220,7 +222,14 @@ def look_after(core: DispatchState, worker: Worker, now: float) -> None:
 def _is_superfluous(core: DispatchState, worker: Worker, now: float) -> bool:
     """Return whether a worker that has nothing to do has had nothing for long, or has too little time left for what waits for it."""
     late = worker.pool.calls > 0 if core.lending is None else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
-    return now - worker.idle_since >= core.policy.idle_seconds or (late and not worker.pool.has_time(worker, now))
+    patience = min(core.policy.idle_seconds, YIELD_SECONDS) if _is_in_the_way(core, worker) else core.policy.idle_seconds
+    return now - worker.idle_since >= patience or (late and not worker.pool.has_time(worker, now))
+
+
+def _is_in_the_way(core: DispatchState, worker: Worker) -> bool:
+    """Return whether calls of another demand wait for workers that there is no room for, or that `max_workers` does not allow."""
+    others = (pool for pool in core.pools.values() if pool is not worker.pool)
+    return core.lending is None and any(pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked) for pool in others)
 
 
 def _relieve(core: DispatchState, worker: Worker, now: float) -> None:

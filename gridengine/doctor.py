@@ -24,7 +24,7 @@ from gridengine.schedulers._drmaa import library_paths
 from gridengine.schedulers._gridengine_words import PER_SLOT
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
 from gridengine.schedulers._words import Words
-from gridengine.schedulers.base import python_path
+from gridengine.schedulers.base import TryAgain, python_path
 from gridengine.schedulers.process import worker_environment
 
 COMMAND_SECONDS = 10.0
@@ -145,7 +145,13 @@ def _master(environment: Mapping[str, str], root: str, command: str) -> Iterator
         return
     yield Finding("grid_engine", "master", State.OK, f"answers ({command})")
     yield Finding("grid_engine", "queues", State.OK, _listed(answer.output.split()))
-    rules = Words(environment).parallel_environments()
+    try:
+        rules = Words(environment).parallel_environments()
+    except TryAgain as error:
+        yield Finding(
+            "grid_engine", "parallel environments", State.BROKEN, str(error), "is sge_qmaster being restarted? Try again in a minute"
+        )
+        return
     fit = settings_name("grid_engine.parallel_environment") or next((name for name, rule in rules.items() if rule == PER_SLOT), "")
     use = f"; Cores(n) uses {fit}" if fit else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     listed = _listed(f"{name} ({rule})" for name, rule in rules.items())

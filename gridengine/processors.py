@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Sequence
@@ -27,8 +28,8 @@ class Processors:
     """Tells which processors the cores 0, 1, ... of a worker that holds so many are.
 
     They are those that the batch system has bound it to. Where it has not, each worker on a machine claims some that no other has, by
-    a name that only one process can have at a time and that the kernel frees when the process ends (unix(7), abstract sockets). Where
-    there are fewer processors than cores, cores share them.
+    a name that only one process can have at a time and that the kernel frees when the process ends (unix(7), abstract sockets). Those that
+    others have claimed come after; where a worker holds more cores than there are processors, the rest are numbers of none.
     """
 
     def __init__(self, cores: int) -> None:
@@ -42,22 +43,24 @@ class Processors:
             return message
         cores, gpus = message.cores, message.gpus
         if cores:
-            self._numbers = self._numbers or self._claim()
-            cores = _spread(self._numbers, cores)
+            self._count_on(max(self._cores, max(cores) + 1))
+            cores = [self._numbers[core] for core in cores]
         if gpus:
             visible = [word.strip() for word in os.environ.get(GPUS, "").split(",") if word.strip()]
             gpus = [_gpu(visible, one) for one in gpus]
         return msgspec.structs.replace(message, cores=cores, gpus=gpus)
 
-    def _claim(self) -> list[int]:
-        allowed = sorted(os.sched_getaffinity(0))
-        if len(allowed) <= self._cores:
-            return allowed
-        claimed: list[int] = []
+    def _count_on(self, cores: int) -> None:
+        """Have a number for each of so many cores: what a core stood for before, it stands for now."""
+        allowed = [number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers]
         for number in allowed:
-            if len(claimed) < self._cores and self._is_ours(number):
-                claimed.append(number)
-        return claimed + [number for number in allowed if number not in claimed][: self._cores - len(claimed)]
+            if len(self._numbers) < cores and (len(allowed) + len(self._numbers) <= cores or self._is_ours(number)):
+                self._numbers.append(number)
+        others = itertools.chain(allowed, itertools.count())
+        while len(self._numbers) < cores:
+            number = next(others)
+            if number not in self._numbers:
+                self._numbers.append(number)
 
     def _is_ours(self, number: int) -> bool:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -75,13 +78,14 @@ class Processors:
             claim.close()
 
 
-def _spread(numbers: Sequence[int], cores: Sequence[int]) -> list[int]:
-    """Return a processor for each core, as many different ones as there are."""
-    chosen: dict[int, None] = {}
+def present(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
+    """Return the processors for these cores, as many different ones as there are; numbers of none share those of others."""
+    chosen = set(cores).intersection(allowed)
     for core in cores:
-        turned = [numbers[(core + step) % len(numbers)] for step in range(len(numbers))]
-        chosen[next((number for number in turned if number not in chosen), turned[0])] = None
-    return list(chosen)
+        if core not in allowed:
+            turned = [allowed[(core + step) % len(allowed)] for step in range(len(allowed))]
+            chosen.add(next((number for number in turned if number not in chosen), turned[0]))
+    return chosen
 
 
 def _gpu(visible: Sequence[str], one: int | str) -> int | str:
@@ -100,7 +104,7 @@ def keep_to(message: Lend) -> None:
     """
     if message.cores:
         try:
-            os.sched_setaffinity(0, message.cores)
+            os.sched_setaffinity(0, message.cores if message.exact else present(message.cores, sorted(os.sched_getaffinity(0))))
         except OSError as error:
             raise ConfigurationError(
                 f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",

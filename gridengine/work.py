@@ -163,8 +163,8 @@ class Worker(Struct):
 
     @property
     def job(self) -> str:
-        """The batch system's id, when it is known."""
-        return self.started.handle.id if self.started is not None else ""
+        """The batch system's id, when it is known; empty for a process of this machine, which has no log of its own."""
+        return self.started.handle.id if self.started is not None and self.started.handle.log else ""
 
     def enter(self, phase: Phase) -> None:
         """Change the phase; an illegal change is a fault of this package."""

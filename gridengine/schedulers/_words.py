@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gridengine.schedulers._gridengine_words import first_environment, parse_environments
 from gridengine.schedulers._logs import tail
+from gridengine.schedulers.base import TryAgain
 
 logger = logging.getLogger("gridengine")
 
@@ -119,8 +120,14 @@ class Words:
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
     def parallel_environments(self) -> dict[str, str]:
-        """Return the allocation_rule of each parallel environment; empty when there is none, or nobody answers."""
+        """Return the allocation_rule of each parallel environment; empty when there is none, or qconf is not here.
+
+        Raises:
+            TryAgain: qconf is here, and Grid Engine's master does not answer it.
+        """
         names = self._output("qconf", "-spl").split()
+        if not names and self.find("qconf") and not self._output("qconf", "-sh"):  # it names no environment: does it name a host?
+            raise TryAgain("qconf, which is asked for the parallel environments, has no answer of Grid Engine's master")
         return parse_environments(self._output("qconf", "-sp", name) for name in names)
 
     def parallel_environment(self) -> str:
@@ -128,6 +135,7 @@ class Words:
 
         Raises:
             ConfigurationError: there is none.
+            TryAgain: nobody says.
         """
         if self._environment_name is None:
             self._environment_name = first_environment(self.parallel_environments())

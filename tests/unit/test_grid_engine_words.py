@@ -23,6 +23,7 @@ from gridengine.schedulers._words import (
     parse_master_log,
     parse_scheduling,
 )
+from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.gridengine import ending
 
 ACCOUNTING = """\
@@ -302,3 +303,16 @@ def test_the_room_for_the_library_is_added_to_other_tunables() -> None:
 def test_relative_folders_of_the_python_path_are_not_passed_on() -> None:
     assert "here" not in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(":")
     assert "/there" in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(":")
+
+
+@pytest.mark.parametrize(("script", "answer"), [("exit 1", None), ("[ $1 = -sh ] && echo node1", {})])
+def test_no_parallel_environment_is_another_thing_than_no_answer(tmp_path: Path, script: str, answer: dict[str, str] | None) -> None:
+    qconf = tmp_path / "qconf"
+    qconf.write_text(f"#!/bin/sh\n{script}\n")
+    qconf.chmod(0o755)
+    words = Words({"PATH": str(tmp_path)})
+    if answer is None:
+        with pytest.raises(TryAgain, match="no answer"):
+            words.parallel_environments()
+    else:
+        assert words.parallel_environments() == answer

@@ -76,7 +76,8 @@ from gridengine.protocol import (
     Stop,
     Welcome,
 )
-from gridengine.schedulers.base import Handle, Report, TaskState
+from gridengine.resources import Memory
+from gridengine.schedulers.base import Demand, Handle, Report, TaskState
 
 T = TypeVar("T")
 GOOD = {"version": "1", "python": "3.11", "run_id": "run"}
@@ -1566,3 +1567,41 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
     assert blame.exit_words(exitcode) == words
+
+
+def two_demands(**policy: Any) -> Play:
+    """A worker has nothing left to do; calls of another demand wait."""
+    play = Play(pooled=True, idle_seconds=5, **policy)
+    play.done(play.running())
+    play.submit(demand=Demand(Memory(1)))
+    return play
+
+
+def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place() -> None:
+    play = two_demands()
+    play.play(Launched([Handle("42", "/runs/x/2.log")], Demand(Memory(1))))
+    play.later(0.3, beats=[b"w"])
+    assert play.sent(Stop) == []
+    play.later(0.3, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_worker_with_nothing_to_do_leaves_where_no_more_workers_are_allowed_and_another_demand_wants_one() -> None:
+    play = two_demands(max_workers=1)
+    play.later(0.6, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
+    play = Play(pooled=True, idle_seconds=5)
+    play.done(play.running())
+    play.later(0.6, beats=[b"w"])
+    assert play.sent(Stop) == []
+
+
+def test_a_process_of_this_machine_is_no_cluster_job() -> None:
+    play = Play()
+    play.crash(play.running(log="", retries=0), 0)
+    [settled] = play.seen(Settled)
+    assert settled.error is not None
+    assert settled.error.job is None
