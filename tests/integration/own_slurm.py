@@ -78,6 +78,10 @@ class OwnSlurm:
             )
         until(self.is_up)
 
+    def send(self, name: str, number: int) -> None:
+        """Send a daemon a signal that does not end it."""
+        self._daemons[name].send_signal(number)
+
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a daemon by a signal."""
         daemon = self._daemons.pop(name)

@@ -104,6 +104,22 @@ def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(
     assert scenario.result()["results"] == [1]
 
 
+def test_workers_that_hang_before_they_call_home_are_given_up_and_leave_nothing(own: OwnSlurm) -> None:
+    scenario = play(
+        own.slurm,
+        """
+scheduler = lambda: CLUSTER(prologue=["echo asking for a licence", "sleep 6007"], max_workers=1)
+tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
+""",
+        environment={**IMPATIENT, "GRIDENGINE_START_SECONDS": "2"},
+    )
+    told = scenario.result(80)
+    assert told["kind"] == "WorkerNotStarted"
+    assert "ran, but its worker never called home" in told["text"]
+    until(lambda: not is_anything_queued(own))
+    until(lambda: not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "6007"]])
+
+
 @pytest.fixture
 def crowded(slurm: Slurm) -> Iterator[OwnSlurm]:
     with own_slurm(slurm, MaxJobCount=6) as found:
@@ -159,6 +175,32 @@ def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_aga
     scenario.go()
     assert scenario.result()["results"] == [0, 1]
     assert scenario.ended() == [0, 1]
+
+
+def test_a_slurmctld_that_hangs_holds_up_no_result(own: OwnSlurm) -> None:
+    scenario = hold_alone(own)
+    (one,) = scenario.began(1)
+    own.send("slurmctld", signal.SIGSTOP)
+    scenario.go()
+    assert scenario.result(60)["results"] == [0]
+    own.send("slurmctld", signal.SIGCONT)
+    nothing_is_left(own.slurm, [one])
+
+
+def test_when_the_dispatcher_is_killed_while_slurmctld_is_away_nothing_is_left_when_it_is_back(own: OwnSlurm) -> None:
+    script = "gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=12), chunksize=1)"
+    scenario = play(own.slurm, script, environment=IMPATIENT)
+    begun = scenario.began(8)
+    own.end("slurmctld")
+    scenario.process.kill()
+    until(lambda: not any(one.lives for one in begun))
+    own.begin("slurmctld")
+    until(lambda: not is_anything_queued(own))
+    assert len(scenario.begun()) == 8
+
+
+def is_anything_queued(own: OwnSlurm) -> bool:
+    return bool(own.slurm.command("squeue", "--noheader").strip())
 
 
 def agent(one: Began) -> psutil.Process:
