@@ -55,7 +55,7 @@ from gridengine.events import (
     Withdraw,
 )
 from gridengine.fleet import Policy
-from gridengine.lending import can_hold
+from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.protocol import Beat, Lend, Message, Payload
@@ -217,6 +217,8 @@ class Hub:
             if self._held is not None:
                 can_hold(self._state.policy, demand.request)
             pickling.dump(demand.resources)
+            if len(self._possible) >= MOST_REMEMBERED:
+                self._possible.clear()
             self._possible.add(demand)
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gridengine.state import DispatchState
 
 MOST_FITTING = 1024
+MOST_REMEMBERED = 1000
 
 
 class Lending:
@@ -95,6 +96,8 @@ class Lending:
     def fitting(self, demand: Demand) -> int:
         """Return how many such requests one worker holds, at least 1."""
         if demand not in self._fitting:
+            if len(self._fitting) >= MOST_REMEMBERED:
+                self._fitting.clear()
             self._fitting[demand] = _fitting(self._offer, booked(demand.request))
         return self._fitting[demand]
 

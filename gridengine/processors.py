@@ -22,6 +22,8 @@ THREADS = (
 )
 """What libraries read to know how many threads they may start."""
 GPUS = "CUDA_VISIBLE_DEVICES"
+CLAIM = "gridengine-core"
+"""What the names begin with by which processors are claimed."""
 
 
 class Processors:
@@ -65,7 +67,7 @@ class Processors:
     def _is_ours(self, number: int) -> bool:
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            claim.bind(f"\0gridengine-core-{number}")
+            claim.bind(f"\0{CLAIM}-{number}")
         except OSError:
             claim.close()
             return False

@@ -14,6 +14,8 @@ import pytest
 
 import gridengine
 from gridengine import Capacity, Cores, Executor, GPUs, InlineScheduler, Job, Memory, ProcessScheduler, Token, WTime
+from gridengine.processors import Processors
+from gridengine.protocol import Lend
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -229,3 +231,16 @@ def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Pat
     assert lines[1] == "RuntimeError a fault of mine"
     assert lines[2].startswith("ConfigurationError no worker can ever hold Seats('other', 1)")
     assert lines[3] == "[1]"
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")
+def test_workers_that_nobody_bound_claim_different_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.processors.CLAIM", f"gridengine-test-{os.getpid()}")  # others on this machine have theirs
+    first, second = Processors(1), Processors(1)
+    claimed = [one.actual(Lend(1, 1, cores=[0])).cores for one in (first, second)]
+    assert claimed == [CPUS[:1], CPUS[1:2]]
+    first.close()
+    third = Processors(1)
+    assert third.actual(Lend(1, 1, cores=[0])).cores == CPUS[:1]
+    second.close()
+    third.close()
