@@ -50,8 +50,9 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
 
 
 def why_relieved(worker: Worker, span: Span) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had, more than once."""
-    text = f"{name_of(span, span.start)} took longer than its worker may: the walltime of the worker was over"
+    """Return the error of a call that took all the time that its worker had."""
+    seconds = worker.leave_at - worker.since
+    text = f"{name_of(span, span.start)} took longer than its worker may be there: of its walltime {seconds:.1f} s were left when it began"
     return TimeoutError(text, hint="give the worker more walltime, or split the call", **_facts(worker, span, span.start))
 
 

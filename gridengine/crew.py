@@ -233,28 +233,21 @@ def _is_in_the_way(core: DispatchState, worker: Worker) -> bool:
 
 
 def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
-    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere and are not charged, but for those that had all of it."""
+    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere and are not charged; those that had all of it have failed."""
     for run in reversed(list(worker.runs.values())):
         core.end_run(run)
         span = replace(run.span, start=run.done)
         if not span.open.cancelled and now - run.touched > WHOLE_LIFE * (now - worker.since):
             core.wait_or_cancel(replace(span, start=span.start + 1))
             core.remember(run, run.done, now, "the walltime of its worker was over")
-            _retry_relieved(core, worker, replace(span, stop=span.start + 1))
+            error = blame.why_relieved(worker, span)
+            core.settle(span, span.start, span.start + 1, error=error, exitcode=-signal.SIGKILL)
         else:
             core.wait_or_cancel(span)
     stop(core, worker, now)
     for pool in list(core.pools.values()):
         core.hand_out(now, pool)
     core.scale(now)
-
-
-def _retry_relieved(core: DispatchState, worker: Worker, span: Span) -> None:
-    if span.attempt <= span.open.task.retries:
-        core.again(span)
-    else:
-        error = blame.why_relieved(worker, span)
-        core.settle(span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
 
 
 def set_aside(core: DispatchState, worker: Worker) -> None:

@@ -306,6 +306,7 @@ class Runner:
         append, step = outbox.values.append, step_of(assignment)
         try:
             for first in range(assignment.start, assignment.stop, step):
+                words[INDEX] = first  # before looking: the agent cuts, then looks here, so that one of the two sees the other
                 if self._cut_off(assignment, first):
                     break
                 for index in range(first, min(first + step, assignment.stop)):

@@ -312,7 +312,7 @@ def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> No
 
 def test_a_call_that_outlives_its_worker_is_not_tried_for_ever() -> None:
     play = Shared(NODE & WTime(1000))
-    play.ask(retries=1)
+    play.ask(retries=9)
     errors = []
     for name in (b"w", b"v", b"u"):
         play.here(name, pid=name[0])
