@@ -233,7 +233,7 @@ def _is_in_the_way(core: DispatchState, worker: Worker) -> bool:
 
 
 def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
-    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere and are not charged; those that had all of it have failed."""
+    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those that had all of it have failed."""
     for run in reversed(list(worker.runs.values())):
         core.end_run(run)
         span = replace(run.span, start=run.done)
