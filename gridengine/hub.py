@@ -214,8 +214,7 @@ class Hub:
             Exception: what a user's own class raises.
         """
         if demand not in self._possible:
-            if self._held is not None:
-                can_hold(self._state.policy, demand.request)
+            can_hold(self._state.policy, demand.request)
             pickling.dump(demand.resources)
             if len(self._possible) >= MOST_REMEMBERED:
                 self._possible.clear()

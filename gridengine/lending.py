@@ -247,12 +247,19 @@ def booked(request: Resource) -> Resource:
 
 
 def can_hold(policy: Policy, request: Resource) -> None:
-    """See whether workers that are shared can ever hold a request.
+    """See whether workers can ever hold a request: those that are shared, or one of its own for as long as the scheduler lets it.
 
     Raises:
         ConfigurationError: they cannot; the text says what they hold.
     """
-    assert policy.resources is not None
+    if policy.resources is None:
+        time, stay = request.get(WTime), policy.stay(request)
+        if time is not None and (time.softT or 0.0) > stay:
+            raise ConfigurationError(
+                f"{request!r} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
+                hint="ask for less, or give the scheduler's jobs more time",
+            )
+        return
     Packer[int, int]([lasting(policy.resources, policy.stay(policy.resources))]).add(0, booked(request), 0.0)
 
 

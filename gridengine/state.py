@@ -43,7 +43,7 @@ from gridengine.events import (
 )
 from gridengine.fleet import Fleet, Policy
 from gridengine.fleet import Started as StartedWorker
-from gridengine.lending import Lending
+from gridengine.lending import Lending, can_hold
 from gridengine.pools import WorkerPool
 from gridengine.protocol import (
     Assign,
@@ -205,8 +205,16 @@ class DispatchState:
             self._cancel([task.id for task in event.tasks], signal.SIGKILL)
             return
         for pool in pools.values():
+            if pool.soft and self.lending is None:
+                self._must_be_possible(pool)
             self.hand_out(now, pool)
         self.scale(now)
+
+    def _must_be_possible(self, pool: WorkerPool) -> None:
+        try:
+            can_hold(self.policy, pool.demand.resources)
+        except GridEngineError as error:
+            self.fail(pool, error)
 
     def _cancel_asked(self, event: CancelAsked, now: float) -> None:
         self._cancel(event.tasks, event.signal)

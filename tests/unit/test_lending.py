@@ -288,6 +288,14 @@ def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
     assert len(play.assigned(b"v")) == 1
 
 
+def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
+    play = Play(pooled=True, walltime=100.0)
+    play.submit(1, demand=Demand(WTime(99)))
+    error = play.seen(Settled)[0].error
+    assert isinstance(error, ConfigurationError)
+    assert "lets a worker work for 90 s" in error.message
+
+
 def test_who_asks_for_less_time_than_is_left_is_begun() -> None:
     play = Shared(NODE & WTime(1000))
     play.ask(WTime(50))
