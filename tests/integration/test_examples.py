@@ -62,6 +62,13 @@ def test_executor(scheduler: str, tmp_path: Path) -> None:
     assert "done, cancelled or killed" in printed
 
 
+@LOCAL
+def test_mixed_resources(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("mixed_resources.py", scheduler, tmp_path)
+    assert printed.count("on Cores(2, [") == 2
+    assert "1003: 235" in printed
+
+
 def test_sklearn_joblib(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="one of the optional libraries of setup.cfg's third-parties")
     assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "process", tmp_path)
