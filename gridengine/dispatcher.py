@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
-import os
 import sys
 import threading
 import time
@@ -20,13 +18,14 @@ from gridengine.events import Function
 from gridengine.lent import needs_of
 from gridengine.limits import Raisable, given
 from gridengine.resources import Resource
+from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Place, Scheduler
 from gridengine.schedulers.inline import InlineScheduler
 
 if TYPE_CHECKING:
     from gridengine.hub import Hub, Listener
 
-__all__ = ["Hub", "JobDispatcher", "Listener", "Place", "default_scheduler", "hub_of", "make_function", "resolve"]
+__all__ = ["Hub", "JobDispatcher", "Listener", "Place", "hub_of", "make_function", "resolve"]
 
 
 def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
@@ -76,18 +75,6 @@ def resolve(place: Place) -> tuple[Scheduler, bool]:
     if not isinstance(made, Scheduler):
         raise TypeError(f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}")
     return made, True
-
-
-def default_scheduler() -> Scheduler:
-    """Return this process's own scheduler, the best available, made at the first call and closed at exit."""
-    return _default_of(os.getpid())
-
-
-@functools.cache
-def _default_of(pid: int) -> Scheduler:
-    from gridengine.schedulers import best_available
-
-    return best_available()
 
 
 class Startable(Protocol):

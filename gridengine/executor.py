@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
-from gridengine.functional import length_of, zipped
+from gridengine.gathering import length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable, given
 from gridengine.line import Line, results_of

@@ -10,7 +10,7 @@ from gridengine import pickling
 from gridengine.errors import ConfigurationError
 from gridengine.flight import Plan, hub_at
 from gridengine.frozen import ATOMS, frozen
-from gridengine.functional import LARGE_BLOCK, SHARES, next_size
+from gridengine.gathering import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
 from gridengine.intake import Intake
 from gridengine.limits import Limits

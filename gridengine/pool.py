@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.functional import Results, length_of, zipped
+from gridengine.gathering import Results, length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable
 from gridengine.line import Line, results_of

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 from gridengine.schedulers.base import Scheduler
@@ -14,7 +16,15 @@ if TYPE_CHECKING:
     from gridengine.schedulers.process import ProcessScheduler
     from gridengine.schedulers.slurm import SlurmScheduler
 
-__all__ = ["GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "Scheduler", "SlurmScheduler", "best_available"]
+__all__ = [
+    "GridEngineScheduler",
+    "InlineScheduler",
+    "ProcessScheduler",
+    "Scheduler",
+    "SlurmScheduler",
+    "best_available",
+    "default_scheduler",
+]
 
 _HOMES = {
     "GridEngineScheduler": "gridengine",
@@ -54,3 +64,13 @@ def best_available() -> Scheduler:
         scheduler = ProcessScheduler()
     logger.info("using %r: %s", scheduler, "; ".join(against))
     return scheduler
+
+
+def default_scheduler() -> Scheduler:
+    """Return this process's own scheduler, the best available, made at the first call and closed at exit."""
+    return _default_of(os.getpid())
+
+
+@functools.cache
+def _default_of(pid: int) -> Scheduler:
+    return best_available()

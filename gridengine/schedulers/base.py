@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
 from gridengine.adjust import scaled
-from gridengine.config import settings
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Cores, Memory, Resource
 from gridengine.units import to_bytes
@@ -224,6 +223,8 @@ class Scheduler(ABC):
             from gridengine.packing import Packer
 
             Packer[int, int]([held]).add(0, resources, 0.0)  # raises when no worker can ever hold it
+        from gridengine.config import settings  # here, since few ask, and workers start the sooner
+
         directory = settings().runs / "RUN"
         launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
         try:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class ProcessScheduler(Scheduler):
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[Newborn] = deque()
+        weakref.finalize(self, _end_all, self._ahead)  # one that no call came to
 
     def __repr__(self) -> str:
         besides = "" if self._besides == ZERO else f", worker_resources={self._besides!r}"
@@ -83,8 +85,8 @@ class ProcessScheduler(Scheduler):
     def close(self) -> None:
         """End the workers. Calls that have not ended are cancelled. May be called twice."""
         super().close()
-        with self._lock, contextlib.suppress(IndexError):
-            self._ahead.popleft().end()
+        with self._lock:
+            _end_all(self._ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,12 @@ def gpus_of_machine() -> list[Resource]:
     else:
         count = len([word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")])
     return [GPUs(count)] if count else []
+
+
+def _end_all(newborns: deque[Newborn]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            newborns.popleft().end()
 
 
 class ProcessLauncher(Launcher):

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "gridengine"
 FLOORS = {
     8: "__init__ __main__",
     7: "cli doctor reinforce joblib_backend",
-    6: "functional line executor pool",
+    6: "functional gathering line executor pool",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub desk inline local worker agent",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
