@@ -5,11 +5,13 @@ That process may be anything: many threads, sockets, a notebook. So the nursery 
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 
-from gridengine import runner
-from gridengine.nursery import be_nursery
-
 if __name__ == "__main__":
-    be_nursery(socket.socket(fileno=int(sys.argv[1])), runner.main)
+    gc.disable()  # until all is imported: none of it is garbage
+    from gridengine import runner
+    from gridengine.nursery import be_nursery
+
+    be_nursery(socket.socket(fileno=int(sys.argv[1])), runner.main, gc.enable)

@@ -13,7 +13,6 @@ import itertools
 import logging
 import math
 import os
-import secrets
 import select
 import shutil
 import signal
@@ -139,7 +138,7 @@ class Hub:
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
         self._ids = itertools.count(1)
-        self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
         self._inbox: deque[Event] = deque()
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sleeping = False

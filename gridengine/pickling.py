@@ -12,8 +12,8 @@ import functools
 import hashlib
 import io
 import math
+import os
 import pickle
-import secrets
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ def dump_function(
     whole = Retrying(function, retry_on) if retry_on else function
     payload = _dump(whole, f"the function {_name(function)}", lambda: Storing(most_digested=most_digested))
     digest = hashlib.blake2b(digest_size=16)
-    for buffer in [payload.digest or secrets.token_bytes(16), *payload.others()] if isinstance(payload, Stored) else payload:
+    for buffer in [payload.digest or os.urandom(16), *payload.others()] if isinstance(payload, Stored) else payload:
         digest.update(buffer)
     return digest.digest(), payload
 

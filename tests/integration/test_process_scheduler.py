@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import gridengine
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
 from gridengine.schedulers.base import Handle, Report, Run, TaskState
@@ -312,4 +314,20 @@ def test_a_nursery_that_was_started_ahead_and_never_launched_ends_with_the_sched
     scheduler.close()
     assert nurseries() == before
     scheduler.prepare()
+    assert nurseries() == before
+
+
+def test_a_nursery_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
+    scheduler = ProcessScheduler(1)
+    scheduler.prepare()
+    process = scheduler._ahead[0].process
+    del scheduler
+    gc.collect()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_map_that_fails_before_its_first_call_leaves_no_process() -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler, pytest.raises(TypeError):
+        gridengine.map(len, 5, scheduler=scheduler)  # type: ignore[arg-type]
     assert nurseries() == before
