@@ -70,6 +70,7 @@ class OwnSlurm:
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF": str(self.configuration)},
+                cwd=self.base,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -101,7 +102,9 @@ class OwnSlurm:
             daemon.wait()
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("SLURM_CONF") == str(self.configuration) and process.pid != os.getpid():
+                # What runs a job has written over its environment, but is where its daemon was.
+                ours = process.environ().get("SLURM_CONF") == str(self.configuration) or process.cwd() == str(self.base)
+                if ours and process.pid != os.getpid():
                     process.kill()
         shutil.rmtree(self.base)
 
