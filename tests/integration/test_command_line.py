@@ -106,6 +106,7 @@ def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(grid_engine: G
 @as_root
 @pytest.mark.timeout(300)
 def test_a_master_that_is_down_is_found(grid_engine: GridEngine) -> None:
+    until(lambda: not grid_engine.command("qstat", "-u", "*"))
     try:
         stop_daemon("sge_qmaster")
         status, found = doctor(grid_engine)
