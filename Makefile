@@ -42,8 +42,7 @@ test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
 test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
-	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1 GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
-	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
+	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
 # Ten thousand calls at each place: some ten minutes.

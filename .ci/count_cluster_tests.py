@@ -1,4 +1,6 @@
-"""Fail unless every test on a real cluster was run and passed: count_cluster_tests.py JUNIT_XML MARK...
+"""Fail unless every test on a real cluster was run and passed: count_cluster_tests.py REPORTS MARK...
+
+REPORTS is the folder of the JUnit reports.
 
 What should have run is asked of pytest itself, so that a test that was skipped, deselected or lost with its process is missed.
 """
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
+from pathlib import Path
 
 
 def collected(mark: str) -> set[tuple[str, str]]:
@@ -33,11 +36,11 @@ def junit_key(node_id: str) -> tuple[str, str]:
     return ".".join(parts[:-1]), parts[-1] + bracket + parameters
 
 
-def outcomes(report: str) -> dict[tuple[str, str], set[str]]:
-    """Return what the report says of each test: `passed`, or `skipped`, `failure`, `error`."""
+def outcomes(reports: Path) -> dict[tuple[str, str], set[str]]:
+    """Return what the reports say of each test: `passed`, or `skipped`, `failure`, `error`."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     try:
-        cases = ElementTree.parse(report).iter("testcase")
+        cases = [case for report in reports.glob("*.xml") for case in ElementTree.parse(report).iter("testcase")]
     except (OSError, ElementTree.ParseError) as error:
         sys.exit(f"no report of the tests: {error}")
     for case in cases:
@@ -56,8 +59,8 @@ def missed(mark: str, found: dict[tuple[str, str], set[str]]) -> bool:
     return bool(missing) or not wanted
 
 
-def main(report: str, marks: list[str]) -> None:
-    found = outcomes(report)
+def main(reports: str, marks: list[str]) -> None:
+    found = outcomes(Path(reports))
     if bad := [mark for mark in marks if missed(mark, found)]:
         sys.exit(f"not every test passed that is marked {' or '.join(bad)}, or there is none")
 
