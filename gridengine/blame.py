@@ -53,7 +53,8 @@ def why_relieved(worker: Worker, span: Span) -> TimeoutError:
     """Return the error of a call that took all the time that its worker had."""
     seconds = worker.leave_at - worker.since
     text = f"{name_of(span, span.start)} took longer than its worker may be there: of its walltime {seconds:.1f} s were left when it began"
-    return TimeoutError(text, hint="give the worker more walltime, or split the call", **_facts(worker, span, span.start))
+    hint = "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; or split the call"
+    return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
 
 
 def name_of(span: Span, index: int) -> str:
