@@ -147,6 +147,8 @@ class Agent:
             self._hear_last_words(hand)
             self._remove(hand)
         self._epoll.close()
+        for kept in (self._functions, self._blocks, self._ready):
+            kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
         self._processors.close()
 
     # What the dispatcher says

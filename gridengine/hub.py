@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gridengine import pickling
+from gridengine import pickling, stock
 from gridengine._version import __version__
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
@@ -416,6 +416,7 @@ class Hub:
         self._desk.close()
         self._link.close()
         self._listeners.clear()
+        stock.clear(self._state)
         with self._settled:
             self._settled.notify_all()
         if not isinstance(self._link, LocalWorkers):

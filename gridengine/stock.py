@@ -66,6 +66,12 @@ def let_go(core: DispatchState, ended: Open) -> None:
         _forget_shared(core, known)
 
 
+def clear(core: DispatchState) -> None:
+    """Let go of everything: there are no workers any more, and whoever still refers to this core wants no data of it."""
+    for kept in (core.functions, core.retired, core.open, core.effects):
+        kept.clear()
+
+
 def released(core: DispatchState, event: Released, now: float) -> None:
     """The last handle of a shared object is gone."""
     known = core.functions.get(event.name)

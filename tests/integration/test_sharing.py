@@ -251,6 +251,13 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
     wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
 
 
+@pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, OverTcp])
+def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(kind: Callable[[int], Scheduler]) -> None:
+    with gridengine.share(np.ones(ITEMS)) as shared, kind(1) as scheduler:
+        assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
+    wait_for(lambda: not blocks())
+
+
 def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(scheduler: Scheduler) -> None:
     def use() -> None:
         shared = gridengine.share(np.ones(ITEMS))
