@@ -222,8 +222,10 @@ def look_after(core: DispatchState, worker: Worker, now: float) -> None:
 def _is_superfluous(core: DispatchState, worker: Worker, now: float) -> bool:
     """Return whether a worker that has nothing to do has had nothing for long, or has too little time left for what waits for it."""
     late = worker.pool.calls > 0 if core.lending is None else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
-    patience = min(core.policy.idle_seconds, YIELD_SECONDS) if _is_in_the_way(core, worker) else core.policy.idle_seconds
-    return now - worker.idle_since >= patience or (late and not worker.pool.has_time(worker, now))
+    idle = now - worker.idle_since
+    if idle >= core.policy.idle_seconds or (idle >= YIELD_SECONDS and _is_in_the_way(core, worker)):
+        return True
+    return late and not worker.pool.has_time(worker, now)
 
 
 def _is_in_the_way(core: DispatchState, worker: Worker) -> bool:
