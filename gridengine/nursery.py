@@ -1,8 +1,8 @@
 """The process that runners are forked from: one thread, no sockets of ZeroMQ, everything imported that a runner needs.
 
 It is the runners' parent and the only one to reap them, so that a signal never meets another process that got the same id. As a
-*subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the parent of whatever a dead runner leaves behind, and ends it. When its agent
-dies, in whatever way, the socket between them closes, and it ends everything below itself.
+*subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the parent of whatever a dead runner leaves behind, and ends it, with a moment to
+tidy up. When its agent dies, in whatever way, the socket between them closes, and it ends everything below itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from select import select
+from time import monotonic
 from typing import NoReturn, Protocol, Self
 
 from msgspec import Struct
@@ -31,6 +32,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FDS = 4
 _LEAVE_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
+_TIDY_SECONDS = 1.0
+"""How long what a runner left behind may take to end by itself."""
 
 
 class Forked(Struct, frozen=True):
@@ -211,6 +214,7 @@ class _Keeper:
         self._run = run
         self._parent = parent
         self._pids: dict[int, int] = {}
+        self._leftovers = _Leftovers()
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
@@ -224,10 +228,11 @@ class _Keeper:
         """
         self._tell(_READY, 0, 0)
         while os.getppid() == self._parent:
-            ready, _, _ = select([self._socket, self._wake], [], [], _LOOK_SECONDS)
+            ready, _, _ = select([self._socket, self._wake], [], [], self._leftovers.patience())
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
+            if self._wake in ready or self._leftovers:
                 self._reap()
             if self._socket in ready and not self._obey():
                 return
@@ -297,7 +302,7 @@ class _Keeper:
         runners = {pid: runner for runner, pid in self._pids.items()}
         for pid, _, _ in ended:
             self._pids.pop(runners.get(pid, 0), None)
-        _kill(pid for pid in children() if pid not in self._pids.values())
+        self._leftovers.end(set(children()).difference(self._pids.values()))
         for pid, exitcode, peak_memory in ended:
             if pid in runners:
                 self._tell(_EXITED, runners[pid], exitcode, peak_memory)
@@ -305,6 +310,33 @@ class _Keeper:
     def _tell(self, kind: int, runner: int, first: int, second: int = 0) -> None:
         with contextlib.suppress(OSError):  # an agent that is gone shows at the next read
             self._socket.send(_RECORD.pack(kind, runner, first, second))
+
+
+class _Leftovers:
+    """Processes without a runner. Asked to end first: workers of joblib, say, have files in shared memory that somebody must remove."""
+
+    def __init__(self) -> None:
+        self._kill_at: dict[int, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kill_at)
+
+    def patience(self) -> float:
+        """Return after how many seconds to look again."""
+        now = monotonic()
+        return min([_LOOK_SECONDS, *[kill_at - now for kill_at in self._kill_at.values() if kill_at > now]])
+
+    def end(self, pids: Iterable[int]) -> None:
+        """Ask those of these processes to end that were not asked before, and kill those that were asked long enough ago."""
+        now, before = monotonic(), self._kill_at
+        self._kill_at = {pid: before.get(pid, now + _TIDY_SECONDS) for pid in pids}
+        for pid, kill_at in self._kill_at.items():
+            with contextlib.suppress(ProcessLookupError):
+                if pid not in before:
+                    os.kill(pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGCONT)  # a stopped process would not see it
+                elif now >= kill_at:
+                    os.kill(pid, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
@@ -329,17 +361,14 @@ def _parent_of(stat: Path) -> int:
 
 
 def end_children() -> None:
-    """Kill every child of this process, and their children as they fall to it, until none is left."""
+    """End every child of this process, and their children as they fall to it, until none is left."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    leftovers = _Leftovers()
     with contextlib.suppress(ChildProcessError):
         while True:
-            _kill(children())
-            os.wait()
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                leftovers.end(children())
+                signal.sigtimedwait({signal.SIGCHLD}, leftovers.patience())
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine import runner
 from gridengine.protocol import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
+from gridengine.stage import Controller
 from tests.integration.agent_driver import (
     PATIENCE,
     ROOT,
@@ -63,6 +63,56 @@ def test_what_a_call_left_behind_ends_with_its_runner(dispatcher: Dispatcher, tm
     dispatcher.run(call, [0])
     dispatcher.until_heard(Crashed)
     dispatcher.until(lambda: not alive(int(path.read_text())))
+
+
+def leave_a_process(folder: Path, on_sigterm: str) -> None:
+    """Start a process that has the shell do something when it is asked to end; write its id down when it is ready for that."""
+    script = f"trap '{on_sigterm}' TERM; echo $$ > {folder}/pid.new; mv {folder}/pid.new {folder}/pid; while :; do sleep 0.05; done"
+    subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    wait_for(written(folder / "pid"))
+
+
+def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+        os._exit(1)
+
+    dispatcher.run(call, [0])
+    dispatcher.until_heard(Crashed)
+    dispatcher.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    assert (tmp_path / "tidied").read_text() == "done\n"
+
+
+@pytest.mark.parametrize("ends", ["its runner", "the agent"])
+def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(ends: str, tmp_path: Path) -> None:
+    def call(end: bool) -> None:
+        leave_a_process(tmp_path, "")
+        if end:
+            os._exit(1)
+
+    made = start()
+    try:
+        run = made.run(call, [ends == "its runner"])
+        if ends == "its runner":
+            made.until_heard(Crashed)
+            made.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+        else:
+            assert made.results(run, 1) == [None]
+    finally:
+        made.agent.close()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(tmp_path: Path) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+
+    made = start()
+    try:
+        assert made.results(made.run(call, [0]), 1) == [None]
+    finally:
+        made.agent.close()
+    assert (tmp_path / "tidied").read_text() == "done\n"
 
 
 @pytest.mark.parametrize("calls", [3, 200])  # of many the runner looks only now and then whether there is something else to do
@@ -177,7 +227,7 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
 
 
 def test_a_controlled_run_is_asked_to_end_and_may_answer(dispatcher: Dispatcher, tmp_path: Path) -> None:
-    def call(path: str, controller: runner.Controller) -> str:
+    def call(path: str, controller: Controller) -> str:
         Path(path).touch()
         wait_for(lambda: controller.cancelled)
         return "ended by itself"

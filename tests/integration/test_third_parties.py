@@ -6,6 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +136,27 @@ def test_scikit_learn_searches_on_the_workers(joblib: Any) -> None:
         alone = search()
     assert found.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
     assert found.best_params_ == alone.best_params_
+
+
+def first_numbers(count: int) -> tuple[list[float], list[str], str]:
+    """Have joblib's own processes read a large array; return what is in shared memory meanwhile, and whose it is."""
+    import joblib
+    import numpy as np
+
+    array = np.arange(1_000_000.0)
+    numbers = joblib.Parallel(n_jobs=2)(joblib.delayed(lambda large, place: float(large[place]))(array, place) for place in range(count))
+    return numbers, in_shared_memory(str(os.getpid())), str(os.getpid())
+
+
+def in_shared_memory(owner: str) -> list[str]:
+    return [path.name for path in Path("/dev/shm").iterdir() if f"-{owner}-" in path.name or f"_{owner}_" in path.name]
+
+
+def test_what_joblib_s_own_processes_share_is_removed_when_the_workers_end() -> None:
+    pytest.importorskip("joblib", reason=WHY)
+    pytest.importorskip("numpy", reason=WHY)
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        [(numbers, shared, owner)] = gridengine.map(first_numbers, [3], scheduler=scheduler)
+    assert numbers == [0.0, 1.0, 2.0]
+    assert shared
+    assert in_shared_memory(owner) == []
