@@ -21,41 +21,32 @@ from typing import Any
 
 import msgspec
 
+from gridengine import hearing
 from gridengine._version import __version__
 from gridengine.blocks import Block, Stored, store
 from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
-from gridengine.memory import KillCounter, data_of, killed_for_memory
-from gridengine.nursery import Exited, Forked, Nursery, Refused
+from gridengine.memory import KillCounter, data_of
+from gridengine.nursery import Nursery
 from gridengine.output import Outlet, Tap
 from gridengine.processors import Processors
 from gridengine.protocol import (
     CANCELLED,
-    CRASH,
-    MEMORY,
     VERSION,
     Assign,
-    Assignment,
     Cancel,
-    Crashed,
     Define,
     Forget,
     Hello,
     Lend,
     Message,
     Payload,
-    Pushed,
     Recall,
-    Results,
     Returned,
-    Shortened,
-    Started,
     TakeBack,
     portions,
 )
 
-_MOST_STILLBORN = 3
-"""After how many runners in a row that died before they did anything the agent gives up."""
 _LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
 """What calls that ask for nothing are given."""
@@ -76,8 +67,8 @@ class Agent:
     def __init__(
         self, send: Callable[[Message, Payload], None], nursery: Nursery, *, slots: int, grace_seconds: float, output_bytes: int
     ) -> None:
-        self._send = send
-        self._nursery = nursery
+        self.send = send
+        self.nursery = nursery
         self._slots = slots
         self._grace_seconds = grace_seconds
         self._output_bytes = output_bytes
@@ -89,17 +80,17 @@ class Agent:
         """The batches of calls that ask for nothing."""
         self._lanes: dict[int, Lane] = {}
         self._processors = Processors(slots)
-        self._hands: dict[int, Hand] = {}
-        self._idle: list[Hand] = []
+        self.hands: dict[int, Hand] = {}
+        self.idle: list[Hand] = []
         self._leaving: set[int] = set()
         """The runners that were ended while they had nothing to do, to make room."""
         self._last_id = 0
-        self._stillborn = 0
-        self._kills = KillCounter()
+        self.stillborn = 0
+        self.kills = KillCounter()
         self._ticked = math.inf
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
-        self._watch(nursery.fileno(), self._hear_nursery)
+        self._watch(nursery.fileno(), partial(hearing.hear_nursery, self))
         self.broken = ""
         """Why this agent can run nothing any more; empty while it can."""
 
@@ -128,9 +119,9 @@ class Agent:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
         lost = now - self._ticked - 2 * _TICK_SECONDS
         if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners with it
-            for hand in self._hands.values():
+            for hand in self.hands.values():
                 hand.excuse(lost)
-        waits = [3600.0, *[hand.press(now, self._grace_seconds) for hand in self._hands.values()]]
+        waits = [3600.0, *[hand.press(now, self._grace_seconds) for hand in self.hands.values()]]
         timed = any(math.isfinite(wait) and wait < 3600.0 for wait in waits[1:])
         self._ticked = now if timed else math.inf
         if timed:
@@ -142,10 +133,10 @@ class Agent:
 
     def close(self) -> None:
         """End all runners and what they left behind; send what they had answered before. May be called twice."""
-        self._nursery.close()
-        for hand in list(self._hands.values()):
-            self._hear_last_words(hand)
-            self._remove(hand)
+        self.nursery.close()
+        for hand in list(self.hands.values()):
+            hearing.hear_last_words(self, hand)
+            self.remove(hand)
         self._epoll.close()
         for kept in (self._functions, self._blocks, self._ready):
             kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
@@ -161,7 +152,7 @@ class Agent:
             self._blocks[message.function], payload = payload.block, others
         self._functions[message.function] = message, payload
         if message.shared:
-            for hand in self._hands.values():
+            for hand in self.hands.values():
                 self._define_to(hand, message.function)
 
     def _define_to(self, hand: Hand, name: bytes) -> None:
@@ -174,7 +165,7 @@ class Agent:
         for digest in message.functions:
             self._functions.pop(digest, None)
             self._blocks.pop(digest, None)
-        for hand in self._hands.values():
+        for hand in self.hands.values():
             if not hand.defined.isdisjoint(message.functions):
                 hand.defined.difference_update(message.functions)
                 self._tell(hand, message)
@@ -187,7 +178,7 @@ class Agent:
             raise ProtocolError(f"lane {message.lane} was not lent")
         queue = self._lanes[message.lane].queue if message.lane else self._queue
         queue.append(deque(portions(message.assignments, buffers)))
-        self._hand_out()
+        self.hand_out()
 
     def _lend(self, message: Lend, buffers: Payload) -> None:
         self._lanes[message.lane] = Lane(self._processors.actual(message), buffers)
@@ -195,13 +186,13 @@ class Agent:
     def _take_back(self, message: TakeBack, buffers: Payload) -> None:
         for number in message.lanes:
             self._lanes.pop(number, None)
-        self._hand_out()
+        self.hand_out()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)
         for run in self._take_out(runs):
-            self._send_cancelled(run, message.signal)
-        for hand in list(self._hands.values()):
+            hearing.send_cancelled(self, run, message.signal)
+        for hand in list(self.hands.values()):
             asked = [run for run in hand.given if run in runs]
             if asked:
                 self._cancel_given(hand, asked, message.signal)
@@ -210,7 +201,7 @@ class Agent:
         """Take these runs out of what waits for a runner; return those that did."""
         taken: list[int] = []
         lanes = itertools.chain.from_iterable(lane.queue for lane in self._lanes.values())
-        for waiting in [*self._queue, *lanes, *(hand.backlog for hand in self._hands.values())]:
+        for waiting in [*self._queue, *lanes, *(hand.backlog for hand in self.hands.values())]:
             dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
             if dropped:
                 kept = [work for work in waiting if work[0].run not in runs]
@@ -222,13 +213,13 @@ class Agent:
     def _recall(self, message: Recall, buffers: Payload) -> None:
         runs = set(message.runs)
         back = self._take_out(runs)
-        for hand in self._hands.values():
+        for hand in self.hands.values():
             later, shortened = hand.take_back(runs)
             back += later
             if shortened is not None:
-                self._send(shortened, ())
+                self.send(shortened, ())
         if back:
-            self._send(Returned(back), ())
+            self.send(Returned(back), ())
 
     def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
         """End runs that a runner has. Held first, it cannot get from one of them into another that is innocent while it is being killed."""
@@ -245,7 +236,8 @@ class Agent:
 
     # Work to runners
 
-    def _hand_out(self) -> None:
+    def hand_out(self) -> None:
+        """Give what waits to runners that have nothing to do, or can be had."""
         if self.broken:
             return
         lacking = 0
@@ -256,12 +248,12 @@ class Agent:
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
-        while lacking > len(self._leaving) and self._idle:
-            self._end_idle(self._idle.pop(0))
+        while lacking > len(self._leaving) and self.idle:
+            self._end_idle(self.idle.pop(0))
 
     def _plain_busy(self) -> int:
-        idle = set(map(id, self._idle))
-        return sum(hand.lane is None and hand.id not in self._leaving and id(hand) not in idle for hand in self._hands.values())
+        idle = set(map(id, self.idle))
+        return sum(hand.lane is None and hand.id not in self._leaving and id(hand) not in idle for hand in self.hands.values())
 
     def _begin(self, lane: Lane | None, queue: deque[deque[Work]]) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
@@ -277,13 +269,13 @@ class Agent:
             hand.lent = lend.lane
             self._tell(hand, lend, payload)
         hand.backlog = queue.popleft()
-        self._feed(hand)
+        self.feed(hand)
         return True
 
     def _idle_hand(self, place: Allocation, memory: int) -> Hand | None:
         """Return a runner there with nothing to do. One whose heap has grown by half of a memory limit is ended: it has too little left."""
-        for hand in reversed([hand for hand in self._idle if hand.place == place]):
-            self._idle.remove(hand)
+        for hand in reversed([hand for hand in self.idle if hand.place == place]):
+            self.idle.remove(hand)
             if not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2:
                 return hand
             self._end_idle(hand)
@@ -291,32 +283,32 @@ class Agent:
 
     def _end_idle(self, hand: Hand) -> None:
         self._leaving.add(hand.id)
-        hand.kill()
+        hand.end(CANCELLED, signal.SIGTERM, time.monotonic() + self._grace_seconds)
 
     def _new_hand(self, place: Allocation) -> Hand | None:
-        if len(self._hands) >= self._slots:
+        if len(self.hands) >= self._slots:
             return None
         self._last_id += 1
         try:
-            hand = Hand(self._last_id, self._nursery, self._outlets, place)
+            hand = Hand(self._last_id, self.nursery, self._outlets, place)
         except OSError as error:
-            self._make_do(error.errno or 0)
+            self.make_do(error.errno or 0)
             return None
-        self._hands[hand.id] = hand
-        self._watch(hand.channel.fileno(), partial(self._hear_runner, hand))
+        self.hands[hand.id] = hand
+        self._watch(hand.channel.fileno(), partial(hearing.hear_runner, self, hand))
         for tap in hand.taps:
             self._watch(tap.fileno(), partial(self._hear_output, tap))
         for name in [name for name, (message, _) in self._functions.items() if message.shared]:
             self._define_to(hand, name)  # calls name what they need only to those who unpickle them
         return hand
 
-    def _make_do(self, number: int) -> None:
+    def make_do(self, number: int) -> None:
         """Go on with the runners there are when the system gives no more."""
-        self._slots = len(self._hands)
-        if not self._hands:
+        self._slots = len(self.hands)
+        if not self.hands:
             self.broken = f"no runner can be started: {os.strerror(number)}"
 
-    def _feed(self, hand: Hand) -> None:
+    def feed(self, hand: Hand) -> None:
         """Give a runner the next of its batch. A watched run goes alone, so that what is written meanwhile is its own."""
         portion: list[Work] = []
         while hand.backlog and not (portion and (hand.backlog[0][0].watched or portion[0][0].watched)):
@@ -329,9 +321,9 @@ class Agent:
         self._tell(hand, Assign([assignment for assignment, _ in portion]), [buffer for _, payload in portion for buffer in payload])
 
     def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
-        self._mind_stall(hand, stalled=not hand.channel.send(message, buffers))
+        self.mind_stall(hand, stalled=not hand.channel.send(message, buffers))
 
-    def _mind_stall(self, hand: Hand, *, stalled: bool) -> None:
+    def mind_stall(self, hand: Hand, *, stalled: bool) -> None:
         """Be woken when a full channel takes more."""
         if stalled != hand.stalled and not hand.channel.ended:
             hand.stalled = stalled
@@ -339,169 +331,27 @@ class Agent:
 
     # What runners say
 
-    def _hear_runner(self, hand: Hand, events: int = 0) -> None:
-        if hand.stalled:
-            self._mind_stall(hand, stalled=not hand.channel.flush())
-        try:
-            for message, buffers in hand.channel.poll():
-                handler = RUNNER_HANDLERS.get(type(message))
-                if handler is None:
-                    raise ProtocolError(f"a runner says no {type(message).__name__}")
-                hand.spoke = True
-                handler(self, hand, message, buffers)
-        except ProtocolError:
-            hand.channel.ended = True  # user code wrote into the channel, or over our memory
-            if not hand.dead:
-                hand.kill()
-        if hand.channel.ended:
-            self._unwatch(hand.channel.fileno())
-
     def _hear_output(self, tap: Tap, events: int) -> None:
         tap.drain()
         if tap.ended:
-            self._unwatch(tap.fileno())
-
-    def _results(self, hand: Hand, message: Results, buffers: Payload) -> None:
-        self._stillborn = 0
-        for result in message.results:
-            assignment = hand.given.get(result.run)
-            if assignment is None:
-                raise ProtocolError(f"a runner answers for run {result.run}, which it does not have")
-            if result.stop == assignment.stop:
-                if assignment.watched:
-                    message, buffers = _with_output(message, buffers, hand.take_output())
-                hand.forget(result.run)
-            else:
-                hand.answered[result.run] = result.stop
-        self._send(message, buffers)
-        self._go_on(hand)
-
-    def _dropped(self, hand: Hand, message: Crashed, buffers: Payload) -> None:
-        if message.run not in hand.given:
-            raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
-        hand.forget(message.run)
-        self._send(message, buffers)
-        self._go_on(hand)
-
-    def _not_begun(self, hand: Hand, message: Returned, buffers: Payload) -> None:
-        """A runner says which runs it left out. What it was sure to leave out was given back before."""
-        runs = [run for run in message.runs if run in hand.given]
-        for run in runs:
-            hand.forget(run)
-        if runs:
-            self._send(Returned(runs), ())
-            self._go_on(hand)
-
-    def _shortened(self, hand: Hand, message: Shortened, buffers: Payload) -> None:
-        """A runner says where it ended a run that was cut, all its results being told. That it would end there may be known already."""
-        assignment = hand.given.get(message.run)
-        if assignment is not None:
-            hand.forget(message.run)
-            if message.stop < assignment.stop:
-                self._send(message, ())
-            self._go_on(hand)
-
-    def _pass_on(self, hand: Hand, message: Message, buffers: Payload) -> None:
-        self._send(message, buffers)
-
-    def _go_on(self, hand: Hand) -> None:
-        """When a runner has done all it was given: give it the next, or end it if that was asked for."""
-        if hand.given or hand.dead:
-            return
-        if hand.ending is not None:
-            hand.kill()
-        elif hand.backlog:
-            self._feed(hand)
-        else:
-            self._leave_lane(hand)
-            self._idle.append(hand)
-            self._hand_out()
-
-    # The ends of runners
-
-    def _hear_nursery(self, ready: int) -> None:
-        try:
-            events = self._nursery.receive()
-        except EOFError as error:
-            self.broken = str(error)
-            self._unwatch(self._nursery.fileno())
-            return
-        for event in events:
-            hand = self._hands[event.runner]
-            if isinstance(event, Forked):
-                hand.pid = event.pid
-            elif isinstance(event, Exited):
-                self._bury(hand, event)
-            else:
-                self._return_refused(hand, event)
-
-    def _return_refused(self, hand: Hand, event: Refused) -> None:
-        self._remove(hand)
-        self._make_do(event.errno)
-        self._send(Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)]), ())
-
-    def _bury(self, hand: Hand, event: Exited) -> None:
-        """Say what became of a dead runner's work; what it had answered before counts."""
-        self._hear_last_words(hand)
-        self._stillborn = 0 if hand.spoke or hand.run else self._stillborn + 1
-        self._send_crashed(hand, event)
-        self._send_returned(hand)
-        self._remove(hand)
-        if self._stillborn >= _MOST_STILLBORN:
-            self.broken = f"runners die before they do anything (exit status {event.exitcode})"
-        self._hand_out()
-
-    def _hear_last_words(self, hand: Hand) -> None:
-        hand.dead = True
-        self._hear_runner(hand)
-        while hand.channel.more:
-            self._hear_runner(hand)
-
-    def _send_crashed(self, hand: Hand, event: Exited) -> None:
-        accused = hand.accused()
-        if accused is None:
-            return
-        run, index = accused
-        reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else self._why_died(event, hand.given[run])
-        output = hand.take_output()
-        self._send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
-        hand.forget(run)
-
-    def _why_died(self, event: Exited, assignment: Assignment) -> str:
-        out = killed_for_memory(
-            exitcode=event.exitcode,
-            peak=event.peak_memory,
-            limit=assignment.memory,
-            kernel=event.exitcode == -signal.SIGKILL and self._kills.rose(),
-        )
-        return MEMORY if out else CRASH
-
-    def _send_returned(self, hand: Hand) -> None:
-        """Give back what the runner did not end; of that, what was to be cancelled is."""
-        for run, number in list(hand.cancelled.items()):
-            self._send_cancelled(run, number)
-            hand.forget(run)
-        runs = [*hand.given, *(assignment.run for assignment, _ in hand.backlog)]
-        if runs:
-            self._send(Returned(runs), ())
-
-    def _send_cancelled(self, run: int, number: int) -> None:
-        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+            self.unwatch(tap.fileno())
 
     @staticmethod
-    def _leave_lane(hand: Hand) -> None:
+    def leave_lane(hand: Hand) -> None:
+        """Note that a runner has done its batch."""
         if hand.lane is not None:
             hand.lane.hand = None
             hand.lane = None
 
-    def _remove(self, hand: Hand) -> None:
-        self._leave_lane(hand)
+    def remove(self, hand: Hand) -> None:
+        """Forget a runner that is no more."""
+        self.leave_lane(hand)
         self._leaving.discard(hand.id)
-        del self._hands[hand.id]
-        if hand in self._idle:
-            self._idle.remove(hand)
+        del self.hands[hand.id]
+        if hand in self.idle:
+            self.idle.remove(hand)
         for fd in (hand.channel.fileno(), *(tap.fileno() for tap in hand.taps)):
-            self._unwatch(fd)
+            self.unwatch(fd)
         hand.take_output()
         hand.close()
 
@@ -511,7 +361,8 @@ class Agent:
         self._epoll.register(fd, select.EPOLLIN)
         self._ready[fd] = handler
 
-    def _unwatch(self, fd: int) -> None:
+    def unwatch(self, fd: int) -> None:
+        """Do not look whether a descriptor is ready any more."""
         if self._ready.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -529,13 +380,6 @@ def introduce(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0
     return Hello(VERSION, __version__, python, run_id, socket.gethostname(), pid, slots, log, max(0.0, elapsed))
 
 
-def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) -> tuple[Results, Payload]:
-    """Return the results with the output of the run that the last of them ends."""
-    *others, last = message.results
-    last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)
-    return Results([*others, last]), [*buffers, *output]
-
-
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
@@ -544,12 +388,4 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,
-}
-RUNNER_HANDLERS: dict[type, Callable[[Agent, Hand, Any, Payload], None]] = {
-    Results: Agent._results,
-    Crashed: Agent._dropped,
-    Returned: Agent._not_begun,
-    Shortened: Agent._shortened,
-    Started: Agent._pass_on,
-    Pushed: Agent._pass_on,
 }

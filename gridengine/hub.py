@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import select
-import shutil
 import signal
 import sys
 import threading
@@ -24,10 +23,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gridengine import pickling, stock
-from gridengine._version import __version__
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
 from gridengine.errors import Cancelled, ConfigurationError
@@ -38,6 +36,7 @@ from gridengine.events import (
     Event,
     Explain,
     Function,
+    GoOn,
     Grant,
     Launch,
     Look,
@@ -53,28 +52,22 @@ from gridengine.events import (
     Warn,
     Withdraw,
 )
-from gridengine.fleet import Policy
 from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
+from gridengine.opening import GATHER_SECONDS, policy_of, tail, tidy, write_connection
 from gridengine.protocol import Beat, Lend, Message, Payload
 from gridengine.resources import Cores, GPUs, Resource
-from gridengine.schedulers.base import ANY, MARGIN_SECONDS, Demand, Run, Scheduler, adopt_none
-from gridengine.security import Connection, make_private_folder
+from gridengine.schedulers.base import ANY, Demand, Run, Scheduler
 from gridengine.state import DispatchState
-
-if TYPE_CHECKING:
-    from gridengine.transport import Server
 
 log = logging.getLogger("gridengine")
 
 TICK_SECONDS = 0.25
-GATHER_SECONDS = 0.05
 LOOK_SECONDS = 0.03
 LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
-LOG_TAIL_LINES = 20
 MOST_MESSAGES = MOST_TASKS = 1000
 
 
@@ -119,11 +112,6 @@ class Counts:
     workers: int
 
 
-def python_version() -> str:
-    """Return this interpreter's minor version, `3.11`."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
 class Hub:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
@@ -150,7 +138,7 @@ class Hub:
         self._held = scheduler.worker_resources
         self._exact = self._held is not None and _lists_cores(self._held)
         self._possible: set[Demand] = set()
-        self._state = DispatchState(_policy(scheduler, settings, self._run_id))
+        self._state = DispatchState(policy_of(scheduler, settings, self._run_id))
         self._listeners: dict[int, Listener] = {}
         # The collector may close this hub while its own thread submits.
         self._closing = threading.RLock()
@@ -174,7 +162,7 @@ class Hub:
 
         server = Server(host=settings.host, workers=scheduler.max_workers)
         try:
-            return server, _write_connection(server, scheduler, settings, self._run_id)
+            return server, write_connection(server, scheduler, settings, self._run_id)
         except BaseException:
             server.close()
             raise
@@ -295,6 +283,8 @@ class Hub:
             self._wait(poller, min(tick_at, look_at) if self._state.restless else tick_at)
             now = time.monotonic()
             self._take_in(now)
+            if self._state.unfilled:
+                self._handle(GoOn(), now)
             if now >= tick_at:
                 self._handle(Tick(), now)
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
@@ -324,6 +314,8 @@ class Hub:
         """Return the milliseconds until then, or None when there is nothing to look after."""
         now = time.monotonic()
         patience = self._link.patience(now)
+        if self._state.unfilled:
+            return 0
         if self._state.at_rest and patience:
             return None
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
@@ -437,79 +429,7 @@ _PERFORM: dict[type, Callable[[Hub, Any], None]] = {
 }
 
 
-def _write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
-    directory = make_private_folder(settings.runs / run_id)
-    run = Run(run_id, directory, directory / "connection.json", adopt_none)
-    try:
-        _connection(server, scheduler, settings, run_id).save(run.connection)
-    except OSError as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise ConfigurationError(
-            f"cannot write {run.connection}: {error.strerror}",
-            hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
-        ) from error
-    return run
-
-
-def _policy(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
-    return Policy(
-        max_workers=scheduler.max_workers,
-        slots=scheduler.slots,
-        idle_seconds=scheduler.idle_seconds,
-        pooled=not scheduler.local,
-        resources=scheduler.worker_resources,
-        walltime=scheduler.walltime,
-        margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
-        gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
-        jobs_per_worker=scheduler.jobs_per_worker,
-        beat_seconds=settings.beat_seconds,
-        lease_seconds=settings.lease_seconds,
-        start_seconds=settings.start_seconds,
-        version=__version__,
-        python=python_version(),
-        run_id=run_id,
-    )
-
-
-def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Connection:
-    return Connection(
-        run_id=run_id,
-        addresses=server.addresses,
-        slots=scheduler.slots,
-        version=__version__,
-        python=python_version(),
-        beat_seconds=settings.beat_seconds,
-        lease_seconds=settings.lease_seconds,
-        grace_seconds=settings.grace_seconds,
-        output_bytes=settings.output_bytes,
-        server_key=server.server_key,
-        worker_public=server.worker_public,
-        worker_secret=server.worker_secret,
-    )
-
-
 def _lists_cores(held: Resource) -> bool:
     """Return whether somebody has said which cores there are: then their numbers are the machine's own."""
     cores = held.get(Cores)
     return cores is not None and repr(cores) != repr(Cores(cores.N))
-
-
-def tail(path: Path) -> str | None:
-    """Return the last lines of a log; None when it cannot be read or is empty."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return None
-    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:]) or None
-
-
-def tidy(run: Run) -> None:
-    """Remove a run directory but for the logs in which something stands."""
-    for path in run.directory.rglob("*"):
-        if path.is_file() and not (path.suffix == ".log" and path.stat().st_size):
-            path.unlink(missing_ok=True)
-    for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
-        with contextlib.suppress(OSError):
-            folder.rmdir()

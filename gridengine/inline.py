@@ -21,8 +21,8 @@ from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
 from gridengine.lent import in_hand
 from gridengine.protocol import SINGLE, STAR, Payload
-from gridengine.runner import Controller
 from gridengine.schedulers.base import Demand
+from gridengine.stage import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""

@@ -104,7 +104,7 @@ def reinforcement(scheduler: Scheduler, connection: Path, resources: Resource, s
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
     """
-    from gridengine.hub import tidy
+    from gridengine.opening import tidy
 
     if scheduler.local:
         run = Run("up", connection.parent, connection, adopt_none)

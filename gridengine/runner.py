@@ -53,6 +53,7 @@ from gridengine.protocol import (
     portions,
 )
 from gridengine.resources import ZERO, Cores, GPUs, Resource
+from gridengine.stage import Controller, flush_output, leave, move_to, take_over_streams
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA = range(10)
 """The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
@@ -80,67 +81,13 @@ def main(ends: Ends) -> NoReturn:
         os.set_inheritable(fd, False)
     words = map_words(ends.words)
     os.close(ends.words)
-    _take_over_streams(ends)
+    take_over_streams(ends)
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
         runner.serve()
     except EOFError:
         leave(0)
-
-
-def _take_over_streams(ends: Ends) -> None:
-    for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
-        os.dup2(fd, number)
-        os.close(fd)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-def leave(status: int) -> NoReturn:
-    """End this process, and nothing of its parent's with it."""
-    flush_output()
-    os._exit(status)
-
-
-def flush_output() -> None:
-    """Write out what Python has buffered for standard output and error; user code may have closed or replaced them."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-
-
-class Controller:
-    """What a call is given to speak with the one who asked for it.
-
-    `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
-    """
-
-    def __init__(self, *, job_id: int, attempt: int, push: Callable[[Any], None]) -> None:
-        self.job_id = job_id
-        self.attempt = attempt
-        self._push = push
-        self._cancelled = False
-
-    def push(self, value: Any) -> None:
-        """Send the host an intermediate result. Values arrive in order, before the job's end.
-
-        Raises:
-            PicklingError: the value cannot travel.
-        """
-        self._push(value)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do so."""
-        return self._cancelled
-
-    def cancel(self) -> None:
-        """Set `cancelled`."""
-        self._cancelled = True
 
 
 class Runner:
@@ -402,7 +349,7 @@ class Runner:
     def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
         """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
         path, define, payload = self._defined[assignment.function]
-        _move(path, os.fsdecode(define.directory))
+        move_to(path, os.fsdecode(define.directory))
         self.main.enter(assignment.function)
         if assignment.function not in self._loaded:
             self._loaded[assignment.function] = _load(define, payload)
@@ -431,32 +378,6 @@ class Runner:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
         return call
-
-
-def _move(path: list[str], directory: str) -> None:
-    """Set the module search path and the working directory to the caller's: the call before may have changed them.
-
-    Raises:
-        ConfigurationError: this machine does not have that directory.
-    """
-    if sys.path != path:
-        sys.path[:] = path
-    if _here() == directory:
-        return
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        raise ConfigurationError(
-            f"the working directory {directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
-            hint="run from a folder that every node has",
-        ) from error
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
-    except OSError:  # a call has removed the folder it was in
-        return ""
 
 
 def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine import pickling, runner
+from gridengine import pickling
 from gridengine.protocol import CRASH, FULL, STAR, Crashed, Pushed, Results, Returned, Started
+from gridengine.stage import Controller
 from tests.integration.agent_driver import (
     Dispatcher,
     square,
@@ -203,7 +204,7 @@ def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> Non
 
 
 def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatcher) -> None:
-    def call(count: int, *, controller: runner.Controller) -> tuple[int, int]:
+    def call(count: int, *, controller: Controller) -> tuple[int, int]:
         for number in range(count):
             controller.push(number)
         return controller.job_id, controller.attempt

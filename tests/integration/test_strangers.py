@@ -29,7 +29,7 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.config import settings
-from gridengine.hub import python_version
+from gridengine.opening import python_version
 from gridengine.protocol import (
     MAGIC,
     VERSION,

@@ -16,9 +16,9 @@ FLOORS = {
     7: "cli doctor reinforce joblib_backend",
     6: "functional gathering line executor pool",
     5: "job ticket flight wares intake promise progress",
-    4: "dispatcher hub desk inline local worker agent",
+    4: "dispatcher hub opening desk inline local worker agent hearing",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
-    "outbox runner cradle target schedulers",
+    "outbox runner stage cradle target schedulers",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
     "units adjust packing security config setting settingsfiles openfiles",
     1: "errors _version",

@@ -35,7 +35,8 @@ from gridengine.protocol import (
     encode,
     portions,
 )
-from gridengine.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Controller, Runner
+from gridengine.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Runner
+from gridengine.stage import Controller
 
 
 class Script:
