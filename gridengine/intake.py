@@ -25,7 +25,7 @@ from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Began, Note, Settled, Task
 from gridengine.frozen import Frozen, frozen
 from gridengine.lent import all_needed, needs_of
-from gridengine.promise import Done, Failed, Packed, Promise, Stretch
+from gridengine.promise import Done, Failed, Packed, Promise, Stretch, wake
 from gridengine.protocol import Payload
 from gridengine.wares import Work
 
@@ -321,19 +321,23 @@ class Intake:
 
     def settled(self, promises: Sequence[Promise], outcome: Packed | Failed | Done, calls: int) -> None:
         """Give the outcome to promises, the last `calls` calls of which have ended with it."""
-        watched = []
+        watched, sleepers = [], []
         with self.lock:
             for place, promise in enumerate(promises):
-                if promise.watch is None:
-                    promise.held = outcome
-                    promise.work = place
-                    promise._state = FINISHED
-                else:
-                    watched.append((promise, place))
+                watch = promise.watch
+                if watch is not None:
+                    if watch.condition is not None:
+                        watched.append((promise, place))
+                        continue
+                    sleepers += watch.rouse()
+                promise.held = outcome
+                promise.work = place
+                promise._state = FINISHED
         for promise, place in watched:
             if promise.settle(outcome, place):
                 self._call_back(promise)
         self.progressed(calls, len(promises))
+        wake(sleepers)  # last: they want the interpreter's lock
 
     def forget(self, task: int) -> None:
         """Note that all calls of a task have ended."""

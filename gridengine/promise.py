@@ -69,14 +69,24 @@ class Done:
 
 
 class Watch:
-    """What a promise has once somebody waits for it."""
+    """What a promise has once somebody waits for it.
 
-    __slots__ = ("callbacks", "condition", "waiters")
+    Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of threads: it is notified while its own
+    lock is held. There is one only for the functions of `concurrent.futures`, once they look in.
+    """
+
+    __slots__ = ("callbacks", "condition", "sleepers", "waiters")
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
+        self.condition: threading.Condition | None = None
+        self.sleepers: list[threading.Lock] = []
         self.waiters: list[Any] = []
         self.callbacks: list[Callable[[Future[Any]], object]] = []
+
+    def rouse(self) -> list[threading.Lock]:
+        """Return whom to wake, by releasing their locks, once the intake's lock, which is held now, is free."""
+        sleepers, self.sleepers = self.sleepers, []
+        return sleepers
 
 
 class Promise(Future[Any]):
@@ -107,25 +117,34 @@ class Promise(Future[Any]):
     # What the base class and the functions beside it read
 
     def _watched(self) -> Watch:
+        """Return what is there for who waits; the intake's lock is held."""
+        if self.watch is None:
+            self.watch = Watch()
+        return self.watch
+
+    def _looked_into(self) -> Watch:
+        """Return the same, with a condition."""
         watch = self.watch
-        if watch is None:
+        if watch is None or watch.condition is None:
             with self.home.lock:
-                watch = self.watch
-                if watch is None:
-                    watch = self.watch = Watch()
+                watch = self._watched()
+                if watch.condition is None:
+                    watch.condition = threading.Condition()
         return watch
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return self._watched().condition
+        condition = self._looked_into().condition
+        assert condition is not None
+        return condition
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self._watched().waiters
+        return self._looked_into().waiters
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:
-        return self._watched().callbacks
+        return self._looked_into().callbacks
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
@@ -155,15 +174,16 @@ class Promise(Future[Any]):
             if self.watch is None:
                 self._cancelled()
                 return True
-            watch = self.watch
-        with watch.condition:
+        with self._condition:
             with self.home.lock:
                 if self._state != PENDING:
                     return self._state == CANCELLED_AND_NOTIFIED
                 self._cancelled()
-            for waiter in watch.waiters:
+                sleepers = self._watched().rouse()
+            for waiter in self._waiters:
                 waiter.add_cancelled(self)
-            watch.condition.notify_all()
+            self._condition.notify_all()
+        wake(sleepers)
         self.call_back()
         return True
 
@@ -220,39 +240,47 @@ class Promise(Future[Any]):
 
     def await_end(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come within `timeout` seconds."""
-        if self._state in DONE:
-            return True
-        watch = self._watched()
-        with watch.condition:
-            return watch.condition.wait_for(lambda: self._state in DONE, timeout)
+        sleeper = threading.Lock()
+        sleeper.acquire()
+        with self.home.lock:
+            if self._state in DONE:
+                return True
+            watch = self._watched()
+            watch.sleepers.append(sleeper)
+        try:
+            sleeper.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:
+            with self.home.lock:
+                if sleeper in watch.sleepers:
+                    watch.sleepers.remove(sleeper)
+        return self._state in DONE
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
-        watch = self._watched()
         self.home.will_call_back()
-        with watch.condition:
+        with self._condition:
             if self._state not in DONE:
-                watch.callbacks.append(fn)
+                self._done_callbacks.append(fn)
                 return
         call_safely(fn, self)
 
     # What becomes of it
 
     def settle(self, outcome: Packed | Failed | Done, place: int) -> bool:
-        """Note the outcome of a promise that is watched, and wake who waits; return whether callbacks are to be called."""
-        watch = self._watched()
-        with watch.condition:
-            self.held = outcome
-            self.work = place
-            self._state = FINISHED
-            for waiter in watch.waiters:
+        """Note the outcome of a promise that has a condition, and wake who waits; return whether callbacks are to be called."""
+        with self._condition:
+            with self.home.lock:
+                self.held, self.work, self._state = outcome, place, FINISHED
+                sleepers = self._watched().rouse()
+            for waiter in self._waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
-            watch.condition.notify_all()
-        return bool(watch.callbacks)
+            self._condition.notify_all()
+        wake(sleepers)
+        return bool(self._done_callbacks)
 
     def call_back(self) -> None:
         """Call what was registered by `add_done_callback`."""
-        watch = self._watched()
+        watch = self._looked_into()
         callbacks, watch.callbacks = watch.callbacks, []
         for callback in callbacks:
             call_safely(callback, self)
@@ -292,7 +320,7 @@ class Stretch(Promise):
         self.count = self.left = count
         self.task = 0
         self._pieces: dict[int, Settled] = {}
-        self._watched()
+        self._looked_into()
 
     def settled(self, event: Settled) -> None:
         """Take what has settled, in the I/O thread."""
@@ -328,6 +356,12 @@ class Stretch(Promise):
             error = self.exception()
             return self.count, (), error
         return event.stop, *unpickled(event)
+
+
+def wake(sleepers: Sequence[threading.Lock]) -> None:
+    """Wake who sleeps."""
+    for sleeper in sleepers:
+        sleeper.release()
 
 
 def call_safely(callback: Callable[[Future[Any]], object], promise: Promise) -> None:
