@@ -20,8 +20,8 @@ from typing import Any
 
 from gridengine.config import settings, told
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.schedulers._drmaa import library_paths
 from gridengine.schedulers._gridengine_words import PER_SLOT
+from gridengine.schedulers._signs import library_paths
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
 from gridengine.schedulers._words import Words
 from gridengine.schedulers.base import TryAgain, python_path

@@ -8,6 +8,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from gridengine.schedulers._signs import without_grid_engine, without_slurm
 from gridengine.schedulers.base import Scheduler
 
 if TYPE_CHECKING:
@@ -50,11 +51,10 @@ def best_available() -> Scheduler:
     What was chosen, and why not the others, is logged at INFO.
     """
     against = []
-    for name, system in (("GridEngineScheduler", "Grid Engine"), ("SlurmScheduler", "Slurm")):
-        module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-        reason = module.why_unavailable()
+    for name, system, without in (("GridEngineScheduler", "Grid Engine", without_grid_engine), ("SlurmScheduler", "Slurm", without_slurm)):
+        reason = without(os.environ) or importlib.import_module(f"{__name__}.{_HOMES[name]}").why_unavailable()
         if not reason:
-            scheduler: Scheduler = getattr(module, name)()
+            scheduler: Scheduler = __getattr__(name)()
             against.append(f"{system} takes jobs of this user")
             break
         against.append(f"not {system}, because {reason}")

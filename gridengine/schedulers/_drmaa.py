@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import functools
 import json
 import logging
@@ -20,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from gridengine.schedulers._signs import library_paths, without_grid_engine
 from gridengine.schedulers.base import python_path
 
 logger = logging.getLogger("gridengine")
@@ -61,20 +61,6 @@ class Refused(Exception):
         return self.kind in FOR_NOW or (self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None)
 
 
-def library_paths(environment: Mapping[str, str]) -> list[str]:
-    """Return where a DRMAA library may be, the likeliest first: what the user says, Grid Engine's own, Debian's, the linker's.
-
-    Grid Engine's are of no use without SGE_ROOT: they end the process that opens a session.
-    """
-    if environment.get("DRMAA_LIBRARY_PATH"):
-        return [environment["DRMAA_LIBRARY_PATH"]]
-    root = environment.get("SGE_ROOT")
-    places = [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")] if root else []
-    found = [str(file) for place in places for name in ("libdrmaa.so", "libdrmaa.so.1.0") if (file := place / name).is_file()]
-    linked = ctypes.util.find_library("drmaa")
-    return found + ([linked] if linked else [])
-
-
 def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
     """Return the environment in which the library loads."""
     tunables = environment.get("GLIBC_TUNABLES", "")
@@ -90,8 +76,7 @@ class Child:
     def __init__(self, contact: str = "") -> None:
         libraries = library_paths(os.environ)
         if not libraries:
-            unset = "" if os.environ.get("SGE_ROOT") else " (SGE_ROOT is not set)"
-            raise Unavailable(f"no DRMAA library was found{unset}; DRMAA_LIBRARY_PATH may say where it is")
+            raise Unavailable(without_grid_engine(os.environ))
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers._signs import missing
 from gridengine.schedulers._slurm_site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
 from gridengine.schedulers._slurm_states import FORMAT, Row, compress, parse_cancelled_by, parse_jobs, parse_squeue
 
@@ -110,7 +111,7 @@ class Slurm:
         try:
             done = _run(command, self._environment, seconds)
         except FileNotFoundError as error:
-            raise Missing(f"{command[0]} is not installed here, or not on the PATH") from error
+            raise Missing(missing(command[0])) from error
         except OSError as error:
             raise Trouble(f"{command[0]} cannot be run: {error}") from error
         except subprocess.TimeoutExpired as error:

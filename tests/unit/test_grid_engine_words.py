@@ -10,10 +10,11 @@ import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers._drmaa import Refused, child_environment, library_paths
+from gridengine.schedulers._drmaa import Refused, child_environment
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers._request import Request, parse_memory, parse_time
 from gridengine.schedulers._script import launch_script
+from gridengine.schedulers._signs import library_paths
 from gridengine.schedulers._words import (
     Failure,
     Words,

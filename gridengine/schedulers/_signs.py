@@ -1,0 +1,50 @@
+"""Whether there is any sign of a batch system on this machine: most have none, and need not import what speaks to one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def without_grid_engine(environment: Mapping[str, str]) -> str:
+    """Return why no DRMAA can be used here; empty when one might."""
+    if library_paths(environment):
+        return ""
+    unset = "" if environment.get("SGE_ROOT") else " (SGE_ROOT is not set)"
+    return f"no DRMAA library was found{unset}; DRMAA_LIBRARY_PATH may say where it is"
+
+
+def library_paths(environment: Mapping[str, str]) -> list[str]:
+    """Return where a DRMAA library may be, the likeliest first: what the user says, Grid Engine's own, Debian's, the linker's.
+
+    Grid Engine's are of no use without SGE_ROOT: they end the process that opens a session.
+    """
+    if environment.get("DRMAA_LIBRARY_PATH"):
+        return [environment["DRMAA_LIBRARY_PATH"]]
+    root = environment.get("SGE_ROOT")
+    places = [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")] if root else []
+    found = [str(file) for place in places for name in ("libdrmaa.so", "libdrmaa.so.1.0") if (file := place / name).is_file()]
+    return found + _linked(environment)
+
+
+def _linked(environment: Mapping[str, str]) -> list[str]:
+    """Return what the linker finds. It is asked only when it may know one, since to ask takes 20 ms (ldconfig(8): its cache)."""
+    cache = Path("/etc/ld.so.cache")
+    if not environment.get("LD_LIBRARY_PATH") and cache.is_file() and b"libdrmaa." not in cache.read_bytes():
+        return []
+    from ctypes.util import find_library
+
+    found = find_library("drmaa")
+    return [found] if found else []
+
+
+def without_slurm(environment: Mapping[str, str]) -> str:
+    """Return why no Slurm can be used here; empty when one might."""
+    return "" if shutil.which("sbatch", path=environment.get("PATH", os.defpath)) else missing("sbatch")
+
+
+def missing(command: str) -> str:
+    """Say that a command is missing."""
+    return f"{command} is not installed here, or not on the PATH"
