@@ -153,7 +153,7 @@ class Channel:
                 self._frames.append(self._room)
                 self._room = None
             elif not self._sizes:
-                sizes = _sizes_at(data, offset)
+                sizes = _sizes_at(data, offset) if offset < len(data) else None
                 if sizes is None:
                     break
                 self._sizes = sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -198,8 +199,18 @@ def start_failed(core: DispatchState, pool: WorkerPool, started: StartedWorker, 
         core.give_up(error, now, pool)
 
 
-def look_after(core: DispatchState, worker: Worker, now: float) -> None:
-    """See whether a worker is still there, and still needed."""
+def look_after(core: DispatchState, now: float) -> None:
+    """See whether the workers are still there, and still needed."""
+    crowded_out, heard_since = _crowded_out(core), now - 3 * core.policy.beat_seconds
+    for worker in list(core.workers.values()):
+        started = worker.started
+        there = started is None or (started.ended_at is None and started.state is not TaskState.SUSPENDED)
+        if there and worker.batches and worker.phase is Phase.READY and worker.heard_at >= heard_since and now < worker.leave_at:
+            continue  # it works, as most do
+        _look_after(core, worker, crowded_out, now)
+
+
+def _look_after(core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float) -> None:
     started, silence = worker.started, now - worker.heard_at
     if started is not None and started.ended_at is not None and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS:
         reason = started.report.reason if started.report is not None else ""
@@ -213,25 +224,27 @@ def look_after(core: DispatchState, worker: Worker, now: float) -> None:
         dismiss(core, worker, f"has not been heard of for {silence:.0f} s", now)
     elif silence > 3 * core.policy.beat_seconds:
         set_aside(core, worker)
-    elif worker.phase is Phase.READY and not worker.batches and _is_superfluous(core, worker, now):
+    elif worker.phase is Phase.READY and not worker.batches and _is_superfluous(core, worker, crowded_out, now):
         stop(core, worker, now)
     elif worker.phase is Phase.READY and now >= worker.leave_at:
         _relieve(core, worker, now)
 
 
-def _is_superfluous(core: DispatchState, worker: Worker, now: float) -> bool:
-    """Return whether a worker that has nothing to do has had nothing for long, or has too little time left for what waits for it."""
+def _is_superfluous(core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float) -> bool:
+    """Return whether a worker that has nothing to do has had nothing for long, is in others' way, or has too little time left."""
     late = worker.pool.calls > 0 if core.lending is None else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
     idle = now - worker.idle_since
-    if idle >= core.policy.idle_seconds or (idle >= YIELD_SECONDS and _is_in_the_way(core, worker)):
+    if idle >= core.policy.idle_seconds or (idle >= YIELD_SECONDS and any(pool is not worker.pool for pool in crowded_out)):
         return True
     return late and not worker.pool.has_time(worker, now)
 
 
-def _is_in_the_way(core: DispatchState, worker: Worker) -> bool:
-    """Return whether calls of another demand wait for workers that there is no room for, or that `max_workers` does not allow."""
-    others = (pool for pool in core.pools.values() if pool is not worker.pool)
-    return core.lending is None and any(pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked) for pool in others)
+def _crowded_out(core: DispatchState) -> list[WorkerPool]:
+    """Return queues whose calls wait for workers that there is no room for, or that `max_workers` does not allow; two tell enough."""
+    if core.lending is not None:
+        return []
+    short = (pool for pool in core.pools.values() if pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked))
+    return list(islice(short, 2))
 
 
 def _relieve(core: DispatchState, worker: Worker, now: float) -> None:

@@ -105,7 +105,7 @@ class Released(Struct, frozen=True):
     name: bytes
 
 
-class Received(Struct, frozen=True):
+class Received(Struct, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
@@ -142,16 +142,20 @@ class Look(Struct, frozen=True):
     """See whether some have nothing to do while others have too much."""
 
 
+class GoOn(Struct, frozen=True):
+    """Hand out more of what waits: an event hands out so much at most, so that others are not kept waiting."""
+
+
 class Closing(Struct, frozen=True):
     """End everything."""
 
 
-Event: TypeAlias = Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Tick | Look | Closing
+Event: TypeAlias = Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Tick | Look | GoOn | Closing
 
 # ------------------------------------------------------------------ effects
 
 
-class Send(Struct, frozen=True):
+class Send(Struct, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes

@@ -165,6 +165,10 @@ class Fleet:
         self.started.pop(key_of(one.handle), None)
         self.expected.pop(key_of(one.handle), None)
 
+    def may_ask(self, now: float) -> bool:
+        """Return whether more workers could be asked for at this moment."""
+        return not self.asked and now >= self.ask_again_at
+
     def scale(self, now: float, *, calls_waiting: int, workers_busy: int, workers_idle: int, others: int = 0) -> list[Effect]:
         """Ask for workers when calls wait for them; withdraw those that still queue when nothing has waited for a while.
 
@@ -174,7 +178,8 @@ class Fleet:
         have = workers_busy + workers_idle + len(self.expected) + self.asked
         if calls_waiting and wanted > have:
             self.demand_since = now if self.demand_since is None else self.demand_since
-            if self.asked or now < self.ask_again_at or now - self.demand_since < self.policy.gather_seconds:
+            self.surplus_since = None
+            if not self.may_ask(now) or now - self.demand_since < self.policy.gather_seconds:
                 return []
             self.asked = wanted - have
             return [Launch(self.asked, self.demand)]

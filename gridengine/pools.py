@@ -125,7 +125,7 @@ class WorkerPool:
         size = 0
         for _ in range(MOST_RUNS):
             span = self.waiting.popleft()
-            calls = span.calls
+            calls = span.stop - span.start
             if calls > room:
                 self.waiting.appendleft(replace(span, start=span.start + room))
                 span, calls = replace(span, stop=span.start + room), room
@@ -156,3 +156,7 @@ class WorkerPool:
     def size(self) -> int:
         """How many workers there are, or are asked for."""
         return self.workers + len(self.fleet.expected) + self.fleet.asked
+
+    def is_spent(self, now: float) -> bool:
+        """Return whether a queue with workers of its own has neither calls nor workers, and nothing to remember."""
+        return not (self.waiting or self.size or self.fleet.started) and now >= self.fleet.ask_again_at

@@ -321,26 +321,28 @@ def _check(message: Message) -> None:
 def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:
     if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
         raise ProtocolError("buffer sizes out of range")
-    small_total = sum(size for size in sizes if size <= SMALL)
+    if sizes and max(sizes) <= SMALL and len(frames) == 2:  # as nearly always
+        return _cut(frames[1], sizes)
     has_small = any(size <= SMALL for size in sizes)
     large = list(frames[1 + has_small :])
     if len(frames) < 1 + has_small or len(large) != sum(size > SMALL for size in sizes):
         raise ProtocolError("buffer sizes and frames do not agree")
-    small = memoryview(frames[1]) if has_small else memoryview(b"")
-    if small.nbytes != small_total:
+    if any(memoryview(buffer).nbytes != size for buffer, size in zip(large, (size for size in sizes if size > SMALL), strict=True)):
+        raise ProtocolError("a large buffer is not of the size announced")
+    small = iter(_cut(frames[1], [size for size in sizes if size <= SMALL]) if has_small else ())
+    rest = iter(large)
+    return [next(small if size <= SMALL else rest) for size in sizes]
+
+
+def _cut(frame: Buffer, sizes: list[int]) -> list[Buffer]:
+    """Return the small buffers that a frame holds."""
+    small, offset = memoryview(frame), 0
+    if small.nbytes != sum(sizes):
         raise ProtocolError("small buffers and their frame do not agree")
     buffers: list[Buffer] = []
-    offset = 0
-    rest = iter(large)
     for size in sizes:
-        if size <= SMALL:
-            buffers.append(small[offset : offset + size])
-            offset += size
-        else:
-            buffer = next(rest)
-            if memoryview(buffer).nbytes != size:
-                raise ProtocolError("a large buffer is not of the size announced")
-            buffers.append(buffer)
+        buffers.append(small[offset : offset + size])
+        offset += size
     return buffers
 
 

@@ -28,6 +28,7 @@ from gridengine.events import (
     Closing,
     Effect,
     Event,
+    GoOn,
     Launched,
     LaunchFailed,
     Look,
@@ -58,6 +59,8 @@ from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Work
 
 LATE_SECONDS = 0.05
 MOST_LOOKED_AT = 200
+MOST_GIVEN = 2000
+"""How many runs an event hands out at most, where workers are not shared: some ten milliseconds' work."""
 
 
 class DispatchState:
@@ -77,6 +80,8 @@ class DispatchState:
         self.runs: dict[int, Running] = {}
         self.resting: set[bytes] = set()
         """The workers that might work and have nothing to do."""
+        self.unfilled: dict[WorkerPool, None] = {}
+        """The queues that had more to hand out than an event may: the next is to be `GoOn`."""
         self.times = GroupTimes()
         self._last_run = self._last_lane = self._last_order = 0
         self._scaling = False
@@ -192,7 +197,7 @@ class DispatchState:
         if not event.tasks:
             return
         known = stock.take(self, event.function)
-        pools: dict[int, WorkerPool] = {}
+        pools: dict[WorkerPool, None] = {}
         for task in event.tasks:
             self._last_order += 1
             needs = stock.take_shared(self, event.function, task)
@@ -200,15 +205,17 @@ class DispatchState:
             known.open += 1
             pool = self.pool_for(task.demand)
             pool.put(Span(one, 0, task.count, task.demand))
-            pools[id(pool)] = pool
+            pools[pool] = None
         if self.closing:
             self._cancel([task.id for task in event.tasks], signal.SIGKILL)
             return
-        for pool in pools.values():
+        for pool in pools:
             if pool.soft and self.lending is None:
                 self._must_be_possible(pool)
             self.hand_out(now, pool)
-        self.scale(now)
+            home = pool if self.lending is None else self.common
+            if pool.calls and home.fleet.may_ask(now) and home.size < self.policy.max_workers:
+                self.scale(now)
 
     def _must_be_possible(self, pool: WorkerPool) -> None:
         try:
@@ -279,8 +286,7 @@ class DispatchState:
     # ---------------------------------------------------------------- time
 
     def _tick(self, event: Tick, now: float) -> None:
-        for worker in list(self.workers.values()):
-            crew.look_after(self, worker, now)
+        crew.look_after(self, now)
         for pool in self.homes:
             for started in pool.fleet.overdue(now):
                 if pool.fleet.knows(started):
@@ -289,6 +295,8 @@ class DispatchState:
                     crew.start_failed(self, pool, started, now)
             calls = pool.calls if self.lending is None else self.calls_waiting
             self.effects += pool.fleet.explain(now, calls_waiting=calls, workers=pool.workers)
+            if pool is not self.common and pool.is_spent(now):
+                del self.pools[pool.demand]
         self.scale(now)
 
     def _look(self, event: Look, now: float) -> None:
@@ -330,11 +338,20 @@ class DispatchState:
 
     def fill(self, pool: WorkerPool, now: float) -> None:
         """Give calls to the seats that a pool has."""
+        last = self._last_run + MOST_GIVEN
         while (seat := pool.next_seat()) is not None:
+            if self._last_run >= last and self.lending is None:
+                self.unfilled[pool] = None
+                return
             if seat.worker.leave_at == math.inf or pool.has_time(seat.worker, now):
                 self._give(seat, now)
             else:
                 pool.unlist(seat)
+
+    def _go_on(self, event: GoOn, now: float) -> None:
+        unfilled, self.unfilled = self.unfilled, {}
+        for pool in unfilled:
+            self.fill(pool, now)
 
     def _give(self, seat: Seat, now: float) -> None:
         batch, worker = Batch(), seat.worker
@@ -345,7 +362,8 @@ class DispatchState:
             payload += span.open.task.payload
             for shared in span.open.needs:
                 stock.give(self, worker, shared)
-        stock.give(self, worker, span.open.function)
+        if worker.id not in span.open.function.workers:
+            stock.give(self, worker, span.open.function)
         worker.batches += 1
         seat.batches += 1
         self.resting.discard(worker.id)
@@ -453,9 +471,11 @@ class DispatchState:
             need = sum(-(-pool.calls * slots // fitting(pool.demand)) for pool in self.pools.values() if pool.calls)
             self._scale_one(self.common, now, need, len(self.resting), 0)
             return
+        crowd = sum(pool.size for pool in self.pools.values())
         for pool in self.pools.values():
-            others = sum(other.size for other in self.pools.values() if other is not pool)
-            self._scale_one(pool, now, pool.calls, len(pool.idle), others)
+            crowd -= pool.size
+            self._scale_one(pool, now, pool.calls, len(pool.idle), crowd)
+            crowd += pool.size
 
     def _scale_one(self, pool: WorkerPool, now: float, calls: int, idle: int, others: int) -> None:
         busy = pool.workers - idle
@@ -491,5 +511,6 @@ _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Polled: crew.polled,
     Tick: DispatchState._tick,
     Look: DispatchState._look,
+    GoOn: DispatchState._go_on,
     Closing: DispatchState._closing,
 }

@@ -73,7 +73,7 @@ class Span(Struct, frozen=True, gc=False):
         return self.stop - self.start
 
 
-class Batch(Struct):
+class Batch(Struct, gc=False):
     """What one runner was given at a time: how many of its runs have not ended."""
 
     left: int = 0

@@ -15,13 +15,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine import stock
+from gridengine import state, stock
 from gridengine.errors import ClusterError
 from gridengine.events import (
     CancelAsked,
     Closing,
     Event,
     Function,
+    GoOn,
     Grant,
     Launch,
     Launched,
@@ -278,8 +279,9 @@ class Play(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.few_functions = mock.patch.object(stock, "KEPT_FUNCTIONS", 1)
-        self.few_functions.start()
+        self.little = [mock.patch.object(stock, "KEPT_FUNCTIONS", 1), mock.patch.object(state, "MOST_GIVEN", 3)]
+        for one in self.little:
+            one.start()
 
     @initialize(
         slots=st.integers(1, 3),
@@ -334,6 +336,11 @@ class Play(RuleBasedStateMachine):
     def play(self, event: Event) -> None:
         if isinstance(event, Received) and isinstance(event.message, Hello):
             self.known.add(event.worker)
+        self.perform(event)
+        while self.core.unfilled:
+            self.perform(GoOn())
+
+    def perform(self, event: Event) -> None:
         for effect in self.core.handle(event, self.now):
             if isinstance(effect, Settled):
                 self.settle(effect)
@@ -558,7 +565,8 @@ class Play(RuleBasedStateMachine):
     # ------------------------------------------------------------ the end
 
     def teardown(self) -> None:
-        self.few_functions.stop()
+        for one in self.little:
+            one.stop()
         if not hasattr(self, "core"):
             return
         self.honest = True

@@ -126,6 +126,15 @@ def test_surplus_that_is_needed_meanwhile_stays() -> None:
     assert scale(fleet, 6.0) == []
 
 
+def test_surplus_is_counted_anew_when_more_was_wanted_meanwhile() -> None:
+    fleet = make(idle_seconds=5.0)
+    fleet.launched(handles(1), 0)
+    scale(fleet, 0.0)
+    scale(fleet, 3.0, waiting=2)
+    fleet.asked = 0
+    assert scale(fleet, 6.0) == []
+
+
 def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
     fleet = make(idle_seconds=5.0)
     fleet.launched(handles(1), 0)

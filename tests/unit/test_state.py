@@ -30,6 +30,7 @@ from gridengine.events import (
     Event,
     Explain,
     Function,
+    GoOn,
     Launch,
     Launched,
     LaunchFailed,
@@ -77,7 +78,7 @@ from gridengine.protocol import (
     Welcome,
 )
 from gridengine.resources import Memory
-from gridengine.schedulers.base import Demand, Handle, Report, TaskState
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 
 T = TypeVar("T")
 GOOD = {"version": "1", "python": "3.11", "run_id": "run"}
@@ -1597,6 +1598,37 @@ def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
     play.done(play.running())
     play.later(0.6, beats=[b"w"])
     assert play.sent(Stop) == []
+
+
+def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MOST_GIVEN", 2)
+    play = Play(slots=5)
+    play.submit(1, 1, 1, 1, 1)
+    play.hello(slots=5)
+    assert [one.task for one in play.assigned()] == [1, 2]
+    play.play(GoOn())
+    assert [one.task for one in play.assigned()] == [3, 4]
+    play.play(GoOn())
+    assert [one.task for one in play.assigned()] == [5]
+    assert not play.core.unfilled
+
+
+def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
+    play = two_demands()
+    play.play(LaunchFailed(ClusterError("no such memory"), demand=Demand(Memory(1))))
+    assert [settled.last for settled in play.seen(Settled)] == [True]
+    play.later(0.3, beats=[b"w"])
+    assert list(play.core.pools) == [ANY]
+
+
+def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
+    play = two_demands()
+    play.play(LaunchFailed(ClusterError("not now"), for_now=True, demand=Demand(Memory(1))))
+    play.play(CancelAsked([play.last_task], signal.SIGTERM))
+    play.later(0.3, beats=[b"w"])
+    assert list(play.core.pools) == [ANY, Demand(Memory(1))]
+    play.later(1.0, beats=[b"w"])
+    assert list(play.core.pools) == [ANY]
 
 
 def test_a_process_of_this_machine_is_no_cluster_job() -> None:
