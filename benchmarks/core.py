@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gridengine.events import Event, Function, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
+from gridengine.events import Event, Function, GoOn, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
 from gridengine.fleet import Policy
 from gridengine.hub import MOST_TASKS
 from gridengine.protocol import VALUES, VERSION, Assign, Beat, Hello, Result, Results
@@ -74,6 +74,8 @@ class Cluster:
                 self.answer(effect.worker, effect.message, seconds)
             elif type(effect) is Launch:
                 self.launch(effect.count, seconds)
+        while self.core.unfilled and type(event) is not GoOn:
+            self.play(GoOn(), seconds)
 
     def answer(self, worker: bytes, message: Assign, seconds: float) -> None:
         results = [Result(one.run, one.start, one.stop, VALUES, seconds * (one.stop - one.start)) for one in message.assignments]

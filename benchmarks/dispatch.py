@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
+
+import psutil
 
 from benchmarks.catalogue import LOCAL, MAPS
 from benchmarks.figures import Column, Measured, Medians, Row
@@ -46,7 +49,19 @@ def submit_noops(peer: Peer, calls: int) -> Measured:
 
 def round_trips(peer: Peer, calls: int) -> Measured:
     taken = [timed_once(peer, number) for number in range(calls)]
-    return {"seconds": statistics.median(taken), "slow": statistics.quantiles(taken, n=20)[-1]}
+    cpus = os.sched_getaffinity(0)
+    keep_to({min(cpus)})
+    alone = [timed_once(peer, number) for number in range(calls)]
+    keep_to(cpus)
+    return {"seconds": statistics.median(taken), "slow": statistics.quantiles(taken, n=20)[-1], "alone": statistics.median(alone)}
+
+
+def keep_to(cpus: Set[int]) -> None:
+    """Have all threads and processes of this peer run on these CPUs."""
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):  # it has ended just now
+            for thread in process.threads():
+                os.sched_setaffinity(thread.id, cpus)
 
 
 def timed_once(peer: Peer, number: int) -> float:
@@ -167,11 +182,13 @@ ROWS = (
         (
             Column("seconds", "median", "ms", 1e3, want="at most loky's", limit=lambda medians: medians["loky"]),
             Column("slow", "19 of 20 within", "ms", 1e3),
+            Column("alone", "median on one CPU", "ms", 1e3),
         ),
         2_000,
         LOCAL,
         round_trips,
         warm=200,
+        remark="The last column is the work alone: where all threads and processes share a CPU, no other has to be woken from its sleep.",
     ),
     Row(
         "start",

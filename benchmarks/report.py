@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import platform
 from collections.abc import Iterable, Sequence
@@ -110,7 +111,7 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
         limit = column.limit({**elsewhere, **medians})
     except KeyError as missing:
         return [measure(table, column), column.want, "-", _shown(ours, column), best_other(medians, column), f"not told: no {missing}"]
-    reached = "-" if ours is None else "yes" if ours <= limit else f"**no**, {ours / limit:.2g} x the limit"
+    reached = "-" if ours is None else "yes" if ours <= limit else f"**no**, {ours / limit:.2f} x the limit"
     if ours is None:
         reached = next((outcome.failure for outcome in table.outcomes if outcome.peer.startswith(OURS)), "not measured")
     return [measure(table, column), column.want, _shown(limit, column), _shown(ours, column), best_other(medians, column), reached]
@@ -171,14 +172,15 @@ def draw(table: Table) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 6))
+    lines = itertools.cycle(itertools.product(("-", "--", ":"), pyplot.rcParams["axes.prop_cycle"].by_key()["color"][:7]))
     for outcome in table.sorted:
         points = [(int(column.key), outcome.median(column)) for column in table.row.columns if outcome.values(column)]
-        ours = outcome.peer.startswith(OURS)
-        style = {"linewidth": 2.5, "color": "black", "zorder": 3} if outcome.peer == OURS else {"linewidth": 1.8 if ours else 1.0}
+        dashes, color = ("-", "black") if outcome.peer == OURS else next(lines)
+        width = 2.5 if outcome.peer == OURS else 1.8 if outcome.peer.startswith(OURS) else 1.0
         if points:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=outcome.peer, **style)
+            axes.plot(*zip(*points, strict=True), dashes, color=color, linewidth=width, marker="o", markersize=3, label=outcome.peer)
     axes.set(xscale="log", yscale="log", xlabel="tasks (noops)", ylabel="seconds until all results are there", title=table.row.title)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     figure.savefig(PLOT, dpi=100, bbox_inches="tight")
     pyplot.close(figure)

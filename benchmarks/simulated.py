@@ -27,6 +27,10 @@ class Counted:
         finally:
             self._profile.disable()
 
+    @property
+    def unfilled(self) -> Any:
+        return self._core.unfilled
+
     def calls(self) -> int:
         return int(pstats.Stats(self._profile).total_calls)  # type: ignore[attr-defined]
 
