@@ -24,11 +24,10 @@ def why_crashed(run: Running, index: int, message: Crashed) -> CallError:
         return out_of_memory(what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts)
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
-    return WorkerCrashed(
-        f"the process that ran {what} {exit_words(message.exitcode)}",
-        hint="run this call alone with InlineScheduler() to see it fail; SIGKILL is often the sign of too little memory",
-        **facts,
-    )
+    hint = "run this call alone with InlineScheduler() to see it fail"
+    if message.exitcode == -signal.SIGKILL:
+        hint = "often the sign of too little memory: ask for more with resources=Memory(M), in GB; the machine's kernel log may tell"
+    return WorkerCrashed(f"the process that ran {what} {exit_words(message.exitcode)}", hint=hint, **facts)
 
 
 def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:

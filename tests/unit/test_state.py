@@ -1564,6 +1564,17 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
+    ("exitcode", "remedy"), [(-9, "ask for more with resources=Memory(M)"), (3, "InlineScheduler()"), (-11, "InlineScheduler()")]
+)
+def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: str) -> None:
+    play = Play()
+    play.crash(play.running(retries=0), 0, exitcode=exitcode)
+    [settled] = play.seen(Settled)
+    assert settled.error is not None
+    assert remedy in (settled.error.hint or "")
+
+
+@pytest.mark.parametrize(
     ("exitcode", "words"), [(3, "exited with status 3"), (-9, "was killed by SIGKILL"), (-200, "was killed by signal 200")]
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
