@@ -30,7 +30,9 @@ CONNECTION = Connection(
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777], ids=["umask-000", "umask-022", "umask-777"])
-def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+def umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    """A umask, once there is a folder to write to: with 777 nobody but root could write into one made after."""
+    assert tmp_path.is_dir()
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
