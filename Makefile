@@ -27,7 +27,7 @@ help:
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and a Slurm and run their tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
-	@echo 'make bench    measure us and our peers side by side, in half an hour, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
+	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
 	@echo 'make check    ruff and mypy'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import signal
 import sys
@@ -56,6 +57,7 @@ def main() -> None:
     options = parsed()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that what was started is ended
     processes.adopt()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else what is imported from this folder is compiled at each start
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # peers that crash must not fill the disk
     names = options.rows or (QUICK if options.quick else [*(row.name for row in ROWS), CORE])
     tables = [measured(row, options) for row in ROWS if row.name in names]
