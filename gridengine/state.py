@@ -361,7 +361,8 @@ class DispatchState:
             assignments.append(_assignment(run))
             payload += span.open.task.payload
             for shared in span.open.needs:
-                stock.give(self, worker, shared)
+                if worker.id not in shared.workers:
+                    stock.give(self, worker, shared)
         if worker.id not in span.open.function.workers:
             stock.give(self, worker, span.open.function)
         worker.batches += 1

@@ -46,14 +46,13 @@ def _take_one_shared(core: DispatchState, lent: Lent) -> Known:
 
 
 def give(core: DispatchState, worker: Worker, known: Known) -> None:
-    """Have a worker be told of a function or a shared object, unless it was."""
-    if worker.id not in known.workers:
-        function = known.function
-        known.workers.add(worker.id)
-        worker.functions.add(function.digest)
-        path, directory = list(map(os.fsencode, function.path)), os.fsencode(function.directory)
-        message = Define(function.digest, path, directory, len(function.payload), shared=known.shared)
-        core.effects.append(Send(worker.id, message, function.payload))
+    """Have a worker that does not know it be told of a function or a shared object."""
+    function = known.function
+    known.workers.add(worker.id)
+    worker.functions.add(function.digest)
+    path, directory = list(map(os.fsencode, function.path)), os.fsencode(function.directory)
+    message = Define(function.digest, path, directory, len(function.payload), shared=known.shared)
+    core.effects.append(Send(worker.id, message, function.payload))
 
 
 def let_go(core: DispatchState, ended: Open) -> None:
