@@ -31,6 +31,8 @@ COMMAND_SECONDS = 10.0
 WAIT_SECONDS = 60.0
 """How long a trivial job may take to come home."""
 LEAVE_SECONDS = 10.0
+LEAST_ENCRYPTED = 120e6
+"""Bytes for each second of processor time, both ends together: a libsodium built for this processor does 300e6 and more, others 30e6."""
 KINDS = {"processes": "ProcessScheduler", "grid_engine": "GridEngineScheduler", "slurm": "SlurmScheduler"}
 
 
@@ -40,6 +42,7 @@ class State(enum.Enum):
     OK = "ok"
     ABSENT = "absent"
     BROKEN = "broken"
+    SLOW = "slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,26 @@ def _here() -> Iterator[Finding]:
         return
     yield Finding("here", "settings", State.OK, "read; `gridengine settings` shows them")
     yield _run_directory(folder)
+    yield encryption()
+
+
+def encryption() -> Finding:
+    """Look at how fast messages to and from workers elsewhere are encrypted."""
+    import zmq
+
+    from gridengine.encryption import encrypted_bytes_per_second
+
+    build = f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}"
+    try:
+        rate = encrypted_bytes_per_second()
+    except zmq.ZMQError as error:
+        remedy = "workers on other machines need it: install pyzmq's own wheel (`pip install --force-reinstall pyzmq`)"
+        return Finding("here", "encryption", State.BROKEN, f"{build}: {error}", remedy)
+    words = f"{rate / 1e6:,.0f} MB for each second of a processor ({build})"
+    if rate >= LEAST_ENCRYPTED:
+        return Finding("here", "encryption", State.OK, words)
+    remedy = "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as fast as the libsodium that it found"
+    return Finding("here", "encryption", State.SLOW, f"{words}, which slows down what goes to cluster workers and comes back", remedy)
 
 
 def _run_directory(folder: Path) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import queue
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +15,8 @@ from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.limits import Limits
 from gridengine.schedulers._logs import log_tail
-from gridengine.schedulers.base import Place, Scheduler, positive
+from gridengine.schedulers.base import Place, Scheduler
+from gridengine.units import whole
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
@@ -76,7 +78,7 @@ class Plan:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
         if self.chunksize is not None:
-            positive("chunksize", self.chunksize)
+            whole("chunksize", self.chunksize, most=sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)

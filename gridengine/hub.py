@@ -55,6 +55,7 @@ from gridengine.events import (
 from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
+from gridengine.openfiles import check_threads
 from gridengine.opening import GATHER_SECONDS, policy_of, tail, tidy, write_connection
 from gridengine.protocol import Beat, Lend, Message, Payload
 from gridengine.resources import Cores, GPUs, Resource
@@ -68,6 +69,8 @@ LOOK_SECONDS = 0.03
 LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
+LOCAL_THREADS, THREADS = 2, 5
+"""This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks keys."""
 MOST_MESSAGES = MOST_TASKS = 1000
 
 
@@ -123,6 +126,7 @@ class Hub:
     """Whether calls have ended when they have been submitted."""
 
     def __init__(self, scheduler: Scheduler, settings: Settings) -> None:
+        check_threads(LOCAL_THREADS if scheduler.local else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
         self._ids = itertools.count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from gridengine.intake import Intake
 from gridengine.limits import Limits
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import FULL, SINGLE, STAR
-from gridengine.schedulers.base import ANY, Place, Scheduler, positive
+from gridengine.schedulers.base import ANY, Place, Scheduler
+from gridengine.units import whole
 from gridengine.wares import Wares, Work
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class Line:
         """
         self.intake.check()
         if chunksize is not None:
-            positive("chunksize", chunksize)
+            whole("chunksize", chunksize, most=sys.maxsize)
         made: list[Stretch] = []
         try:
             self._stretch(made, f, form, calls, (total, chunksize))
@@ -171,7 +173,7 @@ def place_for(place: Place, max_workers: int | None) -> Place:
     """
     if max_workers is None:
         return place
-    positive("max_workers", max_workers)
+    whole("max_workers", max_workers)
     if isinstance(place, Scheduler):
         raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
 

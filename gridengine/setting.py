@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import ConfigurationError
+from gridengine.units import MOST, shown
 
 PREFIX = "GRIDENGINE_"
+_NUMBERS = {int: f"a positive whole number, at most {MOST:,}", float: f"a positive number, at most {MOST:,}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,8 @@ def _parsed(name: str, kind: type, text: str) -> Any:
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
         return checked(kind, kind(text))
     except (ValueError, KeyError):
-        expected = "yes or no" if kind is bool else f"a positive {kind.__name__}" if kind in (int, float) else "a line of text"
-        raise ConfigurationError(f"{name}={text!r} is not {expected}", hint=hint) from None
+        expected = "yes or no" if kind is bool else _NUMBERS.get(kind, "a line of text")
+        raise ConfigurationError(f"{name}={shown(text)} is not {expected}", hint=hint) from None
 
 
 def checked(kind: type, value: Any) -> Any:
@@ -182,10 +183,10 @@ def checked(kind: type, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
             raise ValueError("a table of texts")
         return value
-    if kind in (int, float):
+    if kind in _NUMBERS:
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value < math.inf:
-            raise ValueError("a positive whole number" if kind is int else "a positive number")
+        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value <= MOST:
+            raise ValueError(_NUMBERS[kind])
         return kind(value)
     if kind is bool:
         if not isinstance(value, bool):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
 from gridengine.setting import Said, checked, known
+from gridengine.units import shown
 
 logger = logging.getLogger("gridengine")
 
@@ -129,7 +130,7 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
 
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and brackets in brackets, are no TOMLDecodeError
         line = re.search(r"at line (\d+)", str(error))
         at = f":{line[1]}" if line else ""
         raise ConfigurationError(f"{path}{at}: {error}", hint="a settings file is TOML: see https://toml.io") from error
@@ -142,7 +143,7 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
         try:
             said[name] = Said(checked(kinds[name], value), place)
         except ValueError as error:
-            raise ConfigurationError(f"{place}: {name} = {value!r} is not {error}") from None
+            raise ConfigurationError(f"{place}: {name} = {shown(value)} is not {error}") from None
     return said
 
 

@@ -18,7 +18,7 @@ from typing import Protocol, Self, TypeAlias
 from gridengine.adjust import scaled
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Cores, Memory, Resource
-from gridengine.units import to_bytes
+from gridengine.units import to_bytes, whole
 
 
 class TaskState(enum.Enum):
@@ -185,7 +185,7 @@ class Scheduler(ABC):
     """For how many seconds a worker may be there, None where nobody says."""
 
     def __init__(self, *, max_workers: int) -> None:
-        self.max_workers = positive("max_workers", max_workers)
+        self.max_workers = whole("max_workers", max_workers)
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False
@@ -228,7 +228,7 @@ class Scheduler(ABC):
         directory = settings().runs / "RUN"
         launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
         try:
-            return launcher.plan(positive("count", count), Demand(resources if held is None else held))
+            return launcher.plan(whole("count", count), Demand(resources if held is None else held))
         finally:
             launcher.close()
 
@@ -274,19 +274,6 @@ Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
     """Stand where nothing is to be adopted: workers elsewhere call by themselves."""
     raise GridEngineError("workers of this scheduler call by themselves")
-
-
-def positive(name: str, value: object) -> int:
-    """Return `value` when it is a positive whole number.
-
-    Raises:
-        TypeError, ConfigurationError: it is not; the text names the argument and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")
-    return value
 
 
 def worker_command(python: str, connection: Path) -> list[str]:

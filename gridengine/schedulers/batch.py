@@ -17,7 +17,8 @@ from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers._script import launch_script, line_of_text, shell_lines, variables
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, python_path, worker_command
+from gridengine.units import whole
 
 
 class TooMany(TryAgain):
@@ -52,7 +53,7 @@ class BatchScheduler(Scheduler):
         python: str | None,
     ) -> None:
         super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
-        self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
+        self.jobs_per_worker = None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)

@@ -33,10 +33,9 @@ from gridengine.schedulers.base import (
     Scheduler,
     TaskState,
     TryAgain,
-    positive,
     python_path,
 )
-from gridengine.units import to_gigabytes
+from gridengine.units import to_gigabytes, whole
 
 logger = logging.getLogger("gridengine")
 
@@ -61,7 +60,7 @@ class ProcessScheduler(Scheduler):
 
     def __init__(self, max_workers: int | None = None, *, worker_resources: Resource = ZERO) -> None:
         super().__init__(max_workers=1)
-        cores = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+        cores = len(os.sched_getaffinity(0)) if max_workers is None else whole("max_workers", max_workers)
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[Newborn] = deque()

@@ -138,6 +138,22 @@ def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path, monkey
         layers({"HOME": "/nosuch"})
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "/etc/site.toml"),
+        ("max_workers = " + "1" * 5000, "/etc/site.toml"),
+        ("max_workers = " + "1" * 4000, "max_workers = 1111111111"),
+        ("lease_seconds = 1e308", "/etc/site.toml:1: lease_seconds = 1e+308 is not a positive number, at most 2,147,483,647"),
+    ],
+)
+def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(FILE, text)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
     script = "import sys, gridengine.config as c; c.settings(); print('tomllib' in sys.modules)"
     environment = {**os.environ, "HOME": str(tmp_path)}
