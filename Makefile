@@ -17,6 +17,7 @@ PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine: as a plain user too.
 BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
+BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
 .PHONY: help example test chaos bench bench-quick check format clean grid-engine slurm
@@ -100,7 +101,7 @@ $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	@touch $@
 
 $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
-	tools/make-venv "$$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)" $(BENCH_VENV)
+	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)
 
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
@@ -109,13 +110,19 @@ $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
 	umask 022 && $(BENCH_VENV)/bin/python $(PIP) numpy matplotlib
 	@touch $@
 
-$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(METADATA) $(SOURCES)
+# It pins an older pyzmq than we and others have.
+$(BENCH_VENV)-executorlib/ready: tools/make-venv tools/plain-python
+	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)-executorlib
+	umask 022 && $(BENCH_VENV)-executorlib/bin/python $(PIP) executorlib numpy || echo "executorlib cannot be installed"
+	@touch $@
+
+$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready $(METADATA) $(SOURCES)
 	rm -rf build
 	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && $(BENCH_VENV)/bin/python $(PIP) .
 	@rm -rf build
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench
+	rm -rf $(VENV) .venv-bench .venv-bench-executorlib build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench $(PLAIN_VENV)-bench-executorlib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
