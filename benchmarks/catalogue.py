@@ -55,7 +55,7 @@ WITH_ANOTHER_MAP = {
 ON_GRID_ENGINE = {
     "gridengine on Grid Engine": Entry("ours:OnGridEngine", "gridengine"),
     "qsub -t ... -sync y": Entry("clusters:ArrayJob", share=10),
-    "dask-jobqueue": Entry("clusters:DaskJobqueue", "dask-jobqueue"),
+    "dask-jobqueue": Entry("clusters:DaskJobqueue", "dask-jobqueue", share=10),
     "parsl on Grid Engine": Entry("parsls:ParslOnGridEngine", "parsl"),
     "gridmap": Entry(
         "clusters:Gridmap",
@@ -69,6 +69,8 @@ ON_GRID_ENGINE = {
         ),
     ),
 }
+OVER_TCP = ("gridengine on Grid Engine", "dask-jobqueue")
+"""Whose workers, once they are there, can be given more than the calls they were started for."""
 ON_SLURM = {
     "gridengine on Slurm": Entry("ours:OnSlurm", "gridengine"),
     "sbatch --array --wait": Entry("clusters:SlurmArray"),
