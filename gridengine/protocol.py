@@ -228,9 +228,10 @@ CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
 class Returned(_Message, frozen=True):
-    """These runs were not started, or not all of them: what was not answered may be handed to another."""
+    """These runs were not started, or not all of them: what was not answered may be handed to another. `reason` says what kept them."""
 
     runs: list[int]
+    reason: str = ""
 
 
 class Shortened(_Message, frozen=True):

@@ -712,12 +712,14 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     for attempt in range(2):
         for _ in range(answers.MOST_FRUITLESS + 1):
             assert one.attempt == attempt + 1
-            play.say(Returned([one.run]), worker=b"wv"[attempt : attempt + 1])
+            play.say(Returned([one.run], "no process could be started: too many"), worker=b"wv"[attempt : attempt + 1])
             one = (*play.assigned(), one)[0]
         if not attempt:
             play.hello(b"v", pid=8)
             [one] = play.assigned()
-    assert type(play.seen(Settled)[0].error) is WorkerLost
+    error = play.seen(Settled)[0].error
+    assert type(error) is WorkerLost
+    assert "could run nothing: no process could be started: too many" in str(error)
 
 
 def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
