@@ -197,7 +197,9 @@ def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], 
         while left:
             start = 0
             while start < left[-1].count:
-                start, values, error = left[-1].piece(start, seconds_left())
+                stop, values, error = left[-1].piece(start, seconds_left())
+                left[-1].take(start, stop)
+                start = stop
                 if error is not None:
                     raise error
                 coming, values = list(reversed(values)), ()

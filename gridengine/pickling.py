@@ -148,7 +148,9 @@ def load_values(payload: Payload) -> list[Any]:
     try:
         values: list[Any] = load(payload)
         return values
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise PicklingError(f"the results cannot be rebuilt here: {_reason(error)}") from error
 
 
@@ -161,7 +163,9 @@ def dump_exception(error: BaseException) -> list[Buffer]:
     name = _name(type(error))
     try:
         body, *buffers = _dump_error(error)
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         substitute = PicklingError(f"an exception of type {name} was raised that cannot be pickled: {_reason(failure)}")
         body, *buffers = _pickle(substitute)
     return [pickle.dumps((name, traceback_text(error), bytes(body)), 5), *buffers]
@@ -175,7 +179,9 @@ def load_exception(payload: Payload) -> BaseException:
     name, text, body = pickle.loads(payload[0])
     try:
         error: BaseException = load([body, *payload[1:]])
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         error = PicklingError(f"an exception of type {name} was raised that cannot be rebuilt here: {_reason(failure)}")
     BaseException.__setattr__(error, "__cause__", RemoteTraceback(text))  # a frozen dataclass would refuse
     return error

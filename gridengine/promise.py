@@ -7,6 +7,7 @@ So a promise makes its condition when somebody first waits for it, registers wit
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -278,12 +279,13 @@ class Promise(Future[Any]):
         wake(sleepers)
         return bool(self._done_callbacks)
 
-    def call_back(self) -> None:
-        """Call what was registered by `add_done_callback`."""
+    def call_back(self, logged: type[BaseException] = Exception) -> None:
+        """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is not logged is raised at the end."""
         watch = self._looked_into()
         callbacks, watch.callbacks = watch.callbacks, []
-        for callback in callbacks:
-            call_safely(callback, self)
+        with contextlib.ExitStack() as left:
+            for callback in reversed(callbacks):
+                left.callback(call_safely, callback, self, logged)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Only who runs the call may say what becomes of it.
@@ -311,14 +313,14 @@ class Stretch(Promise):
     `held` is the payload of the calls while they wait, `first` the number of the first of them, for people.
     """
 
-    __slots__ = ("_pieces", "count", "first", "left", "task")
+    __slots__ = ("_pieces", "count", "first", "left", "taken", "task")
     daemon = True
 
     def __init__(self, home: Intake, work: Work, payload: Payload, count: int, first: int) -> None:
         super().__init__(home, work, payload)
         self.first = first
         self.count = self.left = count
-        self.task = 0
+        self.task = self.taken = 0
         self._pieces: dict[int, Settled] = {}
         self._looked_into()
 
@@ -344,6 +346,8 @@ class Stretch(Promise):
     def piece(self, start: int, timeout: float | None) -> tuple[int, Sequence[Any], BaseException | None]:
         """Return what became of the calls from `start` to another, exclusive, and that other; waits for it up to `timeout` seconds.
 
+        It may be asked for again until it is taken.
+
         Raises:
             CancelledError: they were withdrawn.
             TimeoutError: it has not come by then.
@@ -351,11 +355,16 @@ class Stretch(Promise):
         with self._condition:
             if not self._condition.wait_for(lambda: start in self._pieces or self._state in DONE, timeout):
                 raise FutureTimeoutError
-            event = self._pieces.pop(start, None)
+            event = self._pieces.get(start)
         if event is None:
-            error = self.exception()
+            error = self.exception() or RuntimeError("these results have been taken")
             return self.count, (), error
         return event.stop, *unpickled(event)
+
+    def take(self, start: int, stop: int) -> None:
+        """Let go of what was given of the calls from one to the other."""
+        self.taken = stop
+        self._pieces.pop(start, None)
 
 
 def wake(sleepers: Sequence[threading.Lock]) -> None:
@@ -364,9 +373,9 @@ def wake(sleepers: Sequence[threading.Lock]) -> None:
         sleeper.release()
 
 
-def call_safely(callback: Callable[[Future[Any]], object], promise: Promise) -> None:
+def call_safely(callback: Callable[[Future[Any]], object], promise: Promise, logged: type[BaseException] = Exception) -> None:
     """Call a callback as the standard library does: what it raises is logged."""
     try:
         callback(promise)
-    except Exception:
+    except logged:
         LOGGER.exception("exception calling callback for %r", promise)
