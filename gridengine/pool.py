@@ -243,15 +243,13 @@ class MapResult(AsyncResult[list[T]]):
             return self._values, self._error
 
     def _read(self, stretch: Stretch) -> None:
-        start = stretch.taken
-        while start < stretch.count:
-            stop, values, error = stretch.piece(start, None)
-            if error is not None:
-                self._error = error
+        while stretch.taken < stretch.count:
+            piece = stretch.piece(stretch.taken, None)
+            if piece.error is not None:
+                self._error = piece.error
                 return
-            self._values[stretch.first + start : stretch.first + stop] = values
-            stretch.take(start, stop)
-            start = stop
+            self._values[stretch.first + piece.start : stretch.first + piece.stop] = piece.values
+            stretch.take(piece)
 
     def _await(self, timeout: float | None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout

@@ -15,6 +15,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.flight import Outcome
 from gridengine.intake import MOST_CALLS
 from gridengine.promise import Stretch
 from tests.unit.fake_hub import Entry, FakeHub, FakeScheduler
@@ -340,10 +341,10 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(hub: Stage, monk
     hub.run_all(until=result.ready)
     interruptions = [KeyboardInterrupt, None, KeyboardInterrupt]
 
-    def take(self: Stretch, start: int, stop: int) -> None:
+    def take(self: Stretch, piece: Outcome) -> None:
         if interruptions and (error := interruptions.pop()) is not None:
             raise error
-        really_take(self, start, stop)
+        really_take(self, piece)
 
     really_take = Stretch.take
     monkeypatch.setattr(Stretch, "take", take)
