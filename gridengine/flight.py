@@ -13,6 +13,7 @@ from gridengine import pickling
 from gridengine.blocks import KEPT_BYTES
 from gridengine.errors import OutOfMemory, PicklingError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
+from gridengine.itemwise import Unloadable
 from gridengine.limits import Limits
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers.base import Place, Scheduler
@@ -91,16 +92,23 @@ class Outcome:
     error: BaseException | None
 
 
-def unpickled(event: Settled) -> tuple[Sequence[Any], BaseException | None]:
-    """Return the values of what has settled, or the one error of it all. What cannot be read here is a `PicklingError`."""
-    try:
-        if event.payload is None:
-            return (), event.error
-        if event.raised:
-            return (), _with_history(pickling.load_exception(event.payload), event.attempts)
-        return pickling.load_values(event.payload), None
-    except PicklingError as error:
-        return (), error
+def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
+    """Return what became of the calls of what has settled, one outcome where they are alike. What cannot be read here is a `PicklingError`.
+
+    first: what to count from.
+    """
+    start, stop = first + event.start, first + event.stop
+    if event.payload is None:
+        return [Outcome(start, stop, (), event.error)]
+    if event.raised:
+        return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
+    values, complete = pickling.load_values(event.payload)
+    if complete:
+        return [Outcome(start, stop, values, None)]
+    return [
+        Outcome(index, index + 1, (), value.error) if type(value) is Unloadable else Outcome(index, index + 1, [value], None)
+        for index, value in enumerate(values, start)
+    ]
 
 
 def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
@@ -188,18 +196,18 @@ class Flight:
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield what has settled; wait for the first, up to `timeout` seconds, when nothing has."""
         try:
-            yield self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
+            yield from self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
             while True:
-                yield self._read(self._inbox.events.get_nowait())
+                yield from self._read(self._inbox.events.get_nowait())
         except queue.Empty:
             return
 
-    def _read(self, event: Settled) -> Outcome:
+    def _read(self, event: Settled) -> list[Outcome]:
         block = self._blocks[event.task]
         block.left -= event.stop - event.start
         if not block.left:
             del self._blocks[event.task]
-        return Outcome(block.first + event.start, block.first + event.stop, *unpickled(event))
+        return outcomes_of(event, block.first)
 
     def cancel_after(self, index: int) -> None:
         """Cancel the blocks that begin after this call."""

@@ -7,6 +7,7 @@ and are handed over in blocks as earlier ones settle: about as many as the worke
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import pickle
@@ -367,7 +368,11 @@ class Intake:
 
     def _call_back(self, promise: Promise) -> None:
         assert self._caller is not None
-        self._caller.do(promise.call_back)
+        self._caller.do(functools.partial(promise.call_back, BaseException))  # the thread must live for the callbacks that follow
+
+    def calls_back_here(self) -> bool:
+        """Return whether this is the thread of the callbacks."""
+        return self._caller is not None and self._caller.is_here()
 
 
 def _payload(batch: list[Promise], work: Work) -> Payload:
@@ -397,13 +402,17 @@ class Helper:
     def end(self) -> None:
         """Do what was asked before, and end."""
         self._requests.put(None)
-        if threading.current_thread() is not self._thread:
+        if not self.is_here():
             self._thread.join()
+
+    def is_here(self) -> bool:
+        """Return whether this is its thread."""
+        return threading.current_thread() is self._thread
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
             try:
                 request()
-            except Exception:
+            except BaseException:  # what ends a thread must not end the requests that follow
                 log.exception("a request failed; this is a fault of gridengine")
             del request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gridengine import pickling
 from gridengine.errors import TimeoutError
 from gridengine.events import Attempt, Settled
-from gridengine.flight import hub_at, make_function, unpickled
+from gridengine.flight import hub_at, make_function, outcomes_of
 from gridengine.limits import Limits, Raisable, given
 from gridengine.protocol import FULL, SINGLE, Payload
 from gridengine.resources import Resource
@@ -349,8 +349,8 @@ class Job:
         """Return what the ended job returned and raised, unpickled once."""
         host = self._at_home("can only join a child process")
         if host.outcome is None:
-            values, error = unpickled(self._ticket().end_event())
-            value = values[0] if values else None
+            [end] = outcomes_of(self._ticket().end_event())
+            value, error = end.values[0] if end.values else None, end.error
             if isinstance(value, Left):
                 for name in attributes_of(self):
                     delattr(self, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
 from gridengine.errors import ConfigurationError
-from gridengine.flight import Plan, hub_at
+from gridengine.flight import Outcome, Plan, hub_at
 from gridengine.frozen import ATOMS, frozen
 from gridengine.gathering import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
@@ -197,12 +197,13 @@ def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], 
     left = list(reversed(stretches))
     try:
         while left:
-            start = 0
-            while start < left[-1].count:
-                start, values, error = left[-1].piece(start, seconds_left())
-                if error is not None:
-                    raise error
-                coming, values = list(reversed(values)), ()
+            while left[-1].taken < left[-1].count:
+                piece: Outcome | None = left[-1].piece(left[-1].taken, seconds_left())
+                assert piece is not None
+                left[-1].take(piece)
+                if piece.error is not None:
+                    raise piece.error
+                coming, piece = list(reversed(piece.values)), None
                 while coming:  # what has been given is not held here
                     yield coming.pop()
             left.pop()

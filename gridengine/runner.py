@@ -27,6 +27,7 @@ from gridengine.callersmain import CallersMain
 from gridengine.channel import Channel
 from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import ConfigurationError
+from gridengine.itemwise import Unloadable
 from gridengine.memory import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
 from gridengine.nursery import Ends
 from gridengine.outbox import Outbox
@@ -222,7 +223,9 @@ class Runner:
         try:
             call = self._callable(assignment)
             self._occupy(assignment)
-            calls = pickling.load_calls(payload)
+            calls, complete = pickling.load_items(payload)
+            if not complete:
+                call = _if_loaded(call)
         except BaseException as error:
             self._fail(assignment, error)
         else:
@@ -388,6 +391,17 @@ def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[t
     except BaseException as error:
         error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
         raise
+
+
+def _if_loaded(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what calls this, but raises what kept a call from being loaded."""
+
+    def checked(one: Any) -> Any:
+        if type(one) is Unloadable:
+            raise one.error
+        return call(one)
+
+    return checked
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:

@@ -51,7 +51,7 @@ class Dispatcher:
                     *payload, out, err = payload
                     self.output[result.run] = bytes(out), bytes(err)
                 if result.status == VALUES:
-                    found = pickling.load_values(payload)
+                    found, _ = pickling.load_values(payload)
                     assert len(found) == result.stop - result.start
                     self.values.update(((result.run, result.start + i), value) for i, value in enumerate(found))
                 else:
