@@ -7,6 +7,7 @@ time has passed (`tick`); it speaks by the function it was given.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import os
 import select
@@ -28,6 +29,7 @@ from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of
 from gridengine.nursery import Nursery
+from gridengine.openfiles import allow_one_more_runner
 from gridengine.output import Outlet, Tap
 from gridengine.processors import Processors
 from gridengine.protocol import (
@@ -47,6 +49,8 @@ from gridengine.protocol import (
     portions,
 )
 
+log = logging.getLogger("gridengine")
+
 _LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
 """What calls that ask for nothing are given."""
@@ -60,16 +64,25 @@ class Agent:
     Args:
         send: is given each message for the dispatcher, with its buffers; must not block.
         nursery: where runners are forked; the agent closes it.
+        spare: how many runners with nothing to do are kept (default: all).
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
     """
 
     def __init__(
-        self, send: Callable[[Message, Payload], None], nursery: Nursery, *, slots: int, grace_seconds: float, output_bytes: int
+        self,
+        send: Callable[[Message, Payload], None],
+        nursery: Nursery,
+        *,
+        slots: int,
+        spare: int | None = None,
+        grace_seconds: float,
+        output_bytes: int,
     ) -> None:
         self.send = send
         self.nursery = nursery
         self._slots = slots
+        self._spare = slots if spare is None else spare
         self._grace_seconds = grace_seconds
         self._output_bytes = output_bytes
         self._outlets = Outlet(1), Outlet(2)
@@ -248,7 +261,7 @@ class Agent:
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
-        while lacking > len(self._leaving) and self.idle:
+        while self.idle and (lacking > len(self._leaving) or len(self.idle) > self._spare):
             self._end_idle(self.idle.pop(0))
 
     def _plain_busy(self) -> int:
@@ -289,6 +302,7 @@ class Agent:
         if len(self.hands) >= self._slots:
             return None
         self._last_id += 1
+        allow_one_more_runner(len(self.hands))
         try:
             hand = Hand(self._last_id, self.nursery, self._outlets, place)
         except OSError as error:
@@ -307,6 +321,10 @@ class Agent:
         self._slots = len(self.hands)
         if not self.hands:
             self.broken = f"no runner can be started: {os.strerror(number)}"
+        else:
+            log.warning(
+                "no more than %d processes can be started (%s): what else is to run waits for them", self._slots, os.strerror(number)
+            )
 
     def feed(self, hand: Hand) -> None:
         """Give a runner the next of its batch. A watched run goes alone, so that what is written meanwhile is its own."""

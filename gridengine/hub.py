@@ -156,7 +156,7 @@ class Hub:
     def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
         """Make the way to the workers, and say how they are started."""
         if scheduler.local:
-            local = LocalWorkers(run_id=self._run_id, slots=scheduler.slots, settings=settings, wake=self._wake)
+            local = LocalWorkers(scheduler, run_id=self._run_id, settings=settings, wake=self._wake)
             return local, Run(self._run_id, Path(), Path(), local.adopt)
         from gridengine.transport import Server
 

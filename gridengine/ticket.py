@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """What of a job travels."""
+    """What of a job travels, and its name for people."""
 
+    name: str
     function: Function
     call: Payload
     form: int
@@ -43,7 +44,7 @@ class Ticket:
         self._ours = ours
 
     def submit(self, luggage: Luggage, limits: Limits) -> None:
-        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled)
+        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled, name=luggage.name)
         self._hub.submit(luggage.function, [task], self)
 
     def settled(self, event: Settled) -> None:

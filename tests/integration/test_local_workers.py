@@ -96,7 +96,7 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
 
 
 def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
-    workers = LocalWorkers(run_id="run", slots=1, settings=settings(), wake=lambda: None)
+    workers = LocalWorkers(gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     workers.close()
     with theirs, subprocess.Popen(["true"]) as process:
