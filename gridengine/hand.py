@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import signal
@@ -16,7 +17,7 @@ import msgspec
 
 from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
-from gridengine.output import Kept, Outlet, Tap
+from gridengine.output import Kept, Outlets, Sink, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
 from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
 
@@ -62,7 +63,7 @@ class Hand:
         OSError: no descriptors, or no nursery, left.
     """
 
-    def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet], place: Allocation) -> None:
+    def __init__(self, id: int, nursery: Nursery, outlets: Outlets, place: Allocation) -> None:
         self.id = id
         self.place = place
         self.lane: Lane | None = None
@@ -235,19 +236,20 @@ class Hand:
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
         return limit
 
-    def keep_output(self, limit: int) -> None:
-        """Keep from here on what it writes, and not what it wrote before."""
+    def keep_output(self, limit: int, also: Sequence[Sink] = ()) -> None:
+        """Keep from here on what it writes, and not what it wrote before, and pass it on there too: to one for each stream."""
         self.take_output()
-        for tap in self.taps:
-            tap.kept = Kept(limit)
+        for tap, sink in itertools.zip_longest(self.taps, also):
+            tap.kept, tap.also = Kept(limit), sink
 
     def take_output(self) -> list[bytes]:
         """Return what was kept of its standard output and error up to now, and keep no more."""
         contents = []
         for tap in self.taps:
             tap.drain()
+            tap.let_go()
             contents.append(tap.kept.content() if tap.kept is not None else b"")
-            tap.kept = None
+            tap.kept = tap.also = None
         return contents
 
     def accused(self) -> tuple[int, int] | None:

@@ -57,7 +57,9 @@ from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.openfiles import check_threads
 from gridengine.opening import GATHER_SECONDS, policy_of, tail, tidy, write_connection
-from gridengine.protocol import Beat, Lend, Message, Payload
+from gridengine.output import Outlets
+from gridengine.protocol import Beat, Lend, Message, Output, OutputTaken, Payload
+from gridengine.relay import JobsOutput
 from gridengine.resources import Cores, GPUs, Resource
 from gridengine.schedulers.base import ANY, Demand, Run, Scheduler
 from gridengine.state import DispatchState
@@ -134,6 +136,8 @@ class Hub:
         self._inbox: deque[Event] = deque()
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sleeping = False
+        self._outlets = Outlets(self._wake)
+        self._jobs_output = JobsOutput(self._outlets)
         try:
             self._link, self._run = self._open(scheduler, settings)
         except BaseException:
@@ -160,16 +164,18 @@ class Hub:
     def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
         """Make the way to the workers, and say how they are started."""
         if scheduler.local:
-            local = LocalWorkers(run_id=self._run_id, slots=scheduler.slots, settings=settings, wake=self._wake)
+            local = LocalWorkers(scheduler, run_id=self._run_id, settings=settings, outlets=self._outlets, wake=self._wake)
             return local, Run(self._run_id, Path(), Path(), local.adopt)
         from gridengine.transport import Server
 
         server = Server(host=settings.host, workers=scheduler.max_workers)
         try:
-            return server, write_connection(server, scheduler, settings, self._run_id)
+            run = write_connection(server, scheduler, settings, self._run_id)
         except BaseException:
             server.close()
             raise
+        log.info("what calls print goes to the workers' logs below %s", run.directory)
+        return server, run
 
     # ---------------------------------------------------------------- for users, from any thread
 
@@ -235,9 +241,13 @@ class Hub:
                 self._inbox.append(Closing())
         if first:
             self._wake()
-            atexit.unregister(self._at_exit)
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
+            self.flush_output()
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Wait until our standard output and error have taken what was printed up to now, or so many seconds, at most five."""
+        self._outlets.flush(seconds)
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
@@ -257,6 +267,7 @@ class Hub:
                 self._settled.wait_for(lambda: failed or self._closed or all(one.daemon for one in list(self._listeners.values())))
         finally:
             self.close()
+            self._outlets.close()
 
     # ---------------------------------------------------------------- the I/O thread
 
@@ -277,6 +288,7 @@ class Hub:
             self._fail_all(error)
         finally:
             self._tear_down()
+            atexit.unregister(self._at_exit)  # not before: who closes without waiting has the interpreter's end wait
 
     def _loop(self) -> None:
         poller = self._link.poller()
@@ -331,7 +343,12 @@ class Hub:
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
+            elif isinstance(message, Output):
+                self._jobs_output.take(peer, message, bytes(buffers[0]))
+                continue
             self._handle(Received(peer, message, buffers), now)
+        for peer, size in self._jobs_output.taken():
+            self._link.send(peer, OutputTaken(size))
 
     def _handle(self, event: Event, now: float) -> None:
         for effect in self._state.handle(event, now):
@@ -411,6 +428,7 @@ class Hub:
             self._link.close()  # nurseries end what is below them, and then their processes need not be killed
         self._desk.close()
         self._link.close()
+        self._outlets.end()
         self._listeners.clear()
         stock.clear(self._state)
         with self._settled:

@@ -68,6 +68,9 @@ class InlineHub:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Counts(0, 0, 1)
 
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Return: what calls print is not passed on, it is printed."""
+
     def close(self, *, wait: bool = True) -> None:
         """Take no more."""
         self._closed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 
 _SPARE_FILES = 128
+FILES_PER_RUNNER = 4
+"""How many open files a runner takes of the process that has its agent, at most."""
 
 
 def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
@@ -71,3 +74,10 @@ def check_threads(count: int) -> None:
 def _limit(kind: int) -> str:
     soft, _ = resource.getrlimit(kind)
     return "no more than the machine allows" if soft == resource.RLIM_INFINITY else f"no more than {soft}"
+
+
+def allow_one_more_runner(runners: int) -> None:
+    """Raise the limit of open files for one more runner beside so many, as far as the hard limit allows; each time for twice as many."""
+    if runners & (runners - 1) == 0:
+        with contextlib.suppress(ConfigurationError):  # then there are as many as it allows, and who asks for one more is told so
+            allow_open_files(runners, each=FILES_PER_RUNNER)

@@ -20,7 +20,7 @@ import msgspec
 
 from gridengine.errors import ProtocolError
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
@@ -203,6 +203,19 @@ class Pushed(_Message, frozen=True):
     buffers: int = 1
 
 
+class Output(_Message, frozen=True):
+    """What a watched run wrote to its standard output (`stream` 1) or error (2), in one buffer."""
+
+    run: int
+    stream: Annotated[int, msgspec.Meta(ge=1, le=2)]
+
+
+class OutputTaken(_Message, frozen=True):
+    """So many bytes of what a worker's runs wrote have been taken by the caller's own streams."""
+
+    size: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Results(_Message, frozen=True):
     """Outcomes, oldest first."""
 
@@ -265,6 +278,8 @@ Message: TypeAlias = (
     | Beat
     | Started
     | Pushed
+    | Output
+    | OutputTaken
     | Results
     | Crashed
     | Returned
@@ -363,6 +378,8 @@ def count_buffers(message: Message) -> int:
             return count
         case Crashed():
             return 2
+        case Output():
+            return 1
         case _:
             return 0
 

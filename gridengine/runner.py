@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
@@ -246,6 +247,8 @@ class Runner:
         self._leave_if_forked(error)
         if isinstance(error, MemoryError):
             self._run_out(assignment, assignment.start, error)
+        if assignment.watched:
+            traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)

@@ -8,6 +8,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from gridengine.resources import ZERO, Resource
 from gridengine.schedulers._signs import without_grid_engine, without_slurm
 from gridengine.schedulers.base import Scheduler
 
@@ -25,6 +26,7 @@ __all__ = [
     "SlurmScheduler",
     "best_available",
     "default_scheduler",
+    "scheduler_of_jobs",
 ]
 
 _HOMES = {
@@ -71,6 +73,23 @@ def default_scheduler() -> Scheduler:
     return _default_of(os.getpid())
 
 
+def scheduler_of_jobs(resources: Resource) -> Scheduler:
+    """Return where a `Job` runs that is started without a scheduler: this process's own scheduler.
+
+    But jobs on this machine that ask for nothing start at once, as processes do, and take nobody's place: they may wait for one
+    another.
+    """
+    scheduler = default_scheduler()
+    return scheduler if not scheduler.local or resources != ZERO else _unbounded_of(os.getpid())
+
+
 @functools.cache
 def _default_of(pid: int) -> Scheduler:
     return best_available()
+
+
+@functools.cache
+def _unbounded_of(pid: int) -> Scheduler:
+    from gridengine.schedulers.process import UnboundedProcessScheduler
+
+    return UnboundedProcessScheduler()

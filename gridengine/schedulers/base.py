@@ -175,6 +175,8 @@ class Scheduler(ABC):
     """Whether workers run on this machine, as children of this process, or elsewhere, and call over TCP with CURVE."""
     slots = 1
     """How many calls one worker runs at a time."""
+    spare: int | None = None
+    """How many processes with nothing to do a worker keeps at most; None is as many as it has slots."""
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
     jobs_per_worker: int | None = None

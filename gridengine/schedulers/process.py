@@ -42,6 +42,8 @@ logger = logging.getLogger("gridengine")
 LEAVE_SECONDS = 2.0
 """How long a nursery has to end what is below it."""
 REAP_SECONDS = 0.5
+MOST_PROCESSES = 1 << 22
+"""More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
 
 
 class ProcessScheduler(Scheduler):
@@ -86,6 +88,18 @@ class ProcessScheduler(Scheduler):
         super().close()
         with self._lock:
             _end_all(self._ahead)
+
+
+class UnboundedProcessScheduler(ProcessScheduler):
+    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does: the system alone bounds how many run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = self.slots
+        self.slots, self.worker_resources = MOST_PROCESSES, None
+
+    def __repr__(self) -> str:
+        return "UnboundedProcessScheduler()"
 
 
 @dataclass(frozen=True, slots=True)

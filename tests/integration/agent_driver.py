@@ -16,6 +16,7 @@ from typing import Any
 from gridengine import pickling, runner
 from gridengine.agent import Agent
 from gridengine.nursery import Nursery
+from gridengine.output import Outlets
 from gridengine.protocol import (
     SINGLE,
     VALUES,
@@ -117,6 +118,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,
+        outlets=Outlets(lambda: None),
     )
     dispatcher = Dispatcher(agent, said)
     return dispatcher
