@@ -53,6 +53,7 @@ from gridengine.relay import Relay, RunOutput
 
 log = logging.getLogger("gridengine")
 
+_LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
 """What calls that ask for nothing are given."""
 _TICK_SECONDS = 0.5
@@ -158,7 +159,11 @@ class Agent:
         return min(waits)
 
     def close(self) -> None:
-        """End all runners and what they left behind; send what they had answered before. May be called twice."""
+        """End all runners and what they left behind; send what they had answered before. May be called twice.
+
+        Threads that calls have left running in runners without work have the grace time to end.
+        """
+        self._await_background()
         self.nursery.close()
         for hand in list(self.hands.values()):
             hearing.hear_last_words(self, hand)
@@ -167,6 +172,23 @@ class Agent:
         for kept in (self._functions, self._blocks, self._ready):
             kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
         self._processors.close()
+
+    def _await_background(self) -> None:
+        dismissed = [hand for hand in self.idle if hand.background]
+        if not dismissed:
+            return
+        self._queue.clear()
+        self._lanes.clear()
+        deadline = time.monotonic() + self._grace_seconds
+        for hand in dismissed:
+            hand.dismiss(math.inf)
+        while not self.broken and any(hand.id in self.hands for hand in dismissed):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                log.warning("threads that calls have left running go on for more than %g s, and are cut off", self._grace_seconds)
+                return
+            self._epoll.poll(left)
+            self.on_ready()
 
     # What the dispatcher says
 
@@ -313,7 +335,11 @@ class Agent:
 
     def _end_idle(self, hand: Hand) -> None:
         self._leaving.add(hand.id)
-        hand.end(CANCELLED, signal.SIGTERM, time.monotonic() + self._grace_seconds)
+        kill_at = time.monotonic() + self._grace_seconds
+        if hand.background:
+            hand.dismiss(kill_at)
+        else:
+            hand.end(CANCELLED, signal.SIGTERM, kill_at)
 
     def _new_hand(self, place: Allocation) -> Hand | None:
         if len(self.hands) >= self._slots:

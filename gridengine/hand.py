@@ -19,7 +19,22 @@ from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlets, Sink, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
-from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
+from gridengine.runner import (
+    BACKGROUND,
+    BARRED_FROM,
+    BARRED_TO,
+    CUT,
+    CUT_RUN,
+    DATA,
+    HOLD,
+    INDEX,
+    LATE,
+    RUN,
+    START,
+    WORDS_SIZE,
+    map_words,
+    step_of,
+)
 
 Work: TypeAlias = tuple[Assignment, Payload]
 Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
@@ -134,6 +149,11 @@ class Hand:
         """The bytes of data that its process had when it was new; 0 while it has not said."""
         return self._words[DATA]
 
+    @property
+    def background(self) -> bool:
+        """Whether calls that it has made have left threads, or processes, running that it waits for before it ends."""
+        return bool(self._words[BACKGROUND])
+
     def excuse(self, seconds: float) -> None:
         """Have so many seconds not count against the time limit of the call in progress: nobody could run or look meanwhile."""
         key = (self.run, self.call_began)
@@ -197,6 +217,11 @@ class Hand:
         """Signal the runner and its process group; kill it when it has not ended by `kill_at` (monotonic seconds)."""
         self.ending = Ending(reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at)
         self._signal(number)
+
+    def dismiss(self, kill_at: float) -> None:
+        """Have a runner without work end when its threads have; kill it when it has not by `kill_at` (monotonic seconds)."""
+        self.ending = Ending(CANCELLED, self.run, self.index, kill_at)
+        self.channel.end()
 
     def kill(self) -> None:
         """Kill the runner, whatever it is at."""

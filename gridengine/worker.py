@@ -26,6 +26,7 @@ from gridengine.output import Outlets
 from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
 from gridengine.relay import Relay
 from gridengine.security import BEGAN, Connection
+from gridengine.signals import restore_dispositions, unblock
 
 if TYPE_CHECKING:
     from gridengine.transport import Client
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     path = Path(arguments[0])
     adopt_orphans()
+    restore_dispositions()
     nursery = Nursery.fork_off(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.transport import Client
 
@@ -101,6 +103,7 @@ class Worker:
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in _ENDING:
             signal.signal(number, lambda number, frame: self._leave(TERMINATED))
+        unblock()
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
             elapsed = seconds_since(os.environ.get(BEGAN, ""))

@@ -316,6 +316,7 @@ def main(arguments: Sequence[str]) -> int:
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGTERM, _leave)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked it
     try:
         import drmaa
 

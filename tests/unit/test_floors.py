@@ -18,7 +18,7 @@ FLOORS = {
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub opening desk inline local worker agent hearing",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory "
-    "output outbox encryption runner stage cradle target schedulers stalls relay",
+    "output outbox encryption runner stage cradle target schedulers stalls relay background signals",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
     "units adjust packing security config setting settingsfiles openfiles itemwise",
     1: "errors _version",
