@@ -16,7 +16,7 @@ FLOORS = {
     7: "cli doctor reinforce joblib_backend",
     6: "functional gathering line executor pool",
     5: "job ticket flight wares intake promise progress",
-    4: "dispatcher hub opening desk inline local worker agent hearing",
+    4: "dispatcher hub pending opening desk inline local worker agent hearing",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
     "outbox runner stage cradle target schedulers",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
