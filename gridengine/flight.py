@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gridengine import pickling
 from gridengine.blocks import KEPT_BYTES
-from gridengine.errors import OutOfMemory, PicklingError
+from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.limits import Limits
 from gridengine.schedulers._logs import log_tail
@@ -90,15 +90,29 @@ class Outcome:
 
 
 def unpickled(event: Settled) -> tuple[Sequence[Any], BaseException | None]:
-    """Return the values of what has settled, or the one error of it all. What cannot be read here is a `PicklingError`."""
+    """Return the values of what has settled, or the one error of it all. What cannot be read here is a `PicklingError`.
+
+    It may take its time: the end of a worker's log is read here, too.
+    """
     try:
         if event.payload is None:
-            return (), event.error
+            return (), _with_log(event.error)
         if event.raised:
             return (), _with_history(pickling.load_exception(event.payload), event.attempts)
-        return pickling.load_values(event.payload), None
+        values, calls = pickling.load_values(event.payload), event.stop - event.start
     except PicklingError as error:
         return (), error
+    if not isinstance(values, list) or len(values) != calls:
+        count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
+        return (), ProtocolError(f"the worker answered {calls} calls with {count}", hint="report this as a fault of gridengine")
+    return values, None
+
+
+def _with_log(error: GridEngineError | None) -> GridEngineError | None:
+    """Tell in an error that came about here how the log ends that it names."""
+    if error is not None and error.log and error.log_tail is None:
+        error.log_tail = log_tail(error.log) or None
+    return error
 
 
 def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
