@@ -16,7 +16,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from gridengine.errors import ConfigurationError
 
@@ -83,10 +83,10 @@ class Resource(ABC):
         return _combined((*self, *other)) if isinstance(other, Resource) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Resource) and _says(self) == _says(other))
+        return self is other or (isinstance(other, Resource) and says(self) == says(other))
 
     def __hash__(self) -> int:
-        return hash(_says(self))
+        return hash(says(self))
 
     def __repr__(self) -> str:
         return self._repr()
@@ -97,8 +97,29 @@ class Resource(ABC):
         object.__setattr__(self, name, value)
 
 
-def _says(resource: Resource) -> frozenset[tuple[type, str]]:
-    return frozenset((type(part), part._repr()) for part in resource)
+Says: TypeAlias = frozenset[tuple[int, str]]
+"""What a resource is equal by, in values whose own comparison is no user's code; good for as long as the resource lives."""
+
+
+def says(resource: Resource) -> Says:
+    """Return what a resource is equal by: its kinds, and what their `_repr` says.
+
+    Raises:
+        TypeError: a `_repr` gives no text. What it raises itself is passed on.
+    """
+    return frozenset((id(type(part)), _text(part)) for part in resource)
+
+
+def _text(part: Resource) -> str:
+    text = part._repr()
+    if type(text) is not str:
+        raise TypeError(f"_repr of a {type(part).__qualname__} must return a str, not a {type(text).__qualname__}")
+    return text
+
+
+def is_nothing(resource: Resource) -> bool:
+    """Return whether this is `ZERO`, or as good as it. Asks no part whether it is equal to something."""
+    return next(iter(resource), None) is None
 
 
 class Combined(Resource):

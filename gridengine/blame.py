@@ -6,9 +6,20 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.errors import CallError, Cancelled, GridEngineError, JobDeleted, TimeoutError, WorkerCrashed, WorkerLost
+from gridengine.errors import (
+    CallError,
+    Cancelled,
+    ConfigurationError,
+    GridEngineError,
+    JobDeleted,
+    TimeoutError,
+    WorkerCrashed,
+    WorkerLost,
+    shown,
+)
 from gridengine.memory import out_of_memory
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
+from gridengine.resources import Resource
 from gridengine.schedulers.base import Report
 from gridengine.work import Running, Span, Worker
 
@@ -56,6 +67,15 @@ def why_relieved(worker: Worker, span: Span) -> TimeoutError:
     text = f"{name_of(span, span.start)} took longer than its worker may be there: of its walltime {seconds:.1f} s were left when it began"
     hint = "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; or split the call"
     return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
+
+
+def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
+    """Return the error of calls whose resources' own methods raised."""
+    if isinstance(cause, GridEngineError):
+        return cause
+    error = ConfigurationError(f"resources={shown(asked)} cannot be given: {shown(cause)}", hint="see its class")
+    error.__cause__ = cause
+    return error
 
 
 def name_of(span: Span, index: int) -> str:

@@ -19,13 +19,12 @@ import marshal
 import pickle
 import sys
 import types
-import typing
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gridengine import classes, lent
+from gridengine import classes, lent, typeparameters
 from gridengine.callersmain import tell
 from gridengine.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.exceptions import exception_parts, fill_exception, make_exception, native_base, reduces_natively
@@ -38,7 +37,7 @@ Source: TypeAlias = tuple[str, int, list[str]]
 
 NAMESPACE = ("__name__", "__package__", "__file__")
 """What a function's global variables hold beside those that its code names."""
-FUNCTION_PARTS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__")
+FUNCTION_PARTS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__", "__type_params__")
 GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
@@ -81,7 +80,7 @@ class Pickler(pickle.Pickler):
         # Functions that share their global variables here share them there.
         space = self._spaces.setdefault(id(names), {name: names[name] for name in NAMESPACE if name in names})
         used = {name: names[name] for name in global_names(code) if name in names}
-        parts = {name: getattr(function, name) for name in FUNCTION_PARTS if getattr(function, name)}
+        parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
         imports = list(_submodules(code, used.values()))
         state = (imports, used, parts, function.__dict__, source_of(code))
         return make_function, (code, space, function.__name__, function.__closure__), state, None, None, fill_function
@@ -284,25 +283,6 @@ def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> 
     return functools.lru_cache(**parameters)(function)
 
 
-def _reduce_type_variable(pickler: Pickler, variable: typing.TypeVar) -> Reduction:
-    if _is_importable_variable(variable):
-        return NotImplemented
-    flags = variable.__covariant__, variable.__contravariant__
-    return make_type_variable, (variable.__name__, variable.__constraints__, variable.__bound__, *flags)
-
-
-def _is_importable_variable(variable: typing.TypeVar) -> bool:
-    module = variable.__module__
-    return module != "__main__" and getattr(sys.modules.get(module), variable.__name__, None) is variable
-
-
-def make_type_variable(name: str, constraints: tuple[Any, ...], bound: Any, covariant: bool, contravariant: bool) -> typing.TypeVar:
-    """Return a type variable."""
-    make: Any = typing.TypeVar
-    variable: typing.TypeVar = make(name, *constraints, bound=bound, covariant=covariant, contravariant=contravariant)
-    return variable
-
-
 def _reduce_shared(pickler: Pickler, handle: lent.Shared[Any]) -> Reduction:
     """Return the name of what the handle stands for; on the way home, where nobody knows that name, the object itself."""
     if pickler.homeward:
@@ -329,7 +309,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),
         functools.cached_property: lambda pickler, one: (functools.cached_property, (one.func,), {"attrname": one.attrname}),
         type(functools.lru_cache(len)): _reduce_lru_cache,
-        typing.TypeVar: _reduce_type_variable,
+        **typeparameters.RECIPES,
         lent.Shared: _reduce_shared,
         lent.Lent: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gridengine import blame
-from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError, VersionMismatch
+from gridengine.algebra import is_nothing
+from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.events import Grant, Launched, LaunchFailed, Lost, Polled, Send, Warn
 from gridengine.fleet import Started as StartedWorker
 from gridengine.fleet import keys_of, spare_of
 from gridengine.pools import WorkerPool
 from gridengine.protocol import TERMINATED, VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
-from gridengine.resources import ZERO, Cores
+from gridengine.resources import Cores
 from gridengine.schedulers.base import TaskState
 from gridengine.work import Phase, Seat, Span, Worker
 
@@ -68,23 +69,22 @@ def _settle_in(core: DispatchState, worker: Worker, now: float) -> None:
     if core.lending is not None:
         core.lending.open(worker, now)
     else:
-        _seat(core, worker)
+        _seat(core, worker, now)
 
 
-def _seat(core: DispatchState, worker: Worker) -> None:
+def _seat(core: DispatchState, worker: Worker, now: float) -> None:
     pool, asked = worker.pool, worker.pool.demand.request
-    if asked == ZERO:
+    if is_nothing(asked):
         pool.join(Seat(worker, pool, worker.hello.slots))
+        return
+    try:
+        given = asked.holder()._alloc(asked)
+    except BaseException as error:  # a user's own kind
+        core.fail(pool, blame.cannot_give(asked, error))
+        stop(core, worker, now)
         return
     seat = Seat(worker, pool, 1, core.new_lane())
     pool.join(seat)
-    try:
-        given = asked.holder()._alloc(asked)
-    except Exception as error:  # a user's own kind
-        failure = ConfigurationError(f"resources={asked!r} cannot be given: {error!r}", hint="see its class")
-        failure.__cause__ = error
-        core.fail(pool, failure)
-        given = ZERO
     cores = given.get(Cores)
     core.effects.append(Grant(worker.id, seat.lane, given, worker.hello.slots if cores is None else cores.N))
 

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from gridengine.errors import ClusterError, GridEngineError
+from gridengine.errors import ClusterError, GridEngineError, shown
 from gridengine.events import Event, Launched, LaunchFailed, Polled
 from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
 
@@ -38,9 +38,9 @@ class LaunchDesk:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:
                 return LaunchFailed(error, demand=demand)
-            except Exception as error:
+            except BaseException as error:  # a resource's own words, or the scheduler, may be a user's
                 log.error("the scheduler failed", exc_info=True)
-                return LaunchFailed(ClusterError(f"the scheduler failed: {error!r}"), demand=demand)
+                return LaunchFailed(ClusterError(f"the scheduler failed: {shown(error)}"), demand=demand)
 
         self._ask(start)
 
@@ -91,9 +91,9 @@ class LaunchDesk:
         while (request := self._requests.get()) is not None:
             try:
                 event = request()
-            except Exception as error:
+            except BaseException as error:
                 # What cannot be learned or done now is asked for again; it is never a worker's death.
-                log.warning("the scheduler does not answer: %s", error)
+                log.warning("the scheduler does not answer: %s", shown(error))
                 continue
             if event is not None:
                 self._post(event)

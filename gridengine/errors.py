@@ -70,6 +70,14 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
+def shown(value: object) -> str:
+    """Return the `repr` of what may be of a user's own class, whatever that raises."""
+    try:
+        return repr(value)
+    except BaseException as error:
+        return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
+
+
 def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:
     return kind(message)
 
@@ -132,6 +140,10 @@ class PicklingError(CallError):
 
 class ProtocolError(GridEngineError):
     """A message broke the protocol's rules."""
+
+
+class MessageTooLong(ProtocolError):
+    """A message is longer than it said, or than this machine can hold."""
 
 
 class RemoteTraceback(Exception):

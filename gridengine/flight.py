@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gridengine import pickling
 from gridengine.blocks import KEPT_BYTES
-from gridengine.errors import OutOfMemory, PicklingError
+from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.itemwise import Unloadable
 from gridengine.limits import Limits
@@ -95,20 +95,41 @@ class Outcome:
 def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
     """Return what became of the calls of what has settled, one outcome where they are alike. What cannot be read here is a `PicklingError`.
 
+    It may take its time: the end of a worker's log is read here, too.
+
     first: what to count from.
     """
     start, stop = first + event.start, first + event.stop
     if event.payload is None:
-        return [Outcome(start, stop, (), event.error)]
+        return [Outcome(start, stop, (), _with_log(event.error))]
     if event.raised:
         return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
-    values, complete = pickling.load_values(event.payload)
+    try:
+        values, complete = pickling.load_values(event.payload)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with what cannot be read: {error!r}"))]
+    if not isinstance(values, list) or len(values) != stop - start:
+        count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
+        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with {count}"))]
     if complete:
         return [Outcome(start, stop, values, None)]
     return [
         Outcome(index, index + 1, (), value.error) if type(value) is Unloadable else Outcome(index, index + 1, [value], None)
         for index, value in enumerate(values, start)
     ]
+
+
+def _unreadable(words: str) -> ProtocolError:
+    return ProtocolError(f"the worker answered {words}", hint="report this as a fault of gridengine")
+
+
+def _with_log(error: GridEngineError | None) -> GridEngineError | None:
+    """Tell in an error that came about here how the log ends that it names."""
+    if error is not None and error.log and error.log_tail is None:
+        error.log_tail = log_tail(error.log) or None
+    return error
 
 
 def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:

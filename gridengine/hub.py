@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from gridengine import pickling, stock
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
-from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.errors import Cancelled, ConfigurationError, shown
 from gridengine.events import (
     Began,
     CancelAsked,
@@ -56,8 +56,9 @@ from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.openfiles import check_threads
-from gridengine.opening import GATHER_SECONDS, policy_of, tail, tidy, write_connection
+from gridengine.opening import GATHER_SECONDS, policy_of, tidy, write_connection
 from gridengine.output import Outlets
+from gridengine.pending import Pending
 from gridengine.protocol import Beat, Lend, Message, Output, OutputTaken, Payload
 from gridengine.relay import JobsOutput
 from gridengine.resources import Cores, GPUs, Resource
@@ -147,7 +148,7 @@ class Hub:
         self._exact = self._held is not None and _lists_cores(self._held)
         self._possible: set[Demand] = set()
         self._state = DispatchState(policy_of(scheduler, settings, self._run_id))
-        self._listeners: dict[int, Listener] = {}
+        self._pending = Pending()
         # The collector may close this hub while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -194,8 +195,7 @@ class Hub:
             for task in tasks:
                 if task.demand is not ANY:
                     self.check(task.demand)
-            for task in tasks:
-                self._listeners[task.id] = listener
+            self._pending.add(tasks, listener)
             # The core takes one event at a time, and meanwhile nobody is answered.
             self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
             for lent in all_needed(function.needs, *(task.needs for task in tasks)):
@@ -264,7 +264,7 @@ class Hub:
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         try:
             with self._settled:
-                self._settled.wait_for(lambda: failed or self._closed or all(one.daemon for one in list(self._listeners.values())))
+                self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
         finally:
             self.close()
             self._outlets.close()
@@ -338,8 +338,7 @@ class Hub:
 
     def _take_in(self, now: float) -> None:
         while self._inbox:
-            self._handle(self._inbox[0], now)
-            self._inbox.popleft()  # not before: should the core fail, whoever submitted it is to be told
+            self._handle(self._inbox.popleft(), now)
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
@@ -362,7 +361,7 @@ class Hub:
         failed = False
         try:
             payload = pickling.dump(effect.given)
-        except Exception as error:  # a kind may be a user's own
+        except BaseException as error:  # a kind may be a user's own
             payload, failed = pickling.dump_exception(error), True
         message = Lend(
             effect.lane,
@@ -376,25 +375,20 @@ class Hub:
         self._link.send(effect.worker, message, payload)
 
     def _settle(self, effect: Settled) -> None:
-        listener = self._listeners.get(effect.task)
-        if listener is None:
-            return
-        if effect.error is not None and effect.error.log and effect.error.log_tail is None:
-            effect.error.log_tail = tail(Path(effect.error.log))
-        if effect.last:
-            del self._listeners[effect.task]
-        listener.settled(effect)
-        if not listener.daemon:
+        listener = self._pending.tell(effect)
+        if listener is not None and not listener.daemon:
             with self._settled:
                 self._settled.notify_all()
 
     def _began(self, effect: Began) -> None:
-        if effect.task in self._listeners:
-            self._listeners[effect.task].began(effect)
+        listener = self._pending.listener(effect.task)
+        if listener is not None:
+            listener.began(effect)
 
     def _noted(self, effect: Note) -> None:
-        if effect.task in self._listeners:
-            self._listeners[effect.task].noted(effect)
+        listener = self._pending.listener(effect.task)
+        if listener is not None:
+            listener.noted(effect)
 
     def _launch(self, effect: Launch) -> None:
         self._desk.launch(effect.count, effect.demand)
@@ -415,26 +409,28 @@ class Hub:
         """The thread itself failed: nobody may wait for ever for what it can no longer bring."""
         with self._closing:
             self._closed = True
-        left = [(span.open.task.id, span.start, span.stop) for span in self._state.unsettled()]
-        submitted = [task for event in self._inbox if isinstance(event, Submitted) for task in event.tasks]
-        left += [(task.id, 0, task.count) for task in submitted if task.id not in self._state.open]
-        error = Cancelled(f"the dispatcher's thread failed: {cause!r}", hint="report this as a fault of gridengine")
-        for task, start, stop in left:
-            if task in self._listeners:
-                self._listeners[task].settled(Settled(task, start, stop, None, error=error, exitcode=1))
+        for failure in self._pending.fail(
+            Cancelled(f"the dispatcher's thread failed: {shown(cause)}", hint="report this as a fault of gridengine")
+        ):
+            log.critical("somebody could not be told of it", exc_info=failure)
 
     def _tear_down(self) -> None:
-        if isinstance(self._link, LocalWorkers):
-            self._link.close()  # nurseries end what is below them, and then their processes need not be killed
-        self._desk.close()
-        self._link.close()
-        self._outlets.end()
-        self._listeners.clear()
-        stock.clear(self._state)
+        with contextlib.ExitStack() as steps:  # the last is the first, and each is gone although another may fail
+            if not isinstance(self._link, LocalWorkers):
+                steps.callback(tidy, self._run)
+            steps.callback(self._let_exit)
+            steps.callback(stock.clear, self._state)
+            steps.callback(self._outlets.end)
+            steps.callback(self._link.close)
+            steps.callback(self._desk.close)
+            if isinstance(self._link, LocalWorkers):
+                steps.callback(self._link.close)  # nurseries end what is below them, and then their processes need not be killed
+
+    def _let_exit(self) -> None:
+        """Nothing is waited for any more."""
+        self._pending.clear()
         with self._settled:
             self._settled.notify_all()
-        if not isinstance(self._link, LocalWorkers):
-            tidy(self._run)
 
 
 _PERFORM: dict[type, Callable[[Hub, Any], None]] = {

@@ -12,10 +12,12 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine import blame
+from gridengine.algebra import is_nothing
+from gridengine.errors import ConfigurationError, shown
 from gridengine.events import Grant, Send, Warn
 from gridengine.fleet import Policy
-from gridengine.packing import Packer, Placed, RequestFailed
+from gridengine.packing import Books, Packer, Placed, RequestFailed
 from gridengine.pools import WorkerPool
 from gridengine.protocol import TakeBack
 from gridengine.resources import ZERO, Cores, Resource, WTime
@@ -89,8 +91,9 @@ class Lending:
     def is_possible(self, demand: Demand) -> bool:
         """Return whether a worker can hold this."""
         try:
-            return bool(self._offer.holder()._request(booked(demand.request)))
-        except Exception:  # a user's own kind; what it raised comes out when it is asked for
+            request = booked(demand.request)
+            return bool(Books(self._offer).of(request)._request(request))
+        except BaseException:  # what it raised comes out when it is asked for
             return False
 
     def fitting(self, demand: Demand) -> int:
@@ -151,7 +154,7 @@ class Lending:
         lane = self._core.new_lane()
         try:
             self._packer.add(lane, self._request(pool), first.since, order=first.order)
-        except Exception as error:
+        except BaseException as error:  # a kind may be a user's own, here as below: what it raises is the error of its calls alone
             self._fail(pool, error)
             return False
         self._wishes[pool] = lane
@@ -164,13 +167,9 @@ class Lending:
             del self._wishers[lane]
             self._packer.remove(lane)
 
-    def _fail(self, pool: WorkerPool, error: Exception) -> None:
+    def _fail(self, pool: WorkerPool, error: BaseException) -> None:
         self._drop_wish(pool)
-        if not isinstance(error, GridEngineError):
-            cause = error
-            error = ConfigurationError(f"resources={pool.demand.resources!r} cannot be given: {cause!r}", hint="see its class")
-            error.__cause__ = cause
-        self._core.fail(pool, error)
+        self._core.fail(pool, blame.cannot_give(pool.demand.resources, error))
         self._core.tidy(pool)
 
     def _lend(self, now: float) -> None:
@@ -181,10 +180,8 @@ class Lending:
                     self._seat(placed, now)
                 return
             except RequestFailed as error:
-                cause = error.__cause__
-                assert isinstance(cause, Exception)
-                for pool in [one for one in self._wishes if self._request(one) == error.request]:
-                    self._fail(pool, cause)
+                for pool in [self._wishers[lane] for lane in error.tasks]:
+                    self._fail(pool, error.__cause__ or error)
 
     def _seat(self, placed: Placed[int, bytes], now: float) -> None:
         pool = self._wishers.pop(placed.task)
@@ -192,7 +189,7 @@ class Lending:
         worker = self._core.workers[placed.holder]
         seat = next((one for one in worker.seats if one.pool is pool and not one.lane), None)
         if seat is None:
-            seat = Seat(worker, pool, 0, 0 if pool.demand.resources == ZERO else placed.task)
+            seat = Seat(worker, pool, 0, 0 if is_nothing(pool.demand.resources) else placed.task)
             pool.join(seat)
         seat.lent.append(placed.task)
         seat.slots += 1
@@ -225,10 +222,9 @@ class Lending:
         while seat.slots > max(seat.batches, 0):
             try:
                 self._packer.remove(seat.lent.pop())
-            except Exception as error:  # a user's own kind: its books may be wrong from here on, all others are right
-                self._core.effects.append(
-                    Warn(f"resources={pool.demand.resources!r} of {worker.hello.host} could not be taken back: {error!r}")
-                )
+            except BaseException as error:  # its books may be wrong from here on, all others are right
+                what = shown(pool.demand.resources)
+                self._core.effects.append(Warn(f"resources={what} of {worker.hello.host} could not be taken back: {shown(error)}"))
             seat.slots -= 1
             pool.slots -= 1
             self._room = True
@@ -256,7 +252,7 @@ def can_hold(policy: Policy, request: Resource) -> None:
         time, stay = request.get(WTime), policy.stay(request)
         if time is not None and (time.softT or 0.0) > stay:
             raise ConfigurationError(
-                f"{request!r} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
+                f"{shown(request)} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return
@@ -276,12 +272,12 @@ def asked_only(given: Resource, asked: Resource) -> Resource:
 
 
 def _fitting(held: Resource, request: Resource) -> int:
-    books = held.holder()
     try:
+        books = Books(held).of(request)
         for count in range(MOST_FITTING):
             if not books._request(request):
                 return max(count, 1)
             books._alloc(request)
-    except Exception:  # a user's own kind; what it raised comes out when it is asked for
+    except BaseException:  # what it raised comes out when it is asked for
         return 1
     return MOST_FITTING

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gridengine.algebra import is_nothing
 from gridengine.errors import ConfigurationError
 from gridengine.events import Task
 from gridengine.lent import needs_of
 from gridengine.protocol import SINGLE, Payload
-from gridengine.resources import ZERO, Resource
+from gridengine.resources import Resource
 from gridengine.schedulers.base import ANY, Demand
 from gridengine.units import MOST, number, real, shown, whole
 
@@ -39,6 +40,8 @@ class Limits:
     retry_on: Raisable = ()
     escalate_memory: float = 1
     resources: Resource | None = None
+    demand: Demand = field(init=False, repr=False, default=ANY)
+    """What is asked of a worker."""
 
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
@@ -50,16 +53,13 @@ class Limits:
         object.__setattr__(self, "retry_on", _classes(self.retry_on))
         if self.resources is not None:
             _check_resources(self.resources)
+            if not is_nothing(self.resources):
+                object.__setattr__(self, "demand", Demand(self.resources))
 
     @property
     def exceptions(self) -> tuple[type[BaseException], ...]:
         """The classes of `retry_on`."""
         return tuple(self.retry_on)  # type: ignore[arg-type]
-
-    @property
-    def demand(self) -> Demand:
-        """What is asked of a worker."""
-        return ANY if self.resources is None or self.resources == ZERO else Demand(self.resources)
 
     def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
         """Return calls as they travel, within these limits."""

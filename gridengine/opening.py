@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gridengine._version import __version__
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from gridengine.transport import Server
 
 GATHER_SECONDS = 0.05
-LOG_TAIL_LINES = 20
 
 
 def python_version() -> str:
@@ -83,17 +80,6 @@ def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id
         worker_public=server.worker_public,
         worker_secret=server.worker_secret,
     )
-
-
-def tail(path: Path) -> str | None:
-    """Return the last lines of a log; None when it cannot be read or is empty."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return None
-    return "\n".join(text.splitlines()[-LOG_TAIL_LINES:]) or None
 
 
 def tidy(run: Run) -> None:

@@ -11,12 +11,12 @@ room for it: one that had none is not asked again before something of it is give
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from gridengine.algebra import Combined, Resource
-from gridengine.errors import ConfigurationError
+from gridengine.algebra import Combined, Resource, Says, says
+from gridengine.errors import ConfigurationError, shown
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -26,11 +26,49 @@ HolderT = TypeVar("HolderT", bound=Hashable)
 
 
 class RequestFailed(Exception):
-    """A method of a resource raised; `request` is what was to be placed. Its `__cause__` is what was raised."""
+    """A method of a resource raised; `request` is what was to be placed for `tasks`. Its `__cause__` is what was raised."""
 
-    def __init__(self, request: Resource) -> None:
-        super().__init__(request)
+    def __init__(self, request: Resource, tasks: Sequence[Any]) -> None:
+        super().__init__()
         self.request = request
+        self.tasks = tasks
+
+
+class Books:
+    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none of its code, which may be a user's.
+
+    Args:
+        resources: what there is.
+        since: since when, in monotonic seconds; None is for who does not care for the time.
+    """
+
+    def __init__(self, resources: Resource, since: float | None = None) -> None:
+        self._resources = resources
+        self._since = since
+        self._parts: dict[type[Resource], Resource] = {}
+
+    def of(self, request: Resource, now: float | None = None) -> Combined:
+        """Return the books of the kinds in a request, told the time.
+
+        Raises:
+            BaseException: what a kind raised.
+        """
+        parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
+        if now is not None:
+            for part in parts:
+                part._at(now)
+        return Combined(tuple(parts))
+
+    def _part(self, kind: type[Resource]) -> Resource | None:
+        if kind not in self._parts:
+            held = self._resources.get(kind)
+            if held is None:
+                return None
+            part = held._held()
+            if self._since is not None:
+                part._at(self._since)
+            self._parts[kind] = part
+        return self._parts[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +97,33 @@ class _Holder:
     key: Hashable
     number: int
     resources: Resource
-    books: Combined
-    empty: Combined
+    books: Books
+    empty: Books
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
     paused: bool = False
 
     def could_hold(self, request: Resource, now: float) -> bool:
-        self.empty._at(now)
-        return self.empty._request(request)
+        return self.empty.of(request, now)._request(request)
 
     def has_room(self, request: Resource, now: float) -> bool:
-        self.books._at(now)
-        return self.books._request(request)
+        return self.books.of(request, now)._request(request)
 
-    def load(self) -> float:
-        used, all_of_it = self.books._stat()
+    def load(self, request: Resource) -> float:
+        """Return how much is in use of that of the kinds in a request of which most is."""
+        used, all_of_it = self.books.of(request)._stat()
         return used / all_of_it if all_of_it else 0.0
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders that may have room."""
+    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders that may have room.
+
+    `key` is what the request said when it came: nothing of it is asked again whether it is equal to another.
+    """
 
     request: Resource
+    key: Says
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -108,10 +149,10 @@ class Packer(Generic[TaskT, HolderT]):
         if not overtake_seconds >= 0:
             raise ConfigurationError(f"overtake_seconds must not be negative, not {overtake_seconds!r}")
         self.overtake_seconds = overtake_seconds
-        self._offers = list(dict.fromkeys(offers))
+        self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[Resource, _Queue] = {}
+        self._queues: dict[Says, _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._last_holder = self._last_order = self._last_entry = 0
@@ -125,8 +166,7 @@ class Packer(Generic[TaskT, HolderT]):
 
     def offer(self, resources: Resource) -> None:
         """Count on holders of these resources to come."""
-        if resources not in self._offers:
-            self._offers.append(resources)
+        self._offers.append(resources)
 
     # ---------------------------------------------------------------- holders
 
@@ -135,9 +175,7 @@ class Packer(Generic[TaskT, HolderT]):
         if key in self._holders:
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
-        holder = _Holder(key, self._last_holder, resources, resources.holder(), resources.holder())
-        holder.books._at(now)
-        holder.empty._at(now)
+        holder = _Holder(key, self._last_holder, resources, Books(resources, now), Books(resources, now))
         self._holders[key] = self._by_number[holder.number] = holder
         self._freed(holder)
         self._changes += 1
@@ -173,14 +211,16 @@ class Packer(Generic[TaskT, HolderT]):
 
         Raises:
             ConfigurationError: no holder that is here or on offer can ever hold the request.
+            BaseException: what a method of it raised.
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        queue = self._queues.get(request)
+        key = says(request)
+        queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request)
             numbers = list(self._by_number)
-            queue = self._queues[request] = _Queue(request, numbers, set(numbers))
+            queue = self._queues[key] = _Queue(request, key, numbers, set(numbers))
         if order is None:
             self._last_order += 1
         else:  # it may go where those who came later may not
@@ -200,7 +240,7 @@ class Packer(Generic[TaskT, HolderT]):
             holder, given = self._given.pop(task)
             holder.tasks.discard(task)
             try:
-                holder.books._dealloc(given)
+                holder.books.of(given)._dealloc(given)
             finally:  # the kinds that raise nothing have theirs back
                 self._freed(holder)
 
@@ -227,8 +267,8 @@ class Packer(Generic[TaskT, HolderT]):
                 continue
             try:
                 placed = self._try(queue, head, now)
-            except Exception as error:  # a kind may be a user's own
-                raise RequestFailed(queue.request) from error
+            except BaseException as error:  # a kind may be a user's own
+                raise RequestFailed(queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]) from error
             if placed is None:
                 continue
             yield placed
@@ -247,20 +287,23 @@ class Packer(Generic[TaskT, HolderT]):
 
     def _must_be_possible(self, request: Resource) -> None:
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
-        if not any(shape.holder()._request(request) for shape in shapes):
-            held = ", or ".join(sorted(map(repr, set(shapes)))) or "nothing"
+        if not any(Books(shape).of(request)._request(request) for shape in shapes):
+            held = ", or ".join(sorted(set(map(shown, shapes)))) or "nothing"
             raise ConfigurationError(
-                f"no worker can ever hold {request!r}: they hold {held}",
+                f"no worker can ever hold {shown(request)}: they hold {held}",
                 hint="ask for less, or have workers that hold more (worker_resources=)",
             )
 
     def _head(self, queue: _Queue) -> _Waiting | None:
         while queue.tasks:
             head = queue.tasks[0]
-            if self._entries.get(head.task, (0, queue))[0] == head.entry:
+            if self._waits(head, queue):
                 return head
             heapq.heappop(queue.tasks)
         return None
+
+    def _waits(self, one: _Waiting, queue: _Queue) -> bool:
+        return self._entries.get(one.task, (0, queue))[0] == one.entry
 
     def _room(self, queue: _Queue, order: int, now: float) -> _Holder | None:
         while queue.candidates:
@@ -279,7 +322,7 @@ class Packer(Generic[TaskT, HolderT]):
         return head is None or order <= head.order
 
     def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
-        given = holder.books._alloc(queue.request)
+        given = holder.books.of(queue.request)._alloc(queue.request)
         heapq.heappop(queue.tasks)
         del self._entries[head.task]
         self._given[head.task] = holder, given
@@ -307,7 +350,7 @@ class Packer(Generic[TaskT, HolderT]):
             queue.searched_at = self._changes
             able = [one for one in self._holders.values() if self._may_have(queue, head.order, one) and one.could_hold(queue.request, now)]
             if able:
-                holder = min(able, key=_Holder.load)
+                holder = min(able, key=lambda one: one.load(queue.request))
                 if holder.drains_for is not None:
                     self._stop_draining(holder.drains_for)
                 queue.drained, holder.drains_for = holder, queue
@@ -331,8 +374,8 @@ class Packer(Generic[TaskT, HolderT]):
             head = self._head(queue)
             if head is None:
                 queue.overtaken_since = None
-                empty.append(queue.request)
+                empty.append(queue.key)
             elif queue.overtaken_since is None and head.order < self._furthest:
                 queue.overtaken_since = now
-        for request in empty[:-KEPT_QUEUES]:
-            del self._queues[request]
+        for key in empty[:-KEPT_QUEUES]:
+            del self._queues[key]

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from gridengine.errors import ProtocolError
+from gridengine.errors import MessageTooLong, ProtocolError
 
 VERSION = 3
 MAGIC = b"GEp" + bytes([VERSION])
@@ -289,6 +289,7 @@ Message: TypeAlias = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[tuple[list[int], Message]] = msgspec.msgpack.Decoder(tuple[list[int], Message])
+_sizes_decoder: msgspec.msgpack.Decoder[tuple[list[int], msgspec.Raw]] = msgspec.msgpack.Decoder(tuple[list[int], msgspec.Raw])
 
 
 def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
@@ -320,6 +321,26 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
         raise ProtocolError(f"{type(message).__name__} announces {count_buffers(message)} buffers and brings {len(buffers)}")
     _check(message)
     return message, buffers
+
+
+def rest_of(header: Buffer, most: int) -> int:
+    """Return how many bytes the frames of a message have that follow its first.
+
+    Raises:
+        ProtocolError: it is no first frame.
+        MessageTooLong: they have more than `most`.
+    """
+    if bytes(memoryview(header)[: len(MAGIC)]) != MAGIC:
+        raise ProtocolError(f"not a message of protocol version {VERSION}")
+    try:
+        sizes, _ = _sizes_decoder.decode(memoryview(header)[len(MAGIC) :])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProtocolError(f"malformed header: {error}") from None
+    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
+        raise ProtocolError("buffer sizes out of range")
+    if sum(sizes) > most:
+        raise MessageTooLong(f"a message has {sum(sizes):,} bytes, and this machine {most:,}")
+    return sum(sizes)
 
 
 def _check(message: Message) -> None:

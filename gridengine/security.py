@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -46,7 +47,7 @@ class Connection:
             ConfigurationError: it is missing, not this user's, open to others, or not a connection file.
         """
         try:
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 facts = os.fstat(file.fileno())
                 if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
                     raise ConfigurationError(f"{path} must belong to this user and be closed to others (mode 0600)")
@@ -56,6 +57,22 @@ class Connection:
             if isinstance(error, ConfigurationError):
                 raise
             raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+
+
+def open_regular(path: str | Path) -> int:
+    """Return a descriptor to read a file by. Whatever is there, this waits for nobody.
+
+    Raises:
+        OSError: there is none, or it is no regular file, or may not be read, or no file can have such a path.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as error:  # a NUL in it
+        raise OSError(errno.EINVAL, str(error)) from error
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from gridengine.errors import ProtocolError
+from gridengine.errors import MessageTooLong, ProtocolError
 from gridengine.protocol import Buffer
 
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _LOOSE, _RESEND, _FRAME, _PIECE = range(5)
+MOST_FIRST = 64 * 1024 * 1024
+"""How many bytes the first frame of a message may have: it says what follows, and is small."""
 Frames = list[Buffer]
 
 
@@ -22,10 +24,16 @@ class Session:
 
     A gap is asked for with a number of its own, and each envelope says the last such number that its sender has got. What was sent
     before the question came is thus told from what comes after its answer, and nothing is sent again twice for one gap.
+
+    Args:
+        piece: in bytes.
+        rest: says of the first frame of a message that comes in pieces how many bytes the others have together; None is any number.
     """
 
-    def __init__(self, piece: int) -> None:
+    def __init__(self, piece: int, rest: Callable[[Buffer], int] | None = None) -> None:
         self._piece = piece
+        self._rest = rest
+        self._room = MOST_FIRST
         self._sent = 0
         self._received = 0
         self._kept: deque[tuple[int, int, Frames]] = deque()
@@ -52,6 +60,7 @@ class Session:
 
         Raises:
             ProtocolError: the first frame is no envelope, or a piece is not one frame.
+            MessageTooLong: more pieces have come of a message than it can have.
         """
         try:
             kind, number, acknowledged, asked = _ENVELOPE.unpack(frames[0])
@@ -72,9 +81,12 @@ class Session:
         if (self._begun or kind in (_FRAME, _PIECE)) and len(frames) != 2:
             raise ProtocolError("a piece of a message is one frame")
         self._received = number
+        if kind == _NUMBERED and not (self._begun or self._whole):
+            return frames[1:], []
         return self._join(kind, frames[1:]), []
 
     def _join(self, kind: int, content: Sequence[Buffer]) -> Sequence[Buffer] | None:
+        self._make_sure(sum(memoryview(one).nbytes for one in content))
         if kind == _PIECE:
             self._begun += content[0]
             return None
@@ -82,10 +94,23 @@ class Session:
             self._begun += content[0]
             content, self._begun = [self._begun], bytearray()
         if kind == _FRAME:
+            if self._rest is not None and not self._whole:
+                self._room = self._rest(content[0])
             self._whole.append(content[0])
             return None
-        whole, self._whole = [*self._whole, *content], []
+        whole = [*self._whole, *content]
+        self._drop()
         return whole
+
+    def _make_sure(self, size: int) -> None:
+        """See that there is room for so much more of the message that is coming."""
+        self._room -= size
+        if self._room < 0 and self._rest is not None:
+            self._drop()
+            raise MessageTooLong("a message is longer than it said that it would be")
+
+    def _drop(self) -> None:
+        self._whole, self._begun, self._room = [], bytearray(), MOST_FIRST
 
     def _again(self, asked: int) -> list[Frames]:
         """Answer a question once, however often it comes."""

@@ -116,11 +116,6 @@ class DispatchState:
         """Whether there is nothing to look after: no task, no worker, nor one that was asked for."""
         return not (self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.homes))
 
-    def unsettled(self) -> list[Span]:
-        """Return all calls that are not settled."""
-        waiting = [span for pool in self.pools.values() for span in pool.waiting]
-        return waiting + [replace(run.span, start=run.done) for run in self.runs.values()]
-
     def launched_workers(self) -> list[StartedWorker]:
         """Return the launched workers of which the scheduler has not said that they have ended."""
         return [one for pool in self.homes for one in pool.fleet.started.values() if one.ended_at is None]
@@ -139,7 +134,7 @@ class DispatchState:
         if demand is ANY or (self.lending is None and not self.policy.pooled):
             return self.common
         if self.lending is not None and demand.factor != 1 and demand.resources.get(Memory) is None:
-            demand = Demand(demand.resources)
+            demand = demand.with_factor(1.0)
         pool = self.pools.get(demand)
         if pool is None:
             shared = self.common.fleet
@@ -409,7 +404,7 @@ class DispatchState:
         """Have calls that failed wait for another attempt, with more memory if it was that they wanted."""
         demand, factor = span.demand, span.open.task.escalate_memory
         if out_of_memory and factor > 1:
-            demand = Demand(demand.resources, demand.factor * factor)
+            demand = demand.with_factor(demand.factor * factor)
         self.wait_or_cancel(replace(span, demand=demand, attempt=span.attempt + 1))
 
     def may_grow(self, span: Span) -> bool:
@@ -417,7 +412,7 @@ class DispatchState:
         factor = span.open.task.escalate_memory
         if factor == 1:
             return False
-        return self.lending is None or self.lending.is_possible(Demand(span.demand.resources, span.demand.factor * factor))
+        return self.lending is None or self.lending.is_possible(span.demand.with_factor(span.demand.factor * factor))
 
     def wait_or_cancel(self, span: Span) -> None:
         """Have calls that were handed out wait again, before all others, unless somebody ended their task."""

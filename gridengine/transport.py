@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import psutil
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from gridengine.errors import ConfigurationError, ProtocolError
+from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.openfiles import allow_open_files
-from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
+from gridengine.protocol import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
 
@@ -51,6 +53,7 @@ class Server:
         self._socket = self._context.socket(zmq.ROUTER)
         self._sessions: dict[bytes, Session] = {}
         self._guard: ThreadAuthenticator | None = None
+        self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self.server_key = self.worker_public = self.worker_secret = ""
         self.dropped = 0
         try:
@@ -110,7 +113,8 @@ class Server:
     def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
         """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped.
 
-        What a known worker sends and is no message yet, such as a piece of one, is yielded as a `Beat`: it is a sign of life.
+        What a known worker sends and is no message yet, such as a piece of one, is yielded as a `Beat`: it is a sign of life. One whose
+        message is too long is forgotten, and its `Goodbye` is yielded.
         """
         for _ in range(most):
             try:
@@ -120,6 +124,8 @@ class Server:
             sender = bytes(peer)
             try:
                 taken = self._take(sender, frames)
+            except MessageTooLong as error:
+                taken = self._hang_up(sender, error)
             except ProtocolError as error:
                 self.dropped += 1
                 log.warning("dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message)
@@ -137,9 +143,16 @@ class Server:
             self._put(peer, answer)
         return message
 
+    def _hang_up(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
+        """Have no more to do with a worker: what of its answers was in that message is lost, and its calls are not to wait for them."""
+        self.dropped += 1
+        log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
+        self._put(peer, self._sessions.pop(peer).loose(encode(Refuse(error.message))))
+        return Goodbye(error.message), []
+
     def _meet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
         """Take the first word of a worker. One that speaks as if it were known was forgotten, and is told to leave."""
-        session = Session(_PIECE)
+        session = Session(_PIECE, self._rest)
         try:
             content, _ = session.take(frames)
             message = decode(content) if content is not None else None

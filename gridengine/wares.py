@@ -23,13 +23,22 @@ from gridengine.frozen import ATOMS
 from gridengine.lent import Lent, Shared
 from gridengine.limits import Limits
 from gridengine.protocol import FULL, SINGLE, STAR
+from gridengine.typeparameters import FIXED
 
 KEPT_FUNCTIONS = 64
 KEPT_BYTES = 16_000_000
 """How many functions, and how much of them, is kept; always one."""
 LARGE_BYTES = 1_000_000
 """From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
-BY_NAME = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType, Lent)
+BY_NAME = (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    Lent,
+    *FIXED,
+)
 MISSING = object()
 
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]

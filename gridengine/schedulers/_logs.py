@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gridengine.security import open_regular
+
 TAIL_BYTES, TAIL_LINES = 4096, 20
 
 
 def tail(path: Path, size: int) -> str:
-    """Return the end of a text file; empty when it cannot be read."""
+    """Return at most so many bytes of the end of a text file; empty when it is none, or cannot be read. Never waits for a writer."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read().decode(errors="replace")
+        descriptor = open_regular(path)
     except OSError:
         return ""
+    try:
+        return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size)).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def log_tail(path: str) -> str:

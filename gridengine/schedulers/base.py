@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import os
 import shlex
@@ -11,11 +12,12 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
 from gridengine.adjust import scaled
+from gridengine.algebra import Says, says
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Cores, Memory, Resource
 from gridengine.units import to_bytes, whole
@@ -62,10 +64,22 @@ class Demand:
 
     `resources` is what one call asks for. `factor` is by how much the memory that was asked for, here or in the scheduler's own words, is
     to be multiplied: more than 1 when a call is run again after it ran out of memory.
+
+    Demands are equal by what their resources say when the first of them is made (`key`): to compare them afterwards is no user's code.
     """
 
-    resources: Resource = ZERO
+    resources: Resource = field(default=ZERO, compare=False)
     factor: float = 1.0
+    key: Says = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", says(self.resources))
+
+    def with_factor(self, factor: float) -> Demand:
+        """Return the same with another factor."""
+        other = copy.copy(self)
+        object.__setattr__(other, "factor", factor)
+        return other
 
     @property
     def request(self) -> Resource:

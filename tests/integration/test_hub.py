@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine import state
-from gridengine.events import Submitted
+from gridengine import dispatcher, hub, pickling, state
+from gridengine.events import Began, Note, Received, Send, Settled, Submitted, Task
+from gridengine.pending import Pending
 
 
 @pytest.mark.timeout(60)
@@ -50,3 +53,101 @@ def test_when_the_thread_itself_fails_every_call_is_told(monkeypatch: pytest.Mon
             gridengine.map(abs, [-1], scheduler=scheduler)
         with pytest.raises(gridengine.ConfigurationError, match="closed"):
             gridengine.map(abs, [-1], scheduler=scheduler)
+
+
+class Handed:
+    """Notes which calls it was told of."""
+
+    daemon = True
+
+    def __init__(self) -> None:
+        self.told: list[Settled] = []
+        self.all_told = threading.Event()
+
+    def settled(self, event: Settled) -> None:
+        self.told.append(event)
+        if event.last:
+            self.all_told.set()
+
+    def began(self, event: Began) -> None: ...
+    def noted(self, event: Note) -> None: ...
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException) -> None:
+    """Have what handles or performs such fail when it is asked to for the time `at`, counted from 1."""
+    count, plain = itertools.count(1), table[kind]
+
+    def one(*arguments: Any) -> Any:
+        if next(count) == at:
+            raise failure
+        return plain(*arguments)
+
+    monkeypatch.setitem(table, kind, one)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")])
+@pytest.mark.parametrize(
+    ("table", "kind", "at"),
+    [
+        (state._HANDLERS, Received, 2),
+        (state._HANDLERS, Received, 5),
+        (hub._PERFORM, Settled, 1),
+        (hub._PERFORM, Settled, 3),
+        (hub._PERFORM, Send, 2),
+    ],
+)
+def test_whatever_the_thread_fails_at_each_call_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException
+) -> None:
+    handed = Handed()
+    with gridengine.ProcessScheduler(2) as scheduler:
+        one = dispatcher.hub_of(scheduler)
+        tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
+        fail_at(monkeypatch, table, kind, at, failure)
+        one.submit(dispatcher.make_function(slowly), tasks, handed)
+        deadline = 30.0
+        while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(deadline):
+            handed.all_told.clear()
+    calls = sorted((event.task, index) for event in handed.told for index in range(event.start, event.stop))
+    assert calls == [(task.id, index) for task in tasks for index in range(8)]
+    assert "a fault of ours" in str(handed.told[-1].error)
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.02)
+    return number
+
+
+@pytest.mark.timeout(60)
+def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that it had settled, and that nobody had been told of yet, are neither among those that wait nor among those that run."""
+    handed = Handed()
+    plain = state.DispatchState.handle
+
+    def fail_late(self: state.DispatchState, event: Any, now: float) -> Any:
+        effects = plain(self, event, now)
+        if any(isinstance(one, Settled) for one in effects):
+            raise RuntimeError("a fault of ours")
+        return effects
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        one = dispatcher.hub_of(scheduler)
+        monkeypatch.setattr(state.DispatchState, "handle", fail_late)
+        one.submit(dispatcher.make_function(abs), [Task(one.new_id(), pickling.dump_calls([-1]))], handed)
+        assert handed.all_told.wait(30)
+    assert isinstance(handed.told[0].error, gridengine.Cancelled)
+
+
+def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
+    class Deaf(Handed):
+        def settled(self, event: Settled) -> None:
+            raise MemoryError
+
+    pending, handed = Pending(), Handed()
+    pending.add([Task(1, [], 3)], Deaf())
+    pending.add([Task(2, [], 5)], handed)
+    pending.tell(Settled(2, 1, 2, []))
+    pending.tell(Settled(2, 2, 3, []))
+    assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
+    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [(0, 1, False), (3, 5, True)]

@@ -221,6 +221,80 @@ def test_instances_come_back_as_instances_of_the_callers_own_class(script: Scrip
     """)
 
 
+def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(script: Script) -> None:
+    script("""
+        from typing import Callable, Concatenate, Generic, NewType, ParamSpec, TypeVar, TypeVarTuple, Unpack
+        P = ParamSpec("P")
+        R = TypeVar("R", bound="Later", covariant=True)
+        Ts = TypeVarTuple("Ts")
+        UserId = NewType("UserId", int)
+        Admin = NewType("Admin", UserId)
+        def logged(f: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
+            def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+                return f(1, *args, **kwargs)
+            return inner
+        @logged
+        def f(one: int, *rest: Unpack[Ts]) -> UserId:
+            return UserId(one + len(rest))
+        class Box(Generic[P, R]):
+            def __init__(self, f: Callable[P, R]) -> None:
+                self.f = f
+        class Many(Generic[Unpack[Ts]]):
+            pass
+        assert remote(f, 1, 2) == 3
+        def look(box):
+            mine = box.f.__annotations__
+            assert mine["args"].__origin__ is mine["kwargs"].__origin__ is Box.__parameters__[0]
+            assert mine["return"].__bound__.__forward_arg__ == "Later" and mine["return"].__covariant__
+            assert Admin.__supertype__.__supertype__ is int and UserId.__module__ == "__main__"
+            return Box[[int], str], Many[int, str], UserId(5), P.args, Ts, Admin
+        back = remote(look, Box(f))
+        assert back[0].__origin__ is Box and back[1].__origin__ is Many and back[2] == 5
+    """)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="its syntax is of Python 3.12")
+def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_themselves(script: Script) -> None:
+    script("""
+        from typing import Callable
+        type Json = dict[str, Json] | list[Json] | str
+        type Number = int | float
+        type Pair[T] = tuple[T, T]
+        type Tree[T] = T | list[Tree[T]]
+        type Unknown = NameForTheTypeCheckerAlone
+        class Node[T: Node]:
+            def first[**P](self, f: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+                return f(*args, **kwargs)
+        class Row[*Ts]:
+            pass
+        def both[T: (int, str), U: Number](x: T, y: U) -> tuple[T, U]:
+            return x, y
+        def f(x: Number, y: Unknown) -> Json:
+            t, u = both.__type_params__
+            assert t.__constraints__ == (int, str) and u.__bound__ is Number and both.__annotations__["x"] is t
+            assert Node.__type_params__[0].__bound__ is Node and Node().first(int, "3") == 3 and f.__annotations__["x"] is Number
+            assert Json.__value__.__args__[0].__args__[1] is Json and Number.__value__ == int | float and Json.__module__ == "__main__"
+            assert Pair.__value__.__args__[0] is Pair.__type_params__[0] and Pair[int].__args__ == (int,)
+            assert Tree.__value__.__args__[1].__args__[0].__origin__ is Tree and len(Tree.__type_params__) == 1
+            try:
+                Unknown.__value__
+            except NameError:
+                return both("a", x), Node, Row[int, str]
+        back = remote(f, 1, None)
+        assert back[0] == ("a", 1) and back[1] is Node and back[2].__origin__ is Row
+    """)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="variables have defaults from Python 3.13 on")
+def test_the_defaults_of_type_parameters_travel(script: Script) -> None:
+    script("""
+        def f[T: int = bool, U = str, *Ts = *tuple[int, int], **P = [int]](x: T) -> U: ...
+        def defaults():
+            return [one.__default__ for one in f.__type_params__]
+        assert remote(defaults) == defaults() and defaults()[:2] == [bool, str]
+    """)
+
+
 def test_dataclasses_named_tuples_slots_and_generics_keep_their_class(script: Script) -> None:
     script("""
         import collections, dataclasses, typing

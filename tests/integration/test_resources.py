@@ -16,6 +16,7 @@ import gridengine
 from gridengine import Capacity, Cores, Executor, GPUs, InlineScheduler, Job, Memory, ProcessScheduler, Token, WTime
 from gridengine.processors import Processors
 from gridengine.protocol import Lend
+from gridengine.resources import Resource
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -231,6 +232,88 @@ def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Pat
     assert lines[1] == "RuntimeError a fault of mine"
     assert lines[2].startswith("ConfigurationError no worker can ever hold Seats('other', 1)")
     assert lines[3] == "[1]"
+
+
+class Moody(Resource):
+    """A kind one of whose methods raises in the threads of the package."""
+
+    fails, failure = "", ValueError
+
+    def __init__(self, seats: int = 1) -> None:
+        self.seats = seats
+
+    def _request(self, res: object) -> bool:
+        self.may_fail("_request")
+        return True
+
+    def _alloc(self, res: Moody) -> Moody:
+        self.may_fail("_alloc")
+        return Moody(res.seats)
+
+    def _dealloc(self, res: object) -> None:
+        self.may_fail("_dealloc")
+
+    def _repr(self) -> str:
+        self.may_fail("_repr")
+        return f"Moody({self.seats})"
+
+    def _stat(self) -> tuple[float, float]:
+        self.may_fail("_stat")
+        return 0, 1
+
+    def _at(self, now: float) -> None:
+        self.may_fail("_at")
+
+    def _held(self) -> Moody:
+        self.may_fail("_held")
+        return super()._held()
+
+    def __eq__(self, other: object) -> bool:
+        self.may_fail("__eq__")
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        self.may_fail("__hash__")
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        self.may_fail("__repr__")
+        return super().__repr__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self.may_fail("__reduce__")
+        return Moody, (self.seats,)
+
+    def may_fail(self, name: str) -> None:
+        if name == self.fails and threading.current_thread().name.startswith("gridengine"):
+            raise self.failure("a fault of mine")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "method", sorted({name for name in vars(Moody) if callable(getattr(Moody, name))} - {"may_fail", "failure", "__init__"})
+)
+def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch, method: str, failure: type[BaseException]
+) -> None:
+    with ProcessScheduler(2, worker_resources=Moody(3)) as scheduler, Executor(scheduler) as executor:
+        monkeypatch.setattr(Moody, "fails", method)
+        monkeypatch.setattr(Moody, "failure", failure)
+        for _ in range(2):
+            future = executor.with_options(resources=Moody(1)).submit(abs, -1)
+            error = future.exception(30)
+            if error is None:
+                assert future.result() == 1
+            else:
+                assert isinstance(error, gridengine.ConfigurationError)
+                assert "a fault of mine" in str(error)
+                assert isinstance(error.__cause__, failure)
+            for resources in (Cores(1), Cores(2), Memory(0.5)):
+                assert executor.with_options(resources=resources).submit(abs, -2).result(30) == 2
+            assert gridengine.map(abs, [-3, -4], scheduler=scheduler) == [3, 4]
+        monkeypatch.setattr(Moody, "fails", "")
+        assert executor.with_options(resources=Moody(2)).submit(abs, -5).result(30) == 5
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")

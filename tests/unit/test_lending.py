@@ -10,7 +10,7 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.events import Grant, Launch, Launched, Settled
 from gridengine.fleet import Policy, spare_of
 from gridengine.lending import booked, can_hold
-from gridengine.protocol import MEMORY, TIMEOUT, Assign, TakeBack
+from gridengine.protocol import MEMORY, TIMEOUT, Assign, Stop, TakeBack
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.schedulers.base import MARGIN_SECONDS, Demand, Handle
 from tests.unit.test_state import GOOD, Play
@@ -193,6 +193,26 @@ def test_a_fault_in_giving_back_leaves_the_other_kinds_right() -> None:
     play.done(play.assigned()[0])
     play.ask(Cores(4))
     assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+class Upset(Capacity):
+    """Raises when it is given."""
+
+    def _alloc(self, res: Any) -> Resource:
+        raise KeyboardInterrupt
+
+
+def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_calls_each_time_and_leaves() -> None:
+    play = Play(pooled=True)
+    for worker in (b"u", b"v"):
+        play.submit(1, demand=Demand(Upset(1)))
+        play.play(Launched([Handle("7", f"/r/{worker.decode()}.log")], Demand(Upset(1))))
+        play.hello(worker, log=f"/r/{worker.decode()}.log")
+        error = play.seen(Settled)[0].error
+        assert isinstance(error, ConfigurationError)
+        assert isinstance(error.__cause__, KeyboardInterrupt)
+        assert play.sent(Stop) == [Stop()]
+        assert play.sent(Assign) == []
 
 
 def test_more_memory_than_any_worker_has_is_not_asked_for_again() -> None:
