@@ -15,6 +15,7 @@ from gridengine.flight import hub_at, make_function, unpickled
 from gridengine.limits import Limits, Raisable, given
 from gridengine.protocol import FULL, SINGLE, Payload
 from gridengine.resources import Resource
+from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import Place
 from gridengine.target import NAME, Left, Target, accepts_controller, attributes_of, run
 from gridengine.ticket import Luggage, Ticket, exitcode_of, messages_of
@@ -118,7 +119,7 @@ class Job:
         host = self._startable()
         limits = Limits(**self._limits)
         luggage = self._packed(limits)
-        hub, scheduler, ours = hub_at(host.place)
+        hub, scheduler, ours = hub_at(scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place)
         try:
             self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:

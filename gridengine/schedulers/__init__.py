@@ -8,6 +8,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from gridengine.current import GVAR
+from gridengine.resources import Resource
 from gridengine.schedulers._signs import without_grid_engine, without_slurm
 from gridengine.schedulers.base import Scheduler
 
@@ -25,6 +27,7 @@ __all__ = [
     "SlurmScheduler",
     "best_available",
     "default_scheduler",
+    "scheduler_of_jobs",
 ]
 
 _HOMES = {
@@ -67,10 +70,32 @@ def best_available() -> Scheduler:
 
 
 def default_scheduler() -> Scheduler:
-    """Return this process's own scheduler, the best available, made at the first call and closed at exit."""
+    """Return this process's own scheduler, the best available, made at the first call and closed at exit.
+
+    Inside a call it is the call's own process: a scheduler for each process that runs calls would start workers without bound.
+    """
+    if GVAR.inside:
+        from gridengine.schedulers.nested import nested_scheduler
+
+        return nested_scheduler()
     return _default_of(os.getpid())
+
+
+def scheduler_of_jobs(resources: Resource) -> Scheduler:
+    """Return where a `Job` that asks for these resources runs when it is started without a scheduler.
+
+    Inside a call that is a process of the same machine: it runs beside what started it, which may wait for it, or feed it.
+    """
+    return _processes_of(os.getpid()) if GVAR.inside else default_scheduler()
 
 
 @functools.cache
 def _default_of(pid: int) -> Scheduler:
     return best_available()
+
+
+@functools.cache
+def _processes_of(pid: int) -> Scheduler:
+    from gridengine.schedulers.process import ProcessScheduler
+
+    return ProcessScheduler()
