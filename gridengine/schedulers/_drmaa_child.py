@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -34,6 +35,8 @@ RETRY_SECONDS = 2.0
 PARENT_SECONDS = 1.0
 """How often we look whether the parent lives: a fork of it may hold the other end of our socket open."""
 NO_RUSAGE = 24
+ENDED = ("done", "failed")
+"""DRMAA's states of jobs that have ended (GFD.22)."""
 
 
 class Leave(Exception):
@@ -48,7 +51,8 @@ class Desk:
         self._session = drmaa.Session
         self._session.initialize(contact or None)
         self._live: set[str] = set()
-        self._condemned: dict[str, None] = {}
+        self._condemned: dict[str, float] = {}
+        """What is to be deleted, and from when on that is to be tried; those that are due first come first."""
         self._paused_until = 0.0
         self._files: set[str] = set()
 
@@ -116,7 +120,7 @@ class Desk:
         except self._drmaa.errors.InvalidJobException as error:
             self._live.discard(job)
             return ["unknown", {"words": str(error)}]
-        if state not in ("done", "failed"):
+        if state not in ENDED:
             return [state, None]
         end = self._wait(job)
         if end is not None:
@@ -149,14 +153,16 @@ class Desk:
     def terminate(self, jobs: list[str]) -> None:
         """Delete these cluster tasks: at once when no others are left, else one by one when nothing else is to be done.
 
-        One by one, a thousand take Grid Engine some seconds.
+        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of all that has ended: then too.
         """
-        self._condemned.update(dict.fromkeys(job for job in jobs if job in self._live))
+        self._condemned.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
         if self._condemned and self._condemned.keys() >= self._live:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
-            except self._drmaa.errors.DrmaaException as error:
+            except self._unanswered() as error:
                 self._pause(error)
+            except self._drmaa.errors.DrmaaException as error:
+                print(f"cannot delete all cluster tasks at once: {error}", file=sys.stderr)
             else:
                 self._live.clear()
                 self._condemned.clear()
@@ -167,18 +173,50 @@ class Desk:
         return len(self._condemned)
 
     def sweep(self) -> bool:
-        """Delete one of them; return whether there was one and the batch system answers."""
-        if not self._condemned or time.monotonic() < self._paused_until:
-            return False
-        job = next(iter(self._condemned))
-        try:
-            self._control(job)
-        except self._drmaa.errors.DrmaaException as error:
-            self._pause(error)
+        """Try to delete one of them; return whether one was due and the batch system answers. One that cannot be is tried again later."""
+        now = time.monotonic()
+        job, due = next(iter(self._condemned.items()), ("", math.inf))
+        if now < max(due, self._paused_until):
             return False
         del self._condemned[job]
-        self._live.discard(job)
+        try:
+            problem = self._deleted(job)
+        except self._unanswered() as error:
+            self._condemned[job] = 0.0
+            self._pause(error)
+            return False
+        if problem is None:
+            self._live.discard(job)
+        else:
+            print(f"cannot delete cluster task {job}: {problem}", file=sys.stderr)
+            self._condemned[job] = now + RETRY_SECONDS
         return True
+
+    def _deleted(self, job: str) -> Exception | None:
+        """Delete a cluster task; return None, or why it is still there. That one has ended, not all libraries say as they should.
+
+        Raises:
+            DrmaaException: the batch system does not answer.
+        """
+        errors = self._drmaa.errors
+        try:
+            self._control(job)
+        except self._unanswered():
+            raise
+        except errors.DrmaaException as error:
+            try:
+                return None if self._session.jobStatus(job) in ENDED else error
+            except errors.InvalidJobException:
+                return None
+            except self._unanswered():
+                raise
+            except errors.DrmaaException:
+                return error
+        return None
+
+    def _unanswered(self) -> tuple[type[Exception], ...]:
+        errors = self._drmaa.errors
+        return errors.DrmCommunicationException, errors.TryLaterException, errors.NoActiveSessionException
 
     def _pause(self, error: Exception) -> None:
         print(f"cannot delete cluster tasks: {error}", file=sys.stderr)
@@ -196,6 +234,8 @@ class Desk:
         until = time.monotonic() + CLEAN_SECONDS
         while self._live and time.monotonic() < until:
             self.terminate(list(self._live))
+            while self.sweep():
+                continue
             if self._live:
                 time.sleep(RETRY_SECONDS)
 
