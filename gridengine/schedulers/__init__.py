@@ -51,13 +51,18 @@ def best_available() -> Scheduler:
     """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a `SlurmScheduler` when Slurm does, else
     a `ProcessScheduler`.
 
-    What was chosen, and why not the others, is logged at INFO.
+    Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands are here. What was chosen, and why not the
+    others, is logged at INFO.
     """
     against = []
     for name, system, without in (("GridEngineScheduler", "Grid Engine", without_grid_engine), ("SlurmScheduler", "Slurm", without_slurm)):
         reason = without(os.environ) or importlib.import_module(f"{__name__}.{_HOMES[name]}").why_unavailable()
         if not reason:
             scheduler: Scheduler = __getattr__(name)()
+            if name == "GridEngineScheduler":
+                from gridengine.schedulers.gridengine import system_here
+
+                system = system_here()
             against.append(f"{system} takes jobs of this user")
             break
         against.append(f"not {system}, because {reason}")

@@ -57,8 +57,8 @@ class Desk:
         self._files: set[str] = set()
 
     def hello(self) -> Json:
-        """Return what names this session, and the batch system's name."""
-        return {"contact": str(self._session.contact), "system": str(self._session.drmsInfo)}
+        """Return what names this session, and how the library names the batch system and itself."""
+        return {"contact": str(self._session.contact), **names(self._session)}
 
     def adopt(self, jobs: list[str]) -> None:
         """Take over cluster tasks that an earlier process of ours submitted."""
@@ -185,15 +185,15 @@ class Desk:
             self._condemned[job] = 0.0
             self._pause(error)
             return False
-        if problem is None:
-            self._live.discard(job)
-        else:
+        if problem:
             print(f"cannot delete cluster task {job}: {problem}", file=sys.stderr)
             self._condemned[job] = now + RETRY_SECONDS
+        else:
+            self._live.discard(job)
         return True
 
-    def _deleted(self, job: str) -> Exception | None:
-        """Delete a cluster task; return None, or why it is still there. That one has ended, not all libraries say as they should.
+    def _deleted(self, job: str) -> str:
+        """Delete a cluster task; return why it is still there, or nothing. Not all libraries say of one that it has ended.
 
         Raises:
             DrmaaException: the batch system does not answer.
@@ -205,14 +205,14 @@ class Desk:
             raise
         except errors.DrmaaException as error:
             try:
-                return None if self._session.jobStatus(job) in ENDED else error
+                return "" if self._session.jobStatus(job) in ENDED else str(error)
             except errors.InvalidJobException:
-                return None
+                return ""
             except self._unanswered():
                 raise
             except errors.DrmaaException:
-                return error
-        return None
+                return str(error)
+        return ""
 
     def _unanswered(self) -> tuple[type[Exception], ...]:
         errors = self._drmaa.errors
@@ -243,6 +243,23 @@ class Desk:
         """Close the session."""
         with contextlib.suppress(self._drmaa.errors.DrmaaException):
             self._session.exit()
+
+
+def names(session: Any) -> dict[str, str]:
+    """Return how the library names the batch system and itself; it says so before a session is opened, too (GFD.22)."""
+    return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
+
+
+def _tell_names() -> int:
+    """Write those names to standard output as JSON, or why there are none."""
+    try:
+        import drmaa
+
+        said = names(drmaa.Session)
+    except Exception as error:
+        said = failure(error)
+    print(json.dumps(said), flush=True)
+    return 0
 
 
 def _call(function: Any, *arguments: Any) -> Any:
@@ -351,7 +368,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Open the session, say so or why not, serve, clean up."""
+    """Open the session, say so or why not, serve, clean up; or tell which library this is, when that is all that is asked."""
+    if arguments[0] == "names":
+        return _tell_names()
     parent, contact = int(arguments[0]), arguments[1]
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -76,7 +76,7 @@ int drmaa_get_DRM_system(char *system, size_t length, char *words, size_t size) 
     return SUCCESS;
 }
 int drmaa_get_DRMAA_implementation(char *name, size_t length, char *words, size_t size) {
-    snprintf(name, length, "%s", "gridengine's test library");
+    snprintf(name, length, "%s", "test library 1.0");
     return SUCCESS;
 }
 const char *drmaa_strerror(int code) { return "an error"; }

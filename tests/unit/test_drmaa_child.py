@@ -143,7 +143,8 @@ def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_agai
     assert (session.deleted, desk.left) == (["1.2", "1.3"], 1)
     assert not desk.sweep()
     session.stubborn.clear()
-    monkeypatch.setattr(_drmaa_child.time, "monotonic", lambda later=_drmaa_child.time.monotonic() + 60: later)
+    later = _drmaa_child.time.monotonic() + 60
+    monkeypatch.setattr(_drmaa_child.time, "monotonic", lambda: later)
     assert (desk.sweep(), session.deleted[-1], desk.left) == (True, "1.1", 0)
 
 
