@@ -100,7 +100,7 @@ class Desk:
         return job
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; at the first trouble, what was learnt."""
+        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no answer comes, what was learnt before."""
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -108,10 +108,13 @@ class Desk:
                 break
             try:
                 states[job] = self._state(job)
-            except self._drmaa.errors.DrmCommunicationException:
+            except self._unanswered():
                 if not states:
                     raise
                 break
+            except self._drmaa.errors.DrmaaException as error:
+                print(f"cannot learn how cluster task {job} is: {error}", file=sys.stderr)
+                states[job] = ["undetermined", None]  # the others can be asked all the same
         return states
 
     def _state(self, job: str) -> Json:

@@ -67,9 +67,12 @@ def worded(system: System, request: Request, demand: Demand, held: Resource, set
 
 
 def _slurm(system: System, request: Request, demand: Demand, site: SlurmSite) -> list[str]:
-    """Return sbatch's options, without what libraries do not take: the signal that comes before the end."""
+    """Return sbatch's options, without what libraries do not take: the signal that comes before the end.
+
+    A worker that Slurm put back into its queue would pass for the one that it was before.
+    """
     own = list(_own_slurm(system, request))
-    options = sbatch_options(own, demand, site)
+    options = [*([] if "--requeue" in own else ["--no-requeue"]), *sbatch_options(own, demand, site)]
     return [_spelt(option) for option in options if option in own or not option.startswith("--signal=")]
 
 

@@ -141,7 +141,7 @@ if __name__ == "__main__":
 def test_a_slurm_is_asked_in_its_own_words(site: Site, given: str, resources: str, words: str) -> None:
     done = site.run(mapped(f"max_workers=1, {given}", resources))
     assert done.value == SQUARES
-    assert sorted(done.record[0].split()) == sorted(["submit", *words.split()])
+    assert sorted(done.record[0].split()) == sorted(["submit", "--no-requeue", *words.split()])
 
 
 def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Site) -> None:
@@ -149,7 +149,7 @@ def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Si
 plan = gridengine.GridEngineScheduler(queue="long").dry_run(gridengine.Cores(2))
 print(json.dumps(plan.request["nativeSpecification"]))
 """)
-    assert done.value == "--partition=long --cpus-per-task=2"
+    assert done.value == "--no-requeue --partition=long --cpus-per-task=2"
     assert done.record == []
 
 
@@ -208,7 +208,7 @@ with (gridengine.GridEngineScheduler(max_workers=1, native="--qos=one") as first
     print(json.dumps([gridengine.map(abs, [-1], scheduler=one) for one in (first, second)]))
 """)
     assert done.value == [[1], [1]]
-    assert [line for line in done.record if line.startswith("submit")] == ["submit --qos=one", "submit --qos=two"]
+    assert [line for line in done.record if line.startswith("submit")] == ["submit --no-requeue --qos=one", "submit --no-requeue --qos=two"]
 
 
 BEST = """

@@ -137,7 +137,7 @@ static int takes(const char *option) {
         if (strlen(*name) == length && !strncmp(*name, option, length)) return value && value[1];
     for (const char **name = numbers; *name; name++)
         if (strlen(*name) == length && !strncmp(*name, option, length)) return value && is_number(value + 1);
-    return !strcmp(option, "exclusive");
+    return !strcmp(option, "exclusive") || !strcmp(option, "requeue") || !strcmp(option, "no-requeue");
 }
 
 static int check(const char *native, char *words, size_t size) {
@@ -221,7 +221,7 @@ static int terminate(Task *task, char *words, size_t size) {
         return fail(INTERNAL, words, size, "cannot terminate %s: it is already completing or completed", task->id);
     }
     record("terminate %s\n", task->id);
-    killpg(task->pid, SIGKILL);
+    if (killpg(task->pid, SIGKILL)) kill(task->pid, SIGKILL); /* which may not lead a group yet */
     waitpid(task->pid, &task->status, 0);
     task->ended = 1;
     task->status = ABORTED;

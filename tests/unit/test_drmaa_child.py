@@ -39,6 +39,8 @@ class NoActiveSessionException(DrmaaException):
 
 ERRORS = (DrmaaException, InvalidJobException, InternalException, DrmCommunicationException, TryLaterException, NoActiveSessionException)
 
+ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
+
 
 class Session:
     """A session of the package's that notes what it is asked, and fails when told to."""
@@ -68,6 +70,8 @@ class Session:
     def jobStatus(self, job: str) -> str:
         if job not in self.states:
             raise InvalidJobException("gone")
+        if self.states[job] in ERRORS_BY_NAME:
+            raise ERRORS_BY_NAME[self.states[job]]("no state")
         return self.states[job]
 
 
@@ -78,7 +82,7 @@ def session() -> Session:
 
 @pytest.fixture
 def desk(session: Session) -> Desk:
-    errors = types.SimpleNamespace(**{error.__name__: error for error in ERRORS})
+    errors = types.SimpleNamespace(**ERRORS_BY_NAME)
     package = types.SimpleNamespace(Session=session, errors=errors, JobControlAction=types.SimpleNamespace(TERMINATE="terminate"))
     made = Desk(package, "")
     made.adopt(["1.1", "1.2", "1.3"])
@@ -152,6 +156,22 @@ def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(desk: De
     session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
     desk.clean()
     assert sorted(session.deleted) == ["1.1", "1.3"]
+
+
+def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(desk: Desk, session: Session) -> None:
+    session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
+    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {
+        "1.1": ["undetermined", None],
+        "1.2": ["running", None],
+        "1.3": ["queued_active", None],
+    }
+
+
+def test_when_no_answer_comes_what_was_learnt_before_is_told(desk: Desk, session: Session) -> None:
+    session.states = {"1.1": "running", "1.2": "DrmCommunicationException", "1.3": "running"}
+    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {"1.1": ["running", None]}
+    with pytest.raises(DrmCommunicationException):
+        desk.status(["1.2", "1.3"], 10.0)
 
 
 def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

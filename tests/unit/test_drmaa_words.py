@@ -64,17 +64,21 @@ def asked(
     ],
 )
 def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(request_: Request, resources: Resource, words: str) -> None:
-    assert set(asked(request_, resources).split()) == set(words.split())
+    assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
+
+
+def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
+    assert asked(Request(native="--requeue")) == "--requeue"
 
 
 def test_a_slurm_is_asked_for_more_memory_after_a_call_ran_out_of_it() -> None:
-    assert asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--mem-per-cpu=2048"
-    assert asked(Request(), Memory(1), factor=2.0) == "--mem=2048"
+    assert asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--no-requeue --mem-per-cpu=2048"
+    assert asked(Request(), Memory(1), factor=2.0) == "--no-requeue --mem=2048"
 
 
 def test_a_slurm_site_s_settings_are_taken() -> None:
-    assert asked(Request(), site=SlurmSite(partition="short", account="a7")) == "--partition=short --account=a7"
-    assert asked(Request(queue="long"), site=SlurmSite(partition="short")) == "--partition=long"
+    assert asked(Request(), site=SlurmSite(partition="short", account="a7")) == "--no-requeue --partition=short --account=a7"
+    assert asked(Request(queue="long"), site=SlurmSite(partition="short")) == "--no-requeue --partition=long"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
 
 def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_name() -> None:
     assert asked(Request(), Seats(2), system=TORQUE) == "--torque-seats=2"
-    assert asked(Request(), Seats(2)) == "--slurm-seats=2"
+    assert asked(Request(), Seats(2)) == "--no-requeue --slurm-seats=2"
 
 
 def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
