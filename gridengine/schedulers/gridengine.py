@@ -89,7 +89,7 @@ class GridEngineScheduler(BatchScheduler):
             max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
         )
         self._request = Request(queue, parallel_environment, native, resources)
-        self.walltime = own_walltime(self._request) or slurm_walltime(self._request.native.split())
+        self.walltime = own_walltime(self._request) or slurm_walltime([word for word in native.split() if word.startswith("--time=")])
         self._library = library_path(drmaa_library)
         if worker_resources is not None:
             self.hold(worker_resources)
@@ -344,7 +344,7 @@ class GridEngineLauncher(BatchLauncher):
 
 def unavailable(error: _drmaa.Unavailable) -> SchedulerUnavailable:
     """Return what to raise when DRMAA cannot be used."""
-    return SchedulerUnavailable(f"Grid Engine cannot be used: {error}")
+    return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
 
 
 def refusal(error: _drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gridengine.config import Settings, SlurmSite
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
+from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers._drmaa_words import GRID_ENGINE, SLURM, System, system_of, worded
 from gridengine.schedulers._request import Request
 from gridengine.schedulers.base import Demand
@@ -141,3 +144,15 @@ def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system(
     held = Cores(4) & Memory(8)
     request = Request(native="-l nodes=1:ppn=4,mem=8gb")
     assert worded(TORQUE, request, Demand(held), held, Settings()).specification() == request.native
+
+
+@pytest.mark.parametrize(("native", "seconds"), [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)])
+def test_how_long_workers_may_stay_is_read_in_either_system_s_words(native: str, seconds: float | None) -> None:
+    assert GridEngineScheduler(native=native).walltime == seconds
+
+
+def test_a_library_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nolib\.so' is no file"):
+        GridEngineScheduler(drmaa_library=tmp_path / "nolib.so")
+    with pytest.raises(TypeError, match="drmaa_library must be a path, not 3"):
+        GridEngineScheduler(drmaa_library=3)  # type: ignore[arg-type]
