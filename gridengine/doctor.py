@@ -20,8 +20,10 @@ from typing import Any
 
 from gridengine.config import settings, told
 from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.schedulers._drmaa import Unavailable, named_system
+from gridengine.schedulers._drmaa_words import GRID_ENGINE, SLURM
 from gridengine.schedulers._gridengine_words import PER_SLOT
-from gridengine.schedulers._signs import library_paths
+from gridengine.schedulers._signs import library_paths, without_slurm
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
 from gridengine.schedulers._words import Words
 from gridengine.schedulers.base import TryAgain, python_path
@@ -139,19 +141,32 @@ def _grid_engine(environment: Mapping[str, str]) -> Iterator[Finding]:
         remedy = "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine"
         yield Finding("grid_engine", "environment", State.ABSENT, words, remedy)
         return
-    yield _library(environment, libraries)
-    if root:
+    absent = _absent_library(environment, libraries)
+    if absent is not None:
+        yield absent
+        return
+    try:
+        system = named_system(libraries[0], environment)
+    except Unavailable as error:
+        remedy = "is it a DRMAA library, for this Python's architecture? A Grid Engine's wants SGE_ROOT"
+        yield Finding("grid_engine", "library", State.BROKEN, str(error), remedy)
+        return
+    yield Finding("grid_engine", "library", State.OK, f"{libraries[0]}, which speaks to {system}")
+    if system.kind != GRID_ENGINE:
+        better = ": SlurmScheduler needs no DRMAA library" if system.kind == SLURM and not without_slurm(environment) else ""
+        yield Finding("grid_engine", "system", State.OK, f"{system.name}, and no Grid Engine{better}")
+    elif root:
         yield from _master(environment, root, command)
 
 
-def _library(environment: Mapping[str, str], libraries: list[str]) -> Finding:
+def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> Finding | None:
     remedy = "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set DRMAA_LIBRARY_PATH to where libdrmaa.so is"
     if not libraries:
         return Finding("grid_engine", "library", State.BROKEN, "there is no DRMAA library", remedy)
     if "/" in libraries[0] and not Path(libraries[0]).is_file():
-        said = "DRMAA_LIBRARY_PATH says" if environment.get("DRMAA_LIBRARY_PATH") else "it should be"
+        said = "DRMAA_LIBRARY_PATH says" if environment.get("DRMAA_LIBRARY_PATH") == libraries[0] else "it should be"
         return Finding("grid_engine", "library", State.BROKEN, f"there is no DRMAA library where {said}: {libraries[0]}", remedy)
-    return Finding("grid_engine", "library", State.OK, libraries[0])
+    return None
 
 
 def _master(environment: Mapping[str, str], root: str, command: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
+from gridengine.current import GVAR
 from gridengine.errors import ConfigurationError
 from gridengine.flight import Outcome, Plan, hub_at
 from gridengine.frozen import ATOMS, frozen
@@ -176,6 +177,9 @@ def place_for(place: Place, max_workers: int | None) -> Place:
     whole("max_workers", max_workers)
     if isinstance(place, Scheduler):
         raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
+
+    if place is None and GVAR.inside:
+        return None  # calls inside a call run in its process, one after the other, whatever they would do elsewhere
 
     def make() -> Scheduler:
         from gridengine.schedulers import best_available

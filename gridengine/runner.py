@@ -84,6 +84,7 @@ def main(ends: Ends) -> NoReturn:
     words = map_words(ends.words)
     os.close(ends.words)
     take_over_streams(ends)
+    GVAR.in_runner = True
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:

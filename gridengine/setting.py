@@ -72,6 +72,8 @@ class Settings:
     start_seconds: within which a cluster task that the batch system says is running must call home (default 30).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
+    drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what DRMAA_LIBRARY_PATH says, else Grid Engine's own). It
+        is code: said in the environment or the user's own file, never in a project's.
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
@@ -85,6 +87,7 @@ class Settings:
     start_seconds: float = 30.0
     grace_seconds: float = 5.0
     poll_seconds: float = 2.0
+    drmaa_library: str = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
 

@@ -99,6 +99,19 @@ def test_the_project_overrules_the_user_and_the_environment_both(tmp_path: Path,
     assert said["progress"].by == "default"
 
 
+def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text('drmaa_library = "/opt/libdrmaa.so"')
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": str(tmp_path / "home")}
+    assert layers(environment) == [{"drmaa_library": Said("/opt/libdrmaa.so", f"{users}:1")}]
+    (tmp_path / "gridengine.toml").write_text('max_workers = 2\ndrmaa_library = "./libdrmaa.so"')
+    with pytest.raises(ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed") as caught:
+        layers(environment)
+    assert str(users) in str(caught.value.hint)
+
+
 def facts(mode: int, owner: int) -> os.stat_result:
     return os.stat_result((mode, 0, 0, 1, owner, 54321, 0, 0, 0, 0))
 
