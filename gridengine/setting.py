@@ -69,6 +69,7 @@ class Settings:
     lease_seconds: how long a worker works on without word from its dispatcher, and after how long of silence the dispatcher
         counts on it to have stopped (default 60).
     start_seconds: within which a cluster task that the batch system says is running must call home (default 30).
+    start_timeout: for how long calls may wait for their first worker, then they fail (default: for ever).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
     grid_engine, slurm: the names that a site's batch system has for things.
@@ -82,6 +83,7 @@ class Settings:
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
     start_seconds: float = 30.0
+    start_timeout: float = math.inf
     grace_seconds: float = 5.0
     poll_seconds: float = 2.0
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)

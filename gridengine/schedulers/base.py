@@ -35,9 +35,10 @@ class TaskState(enum.Enum):
 class Report:
     """The scheduler's word on one worker.
 
-    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
-    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`);
-    `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave its place to another job, say.
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home, and, of one that is queued,
+    that it can never start; `deleted` whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it
+    says (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave
+    its place to another job, say.
     """
 
     state: TaskState
@@ -167,6 +168,8 @@ class Scheduler(ABC):
 
     Args of every scheduler:
         max_workers: the most workers at a time.
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` (default: the
+            setting, which is for ever).
 
     Close it, leave its `with`, or let it be collected, and its workers end.
     """
@@ -184,8 +187,9 @@ class Scheduler(ABC):
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
-    def __init__(self, *, max_workers: int) -> None:
+    def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
         self.max_workers = positive("max_workers", max_workers)
+        self.start_timeout = None if start_timeout is None else positive_seconds("start_timeout", start_timeout)
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False
@@ -287,6 +291,19 @@ def positive(name: str, value: object) -> int:
     if value < 1:
         raise ConfigurationError(f"{name} must be at least 1, not {value}")
     return value
+
+
+def positive_seconds(name: str, value: object) -> float:
+    """Return `value` when it is a positive number of seconds; infinite is one.
+
+    Raises:
+        TypeError, ConfigurationError: it is not; the text names the argument and the value.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+    if not value > 0:
+        raise ConfigurationError(f"{name} must be more than 0 seconds, not {value!r}")
+    return float(value)
 
 
 def worker_command(python: str, connection: Path) -> list[str]:
