@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gridengine.errors import ClusterError, GridEngineError, shown
-from gridengine.events import Event, Launched, LaunchFailed, Polled
+from gridengine.events import Event, Explained, Launched, LaunchFailed, Polled
 from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
 
 log = logging.getLogger("gridengine")
@@ -62,11 +62,13 @@ class LaunchDesk:
             self._ask(look)
 
     def explain(self, handles: Sequence[Handle], seconds: float) -> None:
-        """Log what queued workers wait for."""
+        """Log what queued workers wait for; answers `Explained`."""
 
-        def tell() -> None:
-            words = self._opened().explain(handles) or "the batch system gives no reason"
-            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, words)
+        def tell() -> Event:
+            words = self._opened().explain(handles)
+            told = words or "the batch system gives no reason"
+            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told)
+            return Explained(handles[0], words)
 
         self._ask(tell)
 

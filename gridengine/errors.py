@@ -103,7 +103,7 @@ class SubmissionRefused(ClusterError):
 
 
 class WorkerNotStarted(ClusterError):
-    """A cluster task ended, or was put into an error state, before its worker called home."""
+    """A cluster task ended, or was put into an error state, before its worker called home; or none started within `start_timeout`."""
 
 
 class WorkerLost(ClusterError):

@@ -135,6 +135,13 @@ class Polled(Struct, frozen=True):
     reports: Mapping[Handle, Report]
 
 
+class Explained(Struct, frozen=True):
+    """The batch system's words on what a queued worker waits for."""
+
+    handle: Handle
+    words: str
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
@@ -151,7 +158,9 @@ class Closing(Struct, frozen=True):
     """End everything."""
 
 
-Event: TypeAlias = Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Tick | Look | GoOn | Closing
+Event: TypeAlias = (
+    Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Explained | Tick | Look | GoOn | Closing
+)
 
 # ------------------------------------------------------------------ effects
 

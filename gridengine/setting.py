@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -70,6 +71,7 @@ class Settings:
     lease_seconds: how long a worker works on without word from its dispatcher, and after how long of silence the dispatcher
         counts on it to have stopped (default 60).
     start_seconds: within which a cluster task that the batch system says is running must call home (default 30).
+    start_timeout: for how long calls may wait for their first worker, then they fail (default: for ever).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what DRMAA_LIBRARY_PATH says, else Grid Engine's own). It
@@ -85,6 +87,7 @@ class Settings:
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
     start_seconds: float = 30.0
+    start_timeout: float = math.inf
     grace_seconds: float = 5.0
     poll_seconds: float = 2.0
     drmaa_library: str = ""

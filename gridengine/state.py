@@ -28,6 +28,7 @@ from gridengine.events import (
     Closing,
     Effect,
     Event,
+    Explained,
     GoOn,
     Launched,
     LaunchFailed,
@@ -294,6 +295,9 @@ class DispatchState:
                     crew.start_failed(self, pool, started, now)
             calls = pool.calls if self.lending is None else self.calls_waiting
             self.effects += pool.fleet.explain(now, calls_waiting=calls, workers=pool.workers)
+            late = pool.fleet.start_timed_out(now)
+            if late is not None:
+                self.give_up(late, now, pool)
             if pool is not self.common and pool.is_spent(now):
                 del self.pools[pool.demand]
         self.effects += self._stall.look(self, now)
@@ -510,6 +514,7 @@ _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Launched: crew.launched,
     LaunchFailed: crew.launch_failed,
     Polled: crew.polled,
+    Explained: crew.explained,
     Tick: DispatchState._tick,
     Look: DispatchState._look,
     GoOn: DispatchState._go_on,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 import os
 import shlex
 import socket
@@ -20,7 +21,7 @@ from gridengine.adjust import scaled
 from gridengine.algebra import Says, says
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Cores, Memory, Resource
-from gridengine.units import to_bytes, whole
+from gridengine.units import number, to_bytes, whole
 
 
 class TaskState(enum.Enum):
@@ -37,9 +38,10 @@ class TaskState(enum.Enum):
 class Report:
     """The scheduler's word on one worker.
 
-    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
-    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`);
-    `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave its place to another job, say.
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home, and, of one that is queued,
+    that it can never start; `deleted` whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it
+    says (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave
+    its place to another job, say.
     """
 
     state: TaskState
@@ -181,6 +183,8 @@ class Scheduler(ABC):
 
     Args of every scheduler:
         max_workers: the most workers at a time.
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` (default: the
+            setting, which is for ever).
 
     Close it, leave its `with`, or let it be collected, and its workers end.
     """
@@ -200,8 +204,9 @@ class Scheduler(ABC):
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
-    def __init__(self, *, max_workers: int) -> None:
+    def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
         self.max_workers = whole("max_workers", max_workers)
+        self.start_timeout = start_timeout if start_timeout in (None, math.inf) else number("start_timeout", start_timeout)
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False

@@ -56,6 +56,8 @@ class GridEngineScheduler(BatchScheduler):
         parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
         native: more options, as they are; the batch system's own.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` and what the
+            batch system says of it (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
             When one fails, so does the task.
@@ -77,6 +79,7 @@ class GridEngineScheduler(BatchScheduler):
         parallel_environment: str | None = None,
         native: str = "",
         max_workers: int | None = None,
+        start_timeout: float | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -86,7 +89,12 @@ class GridEngineScheduler(BatchScheduler):
         **resources: Resource,
     ) -> None:
         super().__init__(
-            max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
+            max_workers=max_workers,
+            start_timeout=start_timeout,
+            jobs_per_worker=jobs_per_worker,
+            prologue=prologue,
+            environment=environment,
+            python=python,
         )
         self._request = Request(queue, parallel_environment, native, resources)
         self.walltime = own_walltime(self._request) or slurm_walltime([word for word in native.split() if word.startswith("--time=")])

@@ -52,6 +52,7 @@ class ProcessScheduler(Scheduler):
     Args:
         max_workers: how many cores there are to give; a call that does not say how many it wants has one (default: as many as this
             process may use).
+        start_timeout: for how many seconds calls may wait for their first process, as with a cluster's scheduler (default: the setting).
         worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less memory, say, than the machine has.
 
     Raises:
@@ -60,8 +61,8 @@ class ProcessScheduler(Scheduler):
 
     idle_seconds = 60.0
 
-    def __init__(self, max_workers: int | None = None, *, worker_resources: Resource = ZERO) -> None:
-        super().__init__(max_workers=1)
+    def __init__(self, max_workers: int | None = None, *, start_timeout: float | None = None, worker_resources: Resource = ZERO) -> None:
+        super().__init__(max_workers=1, start_timeout=start_timeout)
         cores = len(os.sched_getaffinity(0)) if max_workers is None else whole("max_workers", max_workers)
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
