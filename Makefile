@@ -20,13 +20,14 @@ BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
 BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test chaos bench bench-quick check format clean grid-engine slurm
+.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and a Slurm and run their tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
+	@echo 'make test-pythons  the tests that need no cluster with each other Python from 3.11 on that this machine has'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
@@ -45,6 +46,12 @@ else
 test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
+
+# Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with which `make test` runs them.
+test-pythons: $(VENV)/pyvenv.cfg
+	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
+	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" ".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
+	done >$(VENV)/other-pythons && xargs tools/test-pythons <$(VENV)/other-pythons
 
 # Ten thousand calls at each place: some ten minutes.
 CHAOS_CALLS ?= 10000
@@ -123,6 +130,6 @@ $(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready $
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-bench-executorlib build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench $(PLAIN_VENV)-bench-executorlib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,9 +24,12 @@ class LaunchDesk:
         self._run = run
         self._post = post
         self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._ask = self._requests.put
         self._launcher: Launcher | None = None
         self._polling = False
-        self._thread: threading.Thread | None = None
+        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no thread starts once the interpreter ends.
+        self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True)
+        self._thread.start()
 
     def launch(self, count: int, demand: Demand) -> None:
         """Start workers; answers `Launched` or `LaunchFailed`."""
@@ -74,20 +77,13 @@ class LaunchDesk:
 
     def close(self) -> None:
         """Stop all workers that are left, and the thread."""
-        if self._thread is not None:
-            self._requests.put(None)
-            self._thread.join(CLOSE_SECONDS)
+        self._requests.put(None)
+        self._thread.join(CLOSE_SECONDS)
 
     def _opened(self) -> Launcher:
         if self._launcher is None:
             self._launcher = self._make(self._run)
         return self._launcher
-
-    def _ask(self, request: Callable[[], Event | None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{self._run.id}", daemon=True)
-            self._thread.start()
-        self._requests.put(request)
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:

@@ -330,8 +330,9 @@ class Runner:
 
         When calls before it, of the same run, may have had the memory, it is not answered: it is made again by a new runner.
         """
-        peak, limit = max(peak_memory(), data_of() - self._words[DATA]), self._memory.limit
-        self._memory.set(0)
+        limit = self._memory.limit
+        self._memory.set(0)  # before anything that takes memory
+        peak = max(peak_memory(), data_of() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
             function, _ = self._loaded.get(assignment.function, (None, ()))  # it may itself have been too large to load
             name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a function")
