@@ -16,6 +16,7 @@
     │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
     │   └── PicklingError                   an argument, function or result that cannot travel
     └── ProtocolError                       a peer broke the protocol: a fault of this package
+        └── MessageTooLong                  what a worker sends is more than it said, or than fits here
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its `__cause__`.
 """
