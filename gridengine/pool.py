@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -15,7 +16,7 @@ from gridengine.gathering import Results, length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable
 from gridengine.line import Line
-from gridengine.promise import Promise, Stretch
+from gridengine.promise import Promise, Stretch, call_safely
 from gridengine.protocol import SINGLE, STAR
 from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
@@ -269,11 +270,13 @@ class Callbacks:
         self._left = itertools.count(len(promises) - 1, -1)
         self._returned = threading.Event()
         for promise in promises:
-            promise.add_done_callback(self._ended)
+            promise.add_done_callback(self._ended)  # type: ignore[arg-type]
 
-    def _ended(self, _: object) -> None:
-        if next(self._left):
-            return
+    def _ended(self, promise: Promise) -> None:
+        if not next(self._left):
+            self._intake.call_back(functools.partial(call_safely, self._call, promise, BaseException))
+
+    def _call(self, _: object) -> None:
         try:
             value, error = self._outcome()
             callback, error_callback = self._callbacks
@@ -331,7 +334,7 @@ class PoolIterator(Results[T]):
     def finish(self) -> None:
         """Submit what is left of the arguments, and wait for all results; they are kept until they are taken."""
         with self._taking:
-            while not self._closed and (block := list(itertools.islice(self._calls, self._chunksize))):
+            while not self._closed and (block := self._next_block()):
                 self._submit(block)
             while not self._flight.empty:
                 self._take(None)
