@@ -160,4 +160,10 @@ def traceback_text(error: BaseException) -> str:
     inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(here):
         inner = inner.tb_next
-    return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
+    try:
+        return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # it is asked for its notes, say, and has a `__getattr__` of its own
+        frames = "".join(traceback.format_tb(inner or error.__traceback__))
+        return f"{frames}{type(error).__qualname__} (its text cannot be had: {type(failure).__qualname__})\n"

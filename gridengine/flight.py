@@ -116,7 +116,11 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
         error.attempts = tuple(map(str, attempts))
         error.log_tail = log_tail(attempts[-1].log) or None
     elif len(attempts) > 1:
-        notes = [*getattr(error, "__notes__", ()), *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1))]
+        notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
+        notes = [
+            *(notes if isinstance(notes, list) else ()),
+            *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
+        ]
         BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
     return error
 

@@ -156,3 +156,41 @@ def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Sch
     for job in jobs:
         job.start()
     assert [job.outcome(SECONDS).__class__ for job in jobs] == [KeyError, PicklingError, int]
+
+
+class Unhelpful(Exception):
+    """Raises when it is asked for what it has not."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+class WrongNotes(Exception):
+    """Has notes that are none."""
+
+    __notes__ = 5
+
+
+def fail_with(kind: type[Exception]) -> None:
+    raise kind("text")
+
+
+def close_and_fail() -> None:
+    sys.stderr.close()
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize("kind", [Unhelpful, WrongNotes])
+def test_an_exception_whose_own_code_fails_is_its_calls_outcome(kind: type[Exception], scheduler: Scheduler) -> None:
+    [error] = gridengine.map(fail_with, [kind], scheduler=scheduler, reraise=False, retry_on=kind, retries=1)
+    assert type(error) is kind
+    job = gridengine.Job(target=fail_with, args=(kind,), scheduler=scheduler)
+    job.start()
+    assert type(job.outcome(SECONDS)) is kind
+
+
+def test_a_job_that_has_closed_its_standard_error_raises_what_it_raised() -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        job = gridengine.Job(target=close_and_fail, scheduler=scheduler)
+        job.start()
+        assert repr(job.outcome(SECONDS)) == "KeyError('mine')"

@@ -400,6 +400,20 @@ def test_an_exception_whose_repr_fails_still_arrives() -> None:
     assert "whose repr raised ValueError" in back.bad  # type: ignore[attr-defined]
 
 
+class Unhelpful(Exception):
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_an_exception_whose_own_code_fails_still_arrives() -> None:
+    error = raised_by(lambda: (_ for _ in ()).throw(Unhelpful("text")))
+    came = back(error)
+    assert type(came) is Unhelpful
+    assert came.args == ("text",)
+    assert "Unhelpful (its text cannot be had: KeyError)" in came.__cause__.text
+    assert "raised_by" in came.__cause__.text
+
+
 def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:
     byvalue.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
     byvalue.note_source("<nowhere 7>", 1, ["first\n"])
