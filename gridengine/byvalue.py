@@ -152,7 +152,7 @@ class Pickler(pickle.Pickler):
         if self._is_aside:
             return None
         file = BoundedFile(MOST_ASIDE)
-        pickler = type(self)(file, 5)
+        pickler = Pickler(file, 5)
         pickler.homeward, pickler.recipes, pickler._is_aside = self.homeward, self.recipes, True
         try:
             pickler.dump(obj)
@@ -165,6 +165,8 @@ class Pickler(pickle.Pickler):
 
 class _VersionPickler(Pickler):
     """Pickles a definition only to compare it: other classes are mere tokens, each having a version of its own."""
+
+    _is_aside = True
 
     def __init__(self, *arguments: Any, recipes: Mapping[type, Recipe], **options: Any) -> None:
         super().__init__(*arguments, **options)

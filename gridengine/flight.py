@@ -100,7 +100,10 @@ def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
         return [Outcome(start, stop, (), event.error)]
     if event.raised:
         return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
-    values, complete = pickling.load_values(event.payload)
+    try:
+        values, complete = pickling.load_values(event.payload)
+    except PicklingError as error:
+        return [Outcome(start, stop, (), error)]
     if complete:
         return [Outcome(start, stop, values, None)]
     return [

@@ -161,8 +161,15 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`."""
-    values, complete = load_items(payload)
+    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+
+    Raises:
+        PicklingError: this is no list.
+    """
+    try:
+        values, complete = load_items(payload)
+    except Exception as error:
+        raise PicklingError(f"the results cannot be rebuilt here: {_reason(error)}") from error
     for value in () if complete else values:
         if type(value) is Unloadable:
             cause = value.error

@@ -227,7 +227,7 @@ class MapResult(AsyncResult[list[T]]):
     """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
 
     def __init__(self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
-        self._stretches = stretches
+        self._stretches = stretches[::-1]
         self._reading = threading.Lock()
         self._values: list[T | None] = [None] * sum(stretch.count for stretch in stretches)
         self._error: BaseException | None = None
@@ -237,8 +237,8 @@ class MapResult(AsyncResult[list[T]]):
         """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile loses nothing."""
         with self._reading:
             while self._stretches and self._error is None:
-                self._read(self._stretches[0])
-                self._stretches = self._stretches[1:]
+                self._read(self._stretches[-1])
+                self._stretches.pop()
             if self._error is not None:
                 self._stretches, self._values = [], []
             return self._values, self._error
