@@ -106,10 +106,8 @@ def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
         return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
     try:
         values, complete = pickling.load_values(event.payload)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with what cannot be read: {error!r}"))]
+    except PicklingError as error:
+        return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
         count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
         return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with {count}"))]
@@ -139,7 +137,11 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
         error.attempts = tuple(map(str, attempts))
         error.log_tail = log_tail(attempts[-1].log) or None
     elif len(attempts) > 1:
-        notes = [*getattr(error, "__notes__", ()), *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1))]
+        notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
+        notes = [
+            *(notes if isinstance(notes, list) else ()),
+            *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
+        ]
         BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
     return error
 

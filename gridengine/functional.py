@@ -106,9 +106,10 @@ def imap(
 ) -> Results[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
-    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed is raised when
-    its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. Close the iterator, leave its `with`,
-    or drop it, and its calls are cancelled.
+    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed, or whose argument cannot
+    travel, is raised when its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. What the iterable
+    itself raises is raised after all results of the calls before it. Close the iterator, leave its `with`, or drop it, and its calls are
+    cancelled.
     """
     _begin(f, scheduler)
     from gridengine import gathering

@@ -224,7 +224,8 @@ class Intake:
         try:
             if self._finished:
                 return
-            self._finished = True
+            with self.lock:
+                self._finished = True
             atexit.unregister(self._at_exit)
             for helper in (self._courier, self._caller):
                 if helper is not None:
@@ -379,6 +380,17 @@ class Intake:
     def _call_back(self, promise: Promise) -> None:
         assert self._caller is not None
         self._caller.do(functools.partial(promise.call_back, BaseException))  # the thread must live for the callbacks that follow
+
+    def call_back(self, act: Callable[[], object]) -> None:
+        """Have something done in the thread of the callbacks, at once if this is it; here once that has ended."""
+        self.will_call_back()
+        assert self._caller is not None
+        with self.lock:
+            elsewhere = not self._finished and not self.calls_back_here()
+            if elsewhere:
+                self._caller.do(act)
+        if not elsewhere:
+            act()
 
     def calls_back_here(self) -> bool:
         """Return whether this is the thread of the callbacks."""

@@ -161,8 +161,15 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`."""
-    values, complete = load_items(payload)
+    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+
+    Raises:
+        PicklingError: this is no list.
+    """
+    try:
+        values, complete = load_items(payload)
+    except Exception as error:
+        raise PicklingError(f"the results cannot be rebuilt here: {_reason(error)}") from error
     for value in () if complete else values:
         if type(value) is Unloadable:
             cause = value.error
@@ -349,8 +356,13 @@ def _failure(obj: Any) -> Exception | None:
 def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]) -> PicklingError:
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside = "", False
+    kinds: set[type] = set()
     while (found := _first_failure(parts, seen)) is not None:
-        label, obj, error = found
+        label, part, failure = found
+        if isinstance(error, RecursionError) and type(part) in kinds:  # what is nested too deeply is told from its outside
+            break
+        obj, error = part, failure
+        kinds.add(type(obj))
         if label.startswith("argument"):
             what = f"{label} of {what}"
         else:
@@ -361,7 +373,8 @@ def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set
         parts = _parts(obj)
     if len(path) > LONG_PATH:
         path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
-    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}")
+    hint = "it is nested too deeply; hand it over as a flat list of its parts, say" if isinstance(error, RecursionError) else None
+    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}", hint=hint)
 
 
 def _first_failure(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:

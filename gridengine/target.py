@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import traceback
@@ -43,7 +44,8 @@ class Target:
         try:
             return self.target(*args, **kwargs)
         except BaseException as error:
-            tell(name, error)
+            with contextlib.suppress(Exception):  # the stream may be closed, and the outcome tells it all the same
+                tell(name, error)
             raise
 
 
@@ -62,7 +64,8 @@ def run(job: Runnable, controller: Any = None) -> Any:
     try:
         value = job.run() if controller is None else job.run(controller)
     except BaseException as error:
-        tell(job.name, error)
+        with contextlib.suppress(Exception):
+            tell(job.name, error)
         if not job._mutable:
             raise
         return Left(attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)])
