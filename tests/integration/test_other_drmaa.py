@@ -99,9 +99,16 @@ def test_cluster_tasks_that_have_ended_keep_none_of_the_others_from_being_delete
     assert any(line.startswith("ended") for line in done.record)
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
 def wait_for_ended_tasks(script: Script) -> None:
     """Wait until tasks have ended that nobody has asked for since: the library's children, not reaped."""
-    (speaker,) = [process for process in script.processes() if any("_drmaa_child" in word for word in process.cmdline())]
+    (speaker,) = [process for process in script.processes() if any("_drmaa_child" in word for word in words_of(process))]
     until = time.monotonic() + 30
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
         assert time.monotonic() < until
@@ -123,9 +130,13 @@ if __name__ == "__main__":
     script = site.script(source, GRIDENGINE_POLL_SECONDS="600")
     with script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(4)] == [f"{x}\n" for x in range(4)]
-        wait_for_ended_tasks(script)
-        process.send_signal(signal.SIGINT if gently else signal.SIGKILL)
+        try:
+            assert [process.stdout.readline() for _ in range(4)] == [f"{x}\n" for x in range(4)]
+            wait_for_ended_tasks(script)
+            process.send_signal(signal.SIGINT if gently else signal.SIGKILL)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert script.leftovers() == []
     assert any(line.startswith("terminate") for line in site.record())
 
