@@ -11,11 +11,20 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from gridengine.config import Settings
+from gridengine.resources import ZERO, Cores, Memory, WTime
+from gridengine.schedulers._drmaa_words import system_of, worded
+from gridengine.schedulers._request import Request
+from gridengine.schedulers.base import Demand
 from tests.integration.script_driver import MakeScript, Script
+
+if TYPE_CHECKING:
+    from tests.conftest import Slurm
 
 SOURCE = Path(__file__).parents[1] / "support" / "drmaa_library.c"
 
@@ -270,3 +279,19 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
     broken = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
     assert [one["check"] for one in broken] == ["library"]
     assert "invalid ELF header" in broken[0]["text"] or "file too short" in broken[0]["text"]
+
+
+@pytest.mark.slurm
+def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
+    here, settings = system_of("SLURM 22.05.8", ""), Settings()
+    asked = [
+        worded(here, Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}), Demand(Cores(2)), ZERO, settings),
+        worded(here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings),
+    ]
+    done = slurm.run(f"""
+import subprocess
+for words in {[one.specification().split() for one in asked]!r}:
+    subprocess.run(["sbatch", "--test-only", *words, "--wrap", "true"], check=True)
+print("taken")
+""")
+    assert done.stdout.splitlines()[-1] == "taken"
