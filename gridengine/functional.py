@@ -39,7 +39,7 @@ def map(
 
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed at the end); None is the
-            process's own, made once by `schedulers.best_available`.
+            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
         reraise: raise the exception of the first call that fails, in the order of the arguments, and cancel those after it. If
             False each exception stands in its call's place, and nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.

@@ -79,12 +79,12 @@ def map_words(fd: int) -> memoryview:
 
 def main(ends: Ends) -> NoReturn:
     """Be a runner until the agent closes the channel."""
+    GVAR.in_runner = True
     for fd in (ends.channel, ends.words):
         os.set_inheritable(fd, False)
     words = map_words(ends.words)
     os.close(ends.words)
     take_over_streams(ends)
-    GVAR.in_runner = True
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
