@@ -22,9 +22,10 @@ from typing import Any
 
 import msgspec
 
-from gridengine import hearing
+from gridengine import hearing, parent
 from gridengine._version import __version__
 from gridengine.blocks import Block, Stored, store
+from gridengine.child_state import elsewhere
 from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of
@@ -65,10 +66,18 @@ class Agent:
         nursery: where runners are forked; the agent closes it.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
+        answer: answers what runners ask.
     """
 
     def __init__(
-        self, send: Callable[[Message, Payload], None], nursery: Nursery, *, slots: int, grace_seconds: float, output_bytes: int
+        self,
+        send: Callable[[Message, Payload], None],
+        nursery: Nursery,
+        *,
+        slots: int,
+        grace_seconds: float,
+        output_bytes: int,
+        answer: Callable[[bytes], parent.Answer] = elsewhere,
     ) -> None:
         self.send = send
         self.nursery = nursery
@@ -93,7 +102,9 @@ class Agent:
         self._ticked = math.inf
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
+        self._answer = answer
         self._watch(nursery.fileno(), partial(hearing.hear_nursery, self))
+        self._watch(nursery.questions.fileno(), self._hear_questions)
         self.broken = ""
         """Why this agent can run nothing any more; empty while it can."""
 
@@ -363,6 +374,10 @@ class Agent:
         tap.drain()
         if tap.ended:
             self.unwatch(tap.fileno())
+
+    def _hear_questions(self, events: int) -> None:
+        if not parent.reply(self.nursery.questions, self._answer):
+            self.unwatch(self.nursery.questions.fileno())
 
     @staticmethod
     def leave_lane(hand: Hand) -> None:

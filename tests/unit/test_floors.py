@@ -18,9 +18,9 @@ FLOORS = {
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub opening desk inline local worker agent hearing",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
-    "outbox runner background signals stage cradle target schedulers",
+    "outbox runner background signals inherit stage cradle target schedulers",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
-    "units adjust packing security config setting settingsfiles openfiles",
+    "parent child_state descriptors units adjust packing security config setting settingsfiles openfiles",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
