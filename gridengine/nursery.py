@@ -211,7 +211,8 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         unblock()
         prepare()
         gc.freeze()  # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and finds little
-        _Keeper(sock, run, parent).serve()
+        keeper = _Keeper(sock, run, parent)
+        keeper.serve()
         status = 0
     except BaseException:
         traceback.print_exc()
