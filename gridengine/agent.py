@@ -22,9 +22,10 @@ from typing import Any
 
 import msgspec
 
-from gridengine import hearing
+from gridengine import hearing, parent
 from gridengine._version import __version__
 from gridengine.blocks import Block, Stored, store
+from gridengine.child_state import elsewhere
 from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of
@@ -71,6 +72,7 @@ class Agent:
         output_bytes: how much of each of a watched run's standard output and error is kept.
         outlets: where what runners write is passed on to; whoever gave them closes them.
         relay: where what watched runs write is passed on to, too.
+        answer: answers what runners ask.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Agent:
         output_bytes: int,
         outlets: Outlets,
         relay: Relay | None = None,
+        answer: Callable[[bytes], parent.Answer] = elsewhere,
     ) -> None:
         self.send = send
         self.nursery = nursery
@@ -114,7 +117,9 @@ class Agent:
         self._ticked = math.inf
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
+        self._answer = answer
         self._watch(nursery.fileno(), partial(hearing.hear_nursery, self))
+        self._watch(nursery.questions.fileno(), self._hear_questions)
         self.broken = ""
         """Why this agent can run nothing any more; empty while it can."""
 
@@ -411,6 +416,10 @@ class Agent:
         for tap in [tap for tap in self._paused if not tap.full]:
             del self._paused[tap]
             self._watch(tap.fileno(), partial(self._hear_output, tap))
+
+    def _hear_questions(self, events: int) -> None:
+        if not parent.reply(self.nursery.questions, self._answer):
+            self.unwatch(self.nursery.questions.fileno())
 
     @staticmethod
     def leave_lane(hand: Hand) -> None:

@@ -17,6 +17,7 @@ import io
 import linecache
 import marshal
 import pickle
+import socket
 import sys
 import types
 import weakref
@@ -327,6 +328,12 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     return NotImplemented if name is None else (getattr, (sys, name))
 
 
+def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
+    from gridengine import descriptors  # few need it
+
+    return descriptors.reduce_socket(pickler, one)
+
+
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
         types.FunctionType: Pickler.reduce_function,
@@ -336,6 +343,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
+        socket.socket: _reduce_socket,
         property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
         classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),

@@ -14,6 +14,7 @@ import io
 import math
 import os
 import pickle
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -255,12 +256,17 @@ def _pickle_anything(obj: Any, *, homeward: bool = False, store: Store | None = 
 
 
 def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
-    """Pickle something without further recipes, or, when it is refused so, with dill's."""
+    """Pickle something without further recipes but those for what `multiprocessing` makes, or, when it is refused so, with dill's."""
+    own: Mapping[type, Recipe] = {}
+    if "multiprocessing.reduction" in sys.modules:
+        from gridengine.descriptors import recipes as own_recipes
+
+        own = own_recipes()
     try:
-        return pickle_with({})
+        return pickle_with(own)
     except (TypeError, pickle.PicklingError) as error:
         try:
-            return pickle_with(dill_recipes())
+            return pickle_with({**dill_recipes(), **own})
         except (TypeError, pickle.PicklingError):
             raise error from None  # dill's words would be about dill
 
@@ -357,7 +363,8 @@ def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside = "", False
     kinds: set[type] = set()
-    while (found := _first_failure(parts, seen)) is not None:
+    # What a recipe has refused is named itself, not a part of it.
+    while not (id(obj) in seen and getattr(error, "refused", None) is obj) and (found := _first_failure(parts, seen)) is not None:
         label, part, failure = found
         if isinstance(error, RecursionError) and type(part) in kinds:  # what is nested too deeply is told from its outside
             break

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import background, lent, pickling
+from gridengine import background, inherit, lent, pickling
 from gridengine.adjust import replaced
 from gridengine.blocks import fetch
 from gridengine.callersmain import CallersMain
@@ -85,6 +85,7 @@ def main(ends: Ends) -> NoReturn:
     words = map_words(ends.words)
     os.close(ends.words)
     take_over_streams(ends)
+    inherit.prepare(ends.questions)
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:

@@ -18,9 +18,10 @@ FLOORS = {
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub opening desk inline local worker agent hearing pending",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory "
-    "output outbox encryption runner stage cradle target schedulers stalls relay background signals",
+    "output outbox encryption runner stage cradle target schedulers stalls relay background signals inherit",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions "
-    "resources algebra units adjust packing security config setting settingsfiles openfiles itemwise typeparameters",
+    "resources algebra units adjust packing security config setting settingsfiles openfiles itemwise typeparameters "
+    "parent child_state descriptors",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
