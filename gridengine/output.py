@@ -139,9 +139,14 @@ class Outlet:
             while self._thread is not None and self.passed > before:
                 before = self.passed
                 self._changed.wait_for(lambda: self._thread is None or self.passed > before, PATIENCE_SECONDS)  # noqa: B023
+        self.drop(f"its reader took nothing for {PATIENCE_SECONDS:g} s")
+
+    def drop(self, why: str) -> None:
+        """Drop what the reader has not taken; how much, and why, is logged."""
+        with self._changed:
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
-                self._why, self._thread = f"its reader took nothing for {PATIENCE_SECONDS:g} s", None
+                self._why, self._thread = why, None
                 self._pending.clear()
         atexit.unregister(self.close)
         self._tell()
@@ -239,6 +244,11 @@ class Outlets:
         """Say that no more will come."""
         for outlet in self:
             outlet.end()
+
+    def drop(self, why: str) -> None:
+        """Drop what the readers have not taken; how much, and why, is logged."""
+        for outlet in self:
+            outlet.drop(why)
 
     def close(self) -> None:
         """Wait for the readers, within reason (see `Outlet.close`). May be called twice."""
