@@ -233,8 +233,12 @@ class Hub:
 
     def close(self, *, wait: bool = True) -> None:
         """End all that runs, the workers and the threads; what is not settled is settled with `Cancelled`. May be called twice."""
-        if os.getpid() != self._owner:
-            return
+        if os.getpid() == self._owner:
+            self._end(wait=wait)
+            if wait:
+                self.flush_output()
+
+    def _end(self, *, wait: bool) -> None:
         with self._closing:
             first, self._closed = not self._closed, True
             if first:
@@ -243,7 +247,6 @@ class Hub:
             self._wake()
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
-            self.flush_output()
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Wait until our standard output and error have taken what was printed up to now, or so many seconds, at most five."""
@@ -265,9 +268,13 @@ class Hub:
         try:
             with self._settled:
                 self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
-        finally:
-            self.close()
+        except KeyboardInterrupt:
+            log.warning("interrupted while waiting for jobs; they are ended")
+        try:
+            self._end(wait=True)
             self._outlets.close()
+        except KeyboardInterrupt:  # another: what is left ends by itself, its end of the line being gone
+            self._outlets.drop("interrupted")
 
     # ---------------------------------------------------------------- the I/O thread
 

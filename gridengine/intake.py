@@ -240,7 +240,10 @@ class Intake:
             return
         if self._daemon:
             self.kill_all()
-        self.close(wait=True)
+        try:
+            self.close(wait=True)
+        except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
+            log.warning("interrupted while waiting for calls; they are ended")
 
     # ---------------------------------------------------------------- handing over
 

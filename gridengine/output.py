@@ -76,12 +76,12 @@ class Outlet:
     """A descriptor of our own to which a thread passes on what runners write, as fast as its reader takes it.
 
     Args:
-        fd: the descriptor; others may share it, so it is not made non-blocking.
+        fd: the descriptor; others may share it, so it is not made non-blocking. None is nowhere.
         name: for people.
         wake: called in the thread when there is room again, or something was passed on, after `awaited` was set.
     """
 
-    def __init__(self, fd: int, name: str, wake: Callable[[], None]) -> None:
+    def __init__(self, fd: int | None, name: str, wake: Callable[[], None]) -> None:
         self._fd = fd
         self._name = name
         self._wake = wake
@@ -108,6 +108,9 @@ class Outlet:
             return
         with self._changed:
             self.accepted += len(data)
+            if self._fd is None:
+                self.passed = self.accepted
+                return
             self._pending += data
             if self._thread is None:
                 self._ended = False
@@ -139,9 +142,14 @@ class Outlet:
             while self._thread is not None and self.passed > before:
                 before = self.passed
                 self._changed.wait_for(lambda: self._thread is None or self.passed > before, PATIENCE_SECONDS)  # noqa: B023
+        self.drop(f"its reader took nothing for {PATIENCE_SECONDS:g} s")
+
+    def drop(self, why: str) -> None:
+        """Drop what the reader has not taken; how much, and why, is logged."""
+        with self._changed:
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
-                self._why, self._thread = f"its reader took nothing for {PATIENCE_SECONDS:g} s", None
+                self._why, self._thread = why, None
                 self._pending.clear()
         atexit.unregister(self.close)
         self._tell()
@@ -173,6 +181,7 @@ class Outlet:
 
     def _put(self, step: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
+        assert self._fd is not None
         while step:
             lost = 0
             try:
@@ -218,13 +227,8 @@ class Outlets:
     """The standard output and error of this process. What is for one that was closed when Python began goes nowhere, as with `print`."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._nowhere: int | None = None
-        numbers = [number if stream is not None else self._open_nowhere() for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__))]
-        self.stdout, self.stderr = Outlet(numbers[0], "standard output", wake), Outlet(numbers[1], "standard error", wake)
-
-    def _open_nowhere(self) -> int:
-        self._nowhere = os.open(os.devnull, os.O_WRONLY) if self._nowhere is None else self._nowhere
-        return self._nowhere
+        self.stdout = Outlet(None if sys.__stdout__ is None else 1, "standard output", wake)
+        self.stderr = Outlet(None if sys.__stderr__ is None else 2, "standard error", wake)
 
     def __iter__(self) -> Iterator[Outlet]:
         return iter((self.stdout, self.stderr))
@@ -240,13 +244,15 @@ class Outlets:
         for outlet in self:
             outlet.end()
 
+    def drop(self, why: str) -> None:
+        """Drop what the readers have not taken; how much, and why, is logged."""
+        for outlet in self:
+            outlet.drop(why)
+
     def close(self) -> None:
         """Wait for the readers, within reason (see `Outlet.close`). May be called twice."""
         for outlet in self:
             outlet.close()
-        if self._nowhere is not None:
-            os.close(self._nowhere)
-            self._nowhere = None
 
 
 class Tap:

@@ -258,7 +258,8 @@ class Runner:
         if isinstance(error, MemoryError):
             self._run_out(assignment, assignment.start, error)
         if assignment.watched:
-            traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
+            with contextlib.suppress(Exception):  # user code may have closed or replaced standard error
+                traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)
