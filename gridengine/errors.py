@@ -142,10 +142,6 @@ class ProtocolError(GridEngineError):
     """A message broke the protocol's rules."""
 
 
-class MessageTooLong(ProtocolError):
-    """A message is longer than it said, or than this machine can hold."""
-
-
 class RemoteTraceback(Exception):
     """The traceback of an exception where it was raised, as text; stands as its `__cause__`."""
 

@@ -56,6 +56,7 @@ from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
 from gridengine.opening import GATHER_SECONDS, policy_of, tidy, write_connection
+from gridengine.ownmodules import own_modules
 from gridengine.pending import Pending
 from gridengine.protocol import Beat, Lend, Message, Payload
 from gridengine.resources import Cores, GPUs, Resource
@@ -187,7 +188,11 @@ class Hub:
                     self.check(task.demand)
             self._pending.add(tasks, listener)
             # The core takes one event at a time, and meanwhile nobody is answered.
-            self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
+            modules = own_modules()
+            modules.look_now_and_then()
+            self._inbox.extend(
+                Submitted(function, tasks[start : start + MOST_TASKS], modules.generation) for start in range(0, len(tasks), MOST_TASKS)
+            )
             for lent in all_needed(function.needs, *(task.needs for task in tasks)):
                 lent.used_by(self)
         self._wake()

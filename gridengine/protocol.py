@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.errors import ProtocolError
 
 VERSION = 2
 MAGIC = b"GEp" + bytes([VERSION])
@@ -29,6 +29,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Sequence[Buffer]
 Place: TypeAlias = tuple[int, int, int]
 """Of a buffer that lies in a block of memory: its index in the payload, its offset in the block, and its size in bytes."""
+
+
+class MessageTooLong(ProtocolError):
+    """A message is longer than it said, or than this machine can hold."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -136,6 +140,10 @@ class Forget(_Message, frozen=True):
     """Functions that will not be used again."""
 
     functions: list[bytes]
+
+
+class Reload(_Message, frozen=True):
+    """Modules of the caller's have changed: what follows is for runners that have loaded none before."""
 
 
 class Lend(_Message, frozen=True):
@@ -255,6 +263,7 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Reload
     | Lend
     | TakeBack
     | Assign
