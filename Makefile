@@ -17,15 +17,17 @@ PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine: as a plain user too.
 BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
+BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test chaos bench bench-quick check format clean grid-engine slurm
+.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and a Slurm and run their tests'
 	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
+	@echo 'make test-pythons  the tests that need no cluster with each other Python from 3.11 on that this machine has'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
 	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
@@ -44,6 +46,12 @@ else
 test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
+
+# Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with which `make test` runs them.
+test-pythons: $(VENV)/pyvenv.cfg
+	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
+	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" ".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
+	done >$(VENV)/other-pythons && xargs tools/test-pythons <$(VENV)/other-pythons
 
 # Ten thousand calls at each place: some ten minutes.
 CHAOS_CALLS ?= 10000
@@ -100,7 +108,7 @@ $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	@touch $@
 
 $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
-	tools/make-venv "$$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)" $(BENCH_VENV)
+	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)
 
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
@@ -109,13 +117,19 @@ $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
 	umask 022 && $(BENCH_VENV)/bin/python $(PIP) numpy matplotlib
 	@touch $@
 
-$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(METADATA) $(SOURCES)
+# It pins an older pyzmq than we and others have.
+$(BENCH_VENV)-executorlib/ready: tools/make-venv tools/plain-python
+	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)-executorlib
+	umask 022 && $(BENCH_VENV)-executorlib/bin/python $(PIP) executorlib numpy || echo "executorlib cannot be installed"
+	@touch $@
+
+$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready $(METADATA) $(SOURCES)
 	rm -rf build
 	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && $(BENCH_VENV)/bin/python $(PIP) .
 	@rm -rf build
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench
+	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench $(PLAIN_VENV)-bench-executorlib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

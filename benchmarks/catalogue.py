@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 OURS = "gridengine"
 DRMAA_LIBRARY = "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0"
@@ -10,12 +12,26 @@ DRMAA_LIBRARY = "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a peer's class is, and whose version is to be told. A slow one makes only one of `share` calls."""
+    """Where a peer's class is, and whose version is to be told. A slow one makes only one of `share` calls.
+
+    One that is `apart` has an environment of its own, beside the others': what it pins does not fit with what they want.
+    """
 
     place: str
     distribution: str = ""
     share: int = 1
     environment: tuple[tuple[str, str], ...] = ()
+    apart: bool = False
+
+    @property
+    def prefix(self) -> Path:
+        """The environment that it is installed in."""
+        return Path(f"{sys.prefix}-{self.distribution}" if self.apart else sys.prefix)
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs it."""
+        return str(self.prefix / "bin" / "python") if self.apart else sys.executable
 
 
 ON_THIS_MACHINE = {
@@ -39,7 +55,7 @@ WITH_ANOTHER_MAP = {
 ON_GRID_ENGINE = {
     "gridengine on Grid Engine": Entry("ours:OnGridEngine", "gridengine"),
     "qsub -t ... -sync y": Entry("clusters:ArrayJob", share=10),
-    "dask-jobqueue": Entry("clusters:DaskJobqueue", "dask-jobqueue"),
+    "dask-jobqueue": Entry("clusters:DaskJobqueue", "dask-jobqueue", share=10),
     "parsl on Grid Engine": Entry("parsls:ParslOnGridEngine", "parsl"),
     "gridmap": Entry(
         "clusters:Gridmap",
@@ -53,11 +69,13 @@ ON_GRID_ENGINE = {
         ),
     ),
 }
+OVER_TCP = ("gridengine on Grid Engine", "dask-jobqueue")
+"""Whose workers, once they are there, can be given more than the calls they were started for."""
 ON_SLURM = {
     "gridengine on Slurm": Entry("ours:OnSlurm", "gridengine"),
     "sbatch --array --wait": Entry("clusters:SlurmArray"),
     "submitit": Entry("clusters:Submitit", "submitit"),
-    "executorlib": Entry("clusters:Executorlib", "executorlib"),
+    "executorlib": Entry("clusters:Executorlib", "executorlib", apart=True),
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }

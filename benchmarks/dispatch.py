@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.catalogue import LOCAL, MAPS
+from benchmarks.catalogue import LOCAL, MAPS, OVER_TCP
 from benchmarks.figures import Column, Measured, Medians, Row
 from benchmarks.peers.base import Peer
 from benchmarks.workloads import GATE, gated, lasting, noop, skewed
@@ -205,6 +205,17 @@ ROWS = (
         200,
         MAPS,
         skew,
+    ),
+    Row(
+        "grid-engine-map",
+        "real Grid Engine, 4 slots: map of 100,000 noops",
+        (Column("seconds", "time", SECONDS, scaled=True),),
+        100_000,
+        OVER_TCP,
+        map_noops,
+        warm=10_000,
+        on="grid-engine",
+        remark="Workers are warm.",
     ),
 )
 CURVE = Row(

@@ -6,6 +6,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.catalogue import ALL, OURS
+from benchmarks.catalogue import ALL, OURS, Entry
 from benchmarks.cluster import OURS as OURS_ON_CLUSTERS
 from benchmarks.figures import Column, Outcome, Table, shown
 
@@ -39,8 +40,9 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     system = f"Linux {platform.release()}; Python {platform.python_version()}; load {os.getloadavg()[2]:.2f} over the last 15 minutes"
-    named = [entry.distribution for entry in ALL.values() if entry.distribution]
-    versions = (f"{name} {version(name)}" for name in dict.fromkeys([*named, "pyzmq", "numpy"]))
+    named = {entry.distribution: entry for entry in ALL.values() if entry.distribution}
+    versions = [f"{name} {version(name, entry.prefix)}{pins(entry)}" for name, entry in named.items()]
+    versions += [f"{name} {version(name)}" for name in ("pyzmq", "numpy")]
     return f"{now}; {cores} cores ({processor()}); {system}.\n\nVersions: {', '.join(versions)}."
 
 
@@ -49,11 +51,15 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+def version(name: str, prefix: Path = Path(sys.prefix)) -> str:
+    """Return the version of what is installed in this environment."""
+    folders = [str(folder) for folder in prefix.glob("lib/python*/site-packages")]
+    return next((one.version for one in importlib.metadata.distributions(name=name, path=folders)), "(not installed)")
+
+
+def pins(entry: Entry) -> str:
+    """Return what a peer with an environment of its own has other than the rest."""
+    return f" (with pyzmq {version('pyzmq', entry.prefix)})" if entry.apart else ""
 
 
 def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

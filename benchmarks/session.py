@@ -101,7 +101,7 @@ def _child(outcome: Outcome, entry: Entry, place: Place, *, times: int, sampled:
         arguments = ["benchmarks.first", *subject, str(outcome.calls), str(time.monotonic()), str(out)]
     else:
         arguments = ["benchmarks.child", *subject, row.name, str(outcome.calls), str(times), str(out)]
-    command = [sys.executable, "-m", *arguments]
+    command = [entry.python, "-m", *arguments]
     environment = {**place.environment, **dict(entry.environment)}
     ended = processes.run(command, environment, seconds=MOST_SECONDS, sampled=sampled, options=place.options)
     answer: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"failure": _why(ended)}

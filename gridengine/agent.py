@@ -7,6 +7,7 @@ time has passed (`tick`); it speaks by the function it was given.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import os
 import select
@@ -28,7 +29,8 @@ from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of
 from gridengine.nursery import Nursery
-from gridengine.output import Outlet, Tap
+from gridengine.openfiles import allow_one_more_runner
+from gridengine.output import Outlets, Tap
 from gridengine.processors import Processors
 from gridengine.protocol import (
     CANCELLED,
@@ -40,6 +42,7 @@ from gridengine.protocol import (
     Hello,
     Lend,
     Message,
+    OutputTaken,
     Payload,
     Recall,
     Reload,
@@ -47,6 +50,9 @@ from gridengine.protocol import (
     TakeBack,
     portions,
 )
+from gridengine.relay import Relay, RunOutput
+
+log = logging.getLogger("gridengine")
 
 _LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
@@ -61,19 +67,37 @@ class Agent:
     Args:
         send: is given each message for the dispatcher, with its buffers; must not block.
         nursery: where runners are forked; the agent closes it.
+        spare: how many runners with nothing to do are kept (default: all).
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
+        outlets: where what runners write is passed on to; whoever gave them closes them.
+        relay: where what watched runs write is passed on to, too.
     """
 
     def __init__(
-        self, send: Callable[[Message, Payload], None], nursery: Nursery, *, slots: int, grace_seconds: float, output_bytes: int
+        self,
+        send: Callable[[Message, Payload], None],
+        nursery: Nursery,
+        *,
+        slots: int,
+        spare: int | None = None,
+        grace_seconds: float,
+        output_bytes: int,
+        outlets: Outlets,
+        relay: Relay | None = None,
     ) -> None:
         self.send = send
         self.nursery = nursery
         self._slots = slots
+        self._spare = slots if spare is None else spare
         self._grace_seconds = grace_seconds
         self._output_bytes = output_bytes
-        self._outlets = Outlet(1), Outlet(2)
+        self._outlets = outlets
+        self._relay = relay
+        self._paused: dict[Tap, None] = {}
+        """The outputs that are not read for now: those who take them have enough."""
+        self._held: dict[Tap, None] = {}
+        """The outputs of which the beginning of a line waits for its end."""
         self._functions: dict[bytes, tuple[Define, Payload]] = {}
         self._blocks: dict[bytes, Block] = {}
         """Where the large buffers of functions and shared objects are; open as long as a runner may want to map them."""
@@ -127,13 +151,20 @@ class Agent:
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)
-        for outlet in self._outlets:
-            if not outlet.flush():
-                waits.append(_LOOK_SECONDS)
+        if self._paused:
+            self._resume()
+        for tap in list(self._held):
+            waits.append(tap.press(now))
+            if not tap.holds:
+                del self._held[tap]
         return min(waits)
 
     def close(self) -> None:
-        """End all runners and what they left behind; send what they had answered before. May be called twice."""
+        """End all runners and what they left behind; send what they had answered before. May be called twice.
+
+        Threads that calls have left running in runners without work have the grace time to end.
+        """
+        self._await_background()
         self.nursery.close()
         for hand in list(self.hands.values()):
             hearing.hear_last_words(self, hand)
@@ -142,6 +173,23 @@ class Agent:
         for kept in (self._functions, self._blocks, self._ready):
             kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
         self._processors.close()
+
+    def _await_background(self) -> None:
+        dismissed = [hand for hand in self.idle if hand.background]
+        if not dismissed:
+            return
+        self._queue.clear()
+        self._lanes.clear()
+        deadline = time.monotonic() + self._grace_seconds
+        for hand in dismissed:
+            hand.dismiss(math.inf)
+        while not self.broken and any(hand.id in self.hands for hand in dismissed):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                log.warning("threads that calls have left running go on for more than %g s, and are cut off", self._grace_seconds)
+                return
+            self._epoll.poll(left)
+            self.on_ready()
 
     # What the dispatcher says
 
@@ -226,6 +274,10 @@ class Agent:
         if back:
             self.send(Returned(back), ())
 
+    def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
+        if self._relay is not None:
+            self._relay.taken(message.size)
+
     def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
         """End runs that a runner has. Held first, it cannot get from one of them into another that is innocent while it is being killed."""
         hand.cancelled.update(dict.fromkeys(asked, number))
@@ -253,7 +305,7 @@ class Agent:
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
-        while lacking > len(self._leaving) and self.idle:
+        while self.idle and (lacking > len(self._leaving) or len(self.idle) > self._spare):
             self._end_idle(self.idle.pop(0))
 
     def _plain_busy(self) -> int:
@@ -291,12 +343,17 @@ class Agent:
 
     def _end_idle(self, hand: Hand) -> None:
         self._leaving.add(hand.id)
-        hand.end(CANCELLED, signal.SIGTERM, time.monotonic() + self._grace_seconds)
+        kill_at = time.monotonic() + self._grace_seconds
+        if hand.background:
+            hand.dismiss(kill_at)
+        else:
+            hand.end(CANCELLED, signal.SIGTERM, kill_at)
 
     def _new_hand(self, place: Allocation) -> Hand | None:
         if len(self.hands) >= self._slots:
             return None
         self._last_id += 1
+        allow_one_more_runner(len(self.hands))
         try:
             hand = Hand(self._last_id, self.nursery, self._outlets, place)
         except OSError as error:
@@ -315,6 +372,10 @@ class Agent:
         self._slots = len(self.hands)
         if not self.hands:
             self.broken = f"no runner can be started: {os.strerror(number)}"
+        else:
+            log.warning(
+                "no more than %d processes can be started (%s): what else is to run waits for them", self._slots, os.strerror(number)
+            )
 
     def feed(self, hand: Hand) -> None:
         """Give a runner the next of its batch. A watched run goes alone, so that what is written meanwhile is its own."""
@@ -325,7 +386,8 @@ class Agent:
             self._define_to(hand, assignment.function)
         hand.given = {assignment.run: assignment for assignment, _ in portion}
         if portion[0][0].watched:
-            hand.keep_output(self._output_bytes)
+            relay, run = self._relay, portion[0][0].run
+            hand.keep_output(self._output_bytes, [] if relay is None else [RunOutput(relay, run, stream) for stream in (1, 2)])
         self._tell(hand, Assign([assignment for assignment, _ in portion]), [buffer for _, payload in portion for buffer in payload])
 
     def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
@@ -341,8 +403,22 @@ class Agent:
 
     def _hear_output(self, tap: Tap, events: int) -> None:
         tap.drain()
+        if tap.holds:
+            self._held[tap] = None
         if tap.ended:
             self.unwatch(tap.fileno())
+        elif tap.full:
+            self.unwatch(tap.fileno())
+            self._paused[tap] = None
+            self._resume()
+
+    def _resume(self) -> None:
+        """Read again what was not read for want of room, where there is room now."""
+        for outlet in self._outlets:
+            outlet.awaited = True  # before looking: room that comes after that wakes us
+        for tap in [tap for tap in self._paused if not tap.full]:
+            del self._paused[tap]
+            self._watch(tap.fileno(), partial(self._hear_output, tap))
 
     @staticmethod
     def leave_lane(hand: Hand) -> None:
@@ -361,6 +437,9 @@ class Agent:
         for fd in (hand.channel.fileno(), *(tap.fileno() for tap in hand.taps)):
             self.unwatch(fd)
         hand.take_output()
+        for tap in hand.taps:
+            self._paused.pop(tap, None)
+            self._held.pop(tap, None)
         hand.close()
 
     # Descriptors
@@ -397,4 +476,5 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,
+    OutputTaken: Agent._output_taken,
 }

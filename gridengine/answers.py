@@ -115,7 +115,8 @@ def returned(core: DispatchState, worker: Worker, message: Returned, buffers: Pa
     worker.fruitless += any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.pool.fleet.hold_back(now)
-        crew.dismiss(core, worker, "could run nothing: it gave back all it was given", now)
+        words = message.reason or "it gave back all it was given"
+        crew.dismiss(core, worker, f"could run nothing: {words}", now)
         return
     for run in runs:
         core.end_run(run)

@@ -15,7 +15,7 @@ from gridengine.errors import (
     TimeoutError,
     WorkerCrashed,
     WorkerLost,
-    shown,
+    safe_repr,
 )
 from gridengine.memory import out_of_memory
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
@@ -51,6 +51,8 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     """Return the error of calls whose worker is gone; the batch system's record of its end, if there is one, says which."""
     kind: type[GridEngineError] = WorkerLost
     hint = "look at the log and at the batch system's record of this job; raise retries= if the machines are to blame"
+    if not worker.job:
+        hint = "see how many processes you may have (`ulimit -u`), and whether memory is short; raise retries= if that was for a moment"
     if report is not None and report.deleted:
         kind, hint = JobDeleted, "somebody, or a rule of the site, deleted the job; ask the administrators if it was not you"
     elif report is not None and report.fault is not None:
@@ -71,7 +73,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
     """Return the error of calls whose resources' own methods raised."""
     if isinstance(cause, GridEngineError):
         return cause
-    error = ConfigurationError(f"resources={shown(asked)} cannot be given: {shown(cause)}", hint="see its class")
+    error = ConfigurationError(f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class")
     error.__cause__ = cause
     return error
 

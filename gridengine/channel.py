@@ -5,6 +5,7 @@ Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`),
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import socket
 import struct
@@ -50,6 +51,11 @@ class Channel:
         """Close the socket; what was not sent is dropped."""
         self._unsent.clear()
         self._socket.close()
+
+    def end(self) -> None:
+        """Let the peer know that nothing more will come; what it says can still be read."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
         """Queue a message and send what the socket takes now; return whether everything is out. Never waits.

@@ -187,7 +187,7 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
 
 
 def _show(console: Console, finding: Finding) -> None:
-    style = {"ok": "green", "absent": "dim", "broken": "bold red"}[finding.state.value]
+    style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[finding.state.value]
     line = _text(f"{finding.state.value:7}", style)
     line.append(f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else "")
     console.print(line, soft_wrap=True)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gridengine import blame
 from gridengine.algebra import is_nothing
 from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
-from gridengine.events import Grant, Launched, LaunchFailed, Lost, Polled, Send, Warn
+from gridengine.events import Explained, Grant, Launched, LaunchFailed, Lost, Polled, Send, Warn
 from gridengine.fleet import Started as StartedWorker
 from gridengine.fleet import keys_of, spare_of
 from gridengine.pools import WorkerPool
@@ -174,6 +174,7 @@ def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
     """The scheduler has started none."""
     pool = core.home_of(event.demand)
     pool.fleet.asked = 0
+    pool.fleet.reason = event.error.message
     if event.for_now or pool.workers or pool.fleet.expected:
         pool.fleet.hold_back(now)
         core.effects.append(Warn(f"no workers were started{' for now' if event.for_now else ''}: {event.error.message}"))
@@ -187,7 +188,16 @@ def polled(core: DispatchState, event: Polled, now: float) -> None:
         for started in pool.fleet.polled(event.reports, now):
             if started.worker is None and pool.fleet.knows(started):
                 start_failed(core, pool, started, now)
+        error = None if pool.workers else pool.fleet.impossible()
+        if error is not None:
+            core.give_up(error, now, pool)
     core.scale(now)
+
+
+def explained(core: DispatchState, event: Explained, now: float) -> None:
+    """The batch system says what a queued worker waits for."""
+    for pool in core.homes:
+        pool.fleet.explained(event.handle, event.words)
 
 
 def start_failed(core: DispatchState, pool: WorkerPool, started: StartedWorker, now: float) -> None:

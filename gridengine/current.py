@@ -46,6 +46,8 @@ class Variables:
 
     def __init__(self) -> None:
         self._job: CurrentJob | None = None
+        self.in_runner = False
+        """Whether this process is a runner, or was forked from one: what it imports before its first call is part of a call too."""
 
     def __reduce__(self) -> str:
         return "GVAR"  # a function that refers to it means that of the process in which it runs
@@ -60,6 +62,11 @@ class Variables:
     def job(self) -> CurrentJob | None:
         """The job that this code runs in, in whatever thread; None outside of one."""
         return _HERE.get() or self._job
+
+    @property
+    def inside(self) -> bool:
+        """Whether this code runs inside a call, or in a process that is there for calls alone."""
+        return self.in_runner or self.job is not None
 
     def occupy(self, job: CurrentJob) -> None:
         """Have all of this process run this job from now on: threads that the job starts know it too."""

@@ -7,8 +7,8 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from gridengine.errors import ClusterError, GridEngineError, shown
-from gridengine.events import Event, Launched, LaunchFailed, Polled
+from gridengine.errors import ClusterError, GridEngineError, safe_repr
+from gridengine.events import Event, Explained, Launched, LaunchFailed, Polled
 from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
 
 log = logging.getLogger("gridengine")
@@ -24,9 +24,12 @@ class LaunchDesk:
         self._run = run
         self._post = post
         self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._ask = self._requests.put
         self._launcher: Launcher | None = None
         self._polling = False
-        self._thread: threading.Thread | None = None
+        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no thread starts once the interpreter ends.
+        self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True)
+        self._thread.start()
 
     def launch(self, count: int, demand: Demand) -> None:
         """Start workers; answers `Launched` or `LaunchFailed`."""
@@ -40,7 +43,7 @@ class LaunchDesk:
                 return LaunchFailed(error, demand=demand)
             except BaseException as error:  # a resource's own words, or the scheduler, may be a user's
                 log.error("the scheduler failed", exc_info=True)
-                return LaunchFailed(ClusterError(f"the scheduler failed: {shown(error)}"), demand=demand)
+                return LaunchFailed(ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand)
 
         self._ask(start)
 
@@ -62,30 +65,25 @@ class LaunchDesk:
             self._ask(look)
 
     def explain(self, handles: Sequence[Handle], seconds: float) -> None:
-        """Log what queued workers wait for."""
+        """Log what queued workers wait for; answers `Explained`."""
 
-        def tell() -> None:
-            words = self._opened().explain(handles) or "the batch system gives no reason"
-            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, words)
+        def tell() -> Event:
+            words = self._opened().explain(handles)
+            told = words or "the batch system gives no reason"
+            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told)
+            return Explained(handles[0], words)
 
         self._ask(tell)
 
     def close(self) -> None:
         """Stop all workers that are left, and the thread."""
-        if self._thread is not None:
-            self._requests.put(None)
-            self._thread.join(CLOSE_SECONDS)
+        self._requests.put(None)
+        self._thread.join(CLOSE_SECONDS)
 
     def _opened(self) -> Launcher:
         if self._launcher is None:
             self._launcher = self._make(self._run)
         return self._launcher
-
-    def _ask(self, request: Callable[[], Event | None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{self._run.id}", daemon=True)
-            self._thread.start()
-        self._requests.put(request)
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
@@ -93,7 +91,7 @@ class LaunchDesk:
                 event = request()
             except BaseException as error:
                 # What cannot be learned or done now is asked for again; it is never a worker's death.
-                log.warning("the scheduler does not answer: %s", shown(error))
+                log.warning("the scheduler does not answer: %s", safe_repr(error))
                 continue
             if event is not None:
                 self._post(event)

@@ -20,8 +20,10 @@ from typing import Any
 
 from gridengine.config import settings, told
 from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.schedulers._drmaa import Unavailable, named_system
+from gridengine.schedulers._drmaa_words import GRID_ENGINE, SLURM
 from gridengine.schedulers._gridengine_words import PER_SLOT
-from gridengine.schedulers._signs import library_paths
+from gridengine.schedulers._signs import library_paths, without_slurm
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
 from gridengine.schedulers._words import Words
 from gridengine.schedulers.base import TryAgain, python_path
@@ -31,6 +33,8 @@ COMMAND_SECONDS = 10.0
 WAIT_SECONDS = 60.0
 """How long a trivial job may take to come home."""
 LEAVE_SECONDS = 10.0
+LEAST_ENCRYPTED = 120e6
+"""Bytes for each second of processor time, both ends together: a libsodium built for this processor does 300e6 and more, others 30e6."""
 KINDS = {"processes": "ProcessScheduler", "grid_engine": "GridEngineScheduler", "slurm": "SlurmScheduler"}
 
 
@@ -40,6 +44,7 @@ class State(enum.Enum):
     OK = "ok"
     ABSENT = "absent"
     BROKEN = "broken"
+    SLOW = "slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,26 @@ def _here() -> Iterator[Finding]:
         return
     yield Finding("here", "settings", State.OK, "read; `gridengine settings` shows them")
     yield _run_directory(folder)
+    yield encryption()
+
+
+def encryption() -> Finding:
+    """Look at how fast messages to and from workers elsewhere are encrypted."""
+    import zmq
+
+    from gridengine.encryption import encrypted_bytes_per_second
+
+    build = f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}"
+    try:
+        rate = encrypted_bytes_per_second()
+    except zmq.ZMQError as error:
+        remedy = "workers on other machines need it: install pyzmq's own wheel (`pip install --force-reinstall pyzmq`)"
+        return Finding("here", "encryption", State.BROKEN, f"{build}: {error}", remedy)
+    words = f"{rate / 1e6:,.0f} MB for each second of a processor ({build})"
+    if rate >= LEAST_ENCRYPTED:
+        return Finding("here", "encryption", State.OK, words)
+    remedy = "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as fast as the libsodium that it found"
+    return Finding("here", "encryption", State.SLOW, f"{words}, which slows down what goes to cluster workers and comes back", remedy)
 
 
 def _run_directory(folder: Path) -> Finding:
@@ -116,19 +141,32 @@ def _grid_engine(environment: Mapping[str, str]) -> Iterator[Finding]:
         remedy = "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine"
         yield Finding("grid_engine", "environment", State.ABSENT, words, remedy)
         return
-    yield _library(environment, libraries)
-    if root:
+    absent = _absent_library(environment, libraries)
+    if absent is not None:
+        yield absent
+        return
+    try:
+        system = named_system(libraries[0], environment)
+    except Unavailable as error:
+        remedy = "is it a DRMAA library, for this Python's architecture? A Grid Engine's wants SGE_ROOT"
+        yield Finding("grid_engine", "library", State.BROKEN, str(error), remedy)
+        return
+    yield Finding("grid_engine", "library", State.OK, f"{libraries[0]}, which speaks to {system}")
+    if system.kind != GRID_ENGINE:
+        better = ": SlurmScheduler needs no DRMAA library" if system.kind == SLURM and not without_slurm(environment) else ""
+        yield Finding("grid_engine", "system", State.OK, f"{system.name}, and no Grid Engine{better}")
+    elif root:
         yield from _master(environment, root, command)
 
 
-def _library(environment: Mapping[str, str], libraries: list[str]) -> Finding:
+def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> Finding | None:
     remedy = "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set DRMAA_LIBRARY_PATH to where libdrmaa.so is"
     if not libraries:
         return Finding("grid_engine", "library", State.BROKEN, "there is no DRMAA library", remedy)
     if "/" in libraries[0] and not Path(libraries[0]).is_file():
-        said = "DRMAA_LIBRARY_PATH says" if environment.get("DRMAA_LIBRARY_PATH") else "it should be"
+        said = "DRMAA_LIBRARY_PATH says" if environment.get("DRMAA_LIBRARY_PATH") == libraries[0] else "it should be"
         return Finding("grid_engine", "library", State.BROKEN, f"there is no DRMAA library where {said}: {libraries[0]}", remedy)
-    return Finding("grid_engine", "library", State.OK, libraries[0])
+    return None
 
 
 def _master(environment: Mapping[str, str], root: str, command: str) -> Iterator[Finding]:

@@ -16,6 +16,7 @@
     │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
     │   └── PicklingError                   an argument, function or result that cannot travel
     └── ProtocolError                       a peer broke the protocol: a fault of this package
+        └── MessageTooLong                  what a worker sends is more than it said, or than fits here
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its `__cause__`.
 """
@@ -70,7 +71,7 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
-def shown(value: object) -> str:
+def safe_repr(value: object) -> str:
     """Return the `repr` of what may be of a user's own class, whatever that raises."""
     try:
         return repr(value)
@@ -103,7 +104,7 @@ class SubmissionRefused(ClusterError):
 
 
 class WorkerNotStarted(ClusterError):
-    """A cluster task ended, or was put into an error state, before its worker called home."""
+    """A cluster task ended, or was put into an error state, before its worker called home; or none started within `start_timeout`."""
 
 
 class WorkerLost(ClusterError):
@@ -140,6 +141,10 @@ class PicklingError(CallError):
 
 class ProtocolError(GridEngineError):
     """A message broke the protocol's rules."""
+
+
+class MessageTooLong(ProtocolError):
+    """A message is longer than it said, or than this machine can hold."""
 
 
 class RemoteTraceback(Exception):

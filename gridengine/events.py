@@ -33,9 +33,9 @@ class Task(Struct, frozen=True, gc=False):
 
     `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a call that its surroundings killed is
     run again, `timeout` the seconds each call may take. A `watched` task has its output kept, its start told and its pushed values passed
-    on; a `controlled` one is given a controller. `first` is the index of its first call among all that the user asked for.
-    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it. `needs` are the shared
-    objects that the calls refer to.
+    on, and a `name` for people; a `controlled` one is given a controller. `first` is the index of its first call among all that the user
+    asked for. `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it. `needs` are
+    the shared objects that the calls refer to.
     """
 
     id: int
@@ -46,6 +46,7 @@ class Task(Struct, frozen=True, gc=False):
     timeout: float | None = None
     watched: bool = False
     controlled: bool = False
+    name: str = ""
     first: int = 0
     demand: Demand = ANY
     escalate_memory: float = 1.0
@@ -135,6 +136,13 @@ class Polled(Struct, frozen=True):
     reports: Mapping[Handle, Report]
 
 
+class Explained(Struct, frozen=True):
+    """The batch system's words on what a queued worker waits for."""
+
+    handle: Handle
+    words: str
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
@@ -151,7 +159,9 @@ class Closing(Struct, frozen=True):
     """End everything."""
 
 
-Event: TypeAlias = Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Tick | Look | GoOn | Closing
+Event: TypeAlias = (
+    Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Explained | Tick | Look | GoOn | Closing
+)
 
 # ------------------------------------------------------------------ effects
 

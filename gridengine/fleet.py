@@ -23,10 +23,11 @@ class Policy:
     """The numbers by which the core decides; times in seconds.
 
     max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the
-    settings'. pooled: calls of different demands get workers of their own. resources: what each worker holds, if all calls are to share
-    the workers and be packed; None has each worker hold what one call asks for. walltime: for how long a worker may be there, None where
-    nobody says; margin_seconds: by how much more than the walltime in `resources`, or in what a call asks for, it is asked for.
-    overtake_seconds: how long calls that want much may be overtaken by those that want less. gather_seconds: how long demand is gathered
+    settings'. start_timeout: for how long calls may wait for their first worker. pooled: calls of different demands get workers of their
+    own. resources: what each worker holds, if all calls are to share the workers and be packed; None has each worker hold what one call
+    asks for. walltime: for how long a worker may be there, None where nobody says; margin_seconds: by how much more than the walltime in
+    `resources`, or in what a call asks for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
+    that want less. gather_seconds: how long demand is gathered
     before workers are asked for, so that one array job serves it. failed_starts: how many cluster tasks in a row may end without a call
     home before that is an error.
     """
@@ -44,6 +45,7 @@ class Policy:
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
     start_seconds: float = 30.0
+    start_timeout: float = math.inf
     failed_starts: int = 3
     version: str = ""
     python: str = ""
@@ -110,6 +112,8 @@ class Fleet:
     explain_at: float | None = None
     surplus_since: float | None = None
     deleted_at: float = 0.0
+    unserved_since: float | None = None
+    reason: str = ""
 
     def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, Started]]:
         """Note launched workers; return those that have called home already."""
@@ -174,6 +178,11 @@ class Fleet:
 
         `others` is how many workers of other demands there are, or are asked for.
         """
+        # Who waits for others' workers to leave does not wait for the batch system.
+        if not calls_waiting or workers_busy + workers_idle or others >= self.policy.max_workers:
+            self.unserved_since = None
+        elif self.unserved_since is None:
+            self.unserved_since, self.reason = now, ""
         wanted = min(self.policy.max_workers - others, -(-calls_waiting // self.policy.slots) + workers_busy)
         have = workers_busy + workers_idle + len(self.expected) + self.asked
         if calls_waiting and wanted > have:
@@ -216,6 +225,8 @@ class Fleet:
             if one is None:
                 continue
             one.state, one.report = report.state, report
+            if report.state is not TaskState.RUNNING:
+                self.reason = report.reason or self.reason
             if report.state is not TaskState.RUNNING:
                 one.running_since = None
             elif one.running_since is None:
@@ -272,8 +283,30 @@ class Fleet:
             self.explain_at = None
             return []
         if self.explain_at is None:
-            self.explain_at = queued[0].launched_at + EXPLAIN_SECONDS / 6
+            self.explain_at = queued[0].launched_at + min(EXPLAIN_SECONDS / 6, self.policy.start_timeout / 2)
         if now < self.explain_at:
             return []
         self.explain_at = now + EXPLAIN_SECONDS
         return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
+
+    def explained(self, handle: Handle, words: str) -> None:
+        """Note what the batch system says that a worker waits for."""
+        if key_of(handle) in self.expected:
+            self.reason = words or self.reason
+
+    def impossible(self) -> GridEngineError | None:
+        """Return why a worker that waits can never start, as the scheduler says; None when any may."""
+        reports = (one.report for one in self.expected.values() if one.state is TaskState.QUEUED)
+        return next((report.error for report in reports if report is not None and report.error is not None), None)
+
+    def start_timed_out(self, now: float) -> GridEngineError | None:
+        """Return the error when calls have waited for their first worker for longer than they may."""
+        limit = self.policy.start_timeout
+        if self.unserved_since is None or now - self.unserved_since < limit:
+            return None
+        first = next(iter(self.expected.values()), None)
+        return WorkerNotStarted(
+            f"no worker has started within {limit:g} s (start_timeout): {self.reason or 'the batch system gives no reason'}",
+            job=first.handle.id if first is not None else None,
+            hint="ask for less, or for another partition or queue; or give start_timeout= more seconds",
+        )

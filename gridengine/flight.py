@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import queue
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -12,9 +13,11 @@ from gridengine import pickling
 from gridengine.blocks import KEPT_BYTES
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
+from gridengine.itemwise import Unloadable
 from gridengine.limits import Limits
 from gridengine.schedulers._logs import log_tail
-from gridengine.schedulers.base import Place, Scheduler, positive
+from gridengine.schedulers.base import Place, Scheduler
+from gridengine.units import whole
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
@@ -76,7 +79,7 @@ class Plan:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
         if self.chunksize is not None:
-            positive("chunksize", self.chunksize)
+            whole("chunksize", self.chunksize, most=sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +92,37 @@ class Outcome:
     error: BaseException | None
 
 
-def unpickled(event: Settled) -> tuple[Sequence[Any], BaseException | None]:
-    """Return the values of what has settled, or the one error of it all. What cannot be read here is a `PicklingError`.
+def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
+    """Return what became of the calls of what has settled, one outcome where they are alike. What cannot be read here is a `PicklingError`.
 
     It may take its time: the end of a worker's log is read here, too.
+
+    first: what to count from.
     """
+    start, stop = first + event.start, first + event.stop
+    if event.payload is None:
+        return [Outcome(start, stop, (), _with_log(event.error))]
+    if event.raised:
+        return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
     try:
-        if event.payload is None:
-            return (), _with_log(event.error)
-        if event.raised:
-            return (), _with_history(pickling.load_exception(event.payload), event.attempts)
-        values, calls = pickling.load_values(event.payload), event.stop - event.start
-    except PicklingError as error:
-        return (), error
-    if not isinstance(values, list) or len(values) != calls:
+        values, complete = pickling.load_values(event.payload)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with what cannot be read: {error!r}"))]
+    if not isinstance(values, list) or len(values) != stop - start:
         count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        return (), ProtocolError(f"the worker answered {calls} calls with {count}", hint="report this as a fault of gridengine")
-    return values, None
+        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with {count}"))]
+    if complete:
+        return [Outcome(start, stop, values, None)]
+    return [
+        Outcome(index, index + 1, (), value.error) if type(value) is Unloadable else Outcome(index, index + 1, [value], None)
+        for index, value in enumerate(values, start)
+    ]
+
+
+def _unreadable(words: str) -> ProtocolError:
+    return ProtocolError(f"the worker answered {words}", hint="report this as a fault of gridengine")
 
 
 def _with_log(error: GridEngineError | None) -> GridEngineError | None:
@@ -200,18 +217,18 @@ class Flight:
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield what has settled; wait for the first, up to `timeout` seconds, when nothing has."""
         try:
-            yield self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
+            yield from self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
             while True:
-                yield self._read(self._inbox.events.get_nowait())
+                yield from self._read(self._inbox.events.get_nowait())
         except queue.Empty:
             return
 
-    def _read(self, event: Settled) -> Outcome:
+    def _read(self, event: Settled) -> list[Outcome]:
         block = self._blocks[event.task]
         block.left -= event.stop - event.start
         if not block.left:
             del self._blocks[event.task]
-        return Outcome(block.first + event.start, block.first + event.stop, *unpickled(event))
+        return outcomes_of(event, block.first)
 
     def cancel_after(self, index: int) -> None:
         """Cancel the blocks that begin after this call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import signal
@@ -16,9 +17,24 @@ import msgspec
 
 from gridengine.channel import Channel
 from gridengine.nursery import Ends, Nursery
-from gridengine.output import Kept, Outlet, Tap
+from gridengine.output import Kept, Outlets, Sink, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
-from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
+from gridengine.runner import (
+    BACKGROUND,
+    BARRED_FROM,
+    BARRED_TO,
+    CUT,
+    CUT_RUN,
+    DATA,
+    HOLD,
+    INDEX,
+    LATE,
+    RUN,
+    START,
+    WORDS_SIZE,
+    map_words,
+    step_of,
+)
 
 Work: TypeAlias = tuple[Assignment, Payload]
 Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
@@ -62,7 +78,7 @@ class Hand:
         OSError: no descriptors, or no nursery, left.
     """
 
-    def __init__(self, id: int, nursery: Nursery, outlets: Sequence[Outlet], place: Allocation) -> None:
+    def __init__(self, id: int, nursery: Nursery, outlets: Outlets, place: Allocation) -> None:
         self.id = id
         self.place = place
         self.lane: Lane | None = None
@@ -135,6 +151,11 @@ class Hand:
         """The bytes of data that its process had when it was new; 0 while it has not said."""
         return self._words[DATA]
 
+    @property
+    def background(self) -> bool:
+        """Whether calls that it has made have left threads, or processes, running that it waits for before it ends."""
+        return bool(self._words[BACKGROUND])
+
     def excuse(self, seconds: float) -> None:
         """Have so many seconds not count against the time limit of the call in progress: nobody could run or look meanwhile."""
         key = (self.run, self.call_began)
@@ -199,6 +220,11 @@ class Hand:
         self.ending = Ending(reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at)
         self._signal(number)
 
+    def dismiss(self, kill_at: float) -> None:
+        """Have a runner without work end when its threads have; kill it when it has not by `kill_at` (monotonic seconds)."""
+        self.ending = Ending(CANCELLED, self.run, self.index, kill_at)
+        self.channel.end()
+
     def kill(self) -> None:
         """Kill the runner, whatever it is at."""
         if self.ending is not None:
@@ -237,19 +263,20 @@ class Hand:
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
         return limit
 
-    def keep_output(self, limit: int) -> None:
-        """Keep from here on what it writes, and not what it wrote before."""
+    def keep_output(self, limit: int, also: Sequence[Sink] = ()) -> None:
+        """Keep from here on what it writes, and not what it wrote before, and pass it on there too: to one for each stream."""
         self.take_output()
-        for tap in self.taps:
-            tap.kept = Kept(limit)
+        for tap, sink in itertools.zip_longest(self.taps, also):
+            tap.kept, tap.also = Kept(limit), sink
 
     def take_output(self) -> list[bytes]:
         """Return what was kept of its standard output and error up to now, and keep no more."""
         contents = []
         for tap in self.taps:
             tap.drain()
+            tap.let_go()
             contents.append(tap.kept.content() if tap.kept is not None else b"")
-            tap.kept = None
+            tap.kept = tap.also = None
         return contents
 
     def accused(self) -> tuple[int, int] | None:

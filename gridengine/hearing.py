@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,8 @@ def hear_nursery(agent: Agent, events: int = 0) -> None:
 def _return_refused(agent: Agent, hand: Hand, event: Refused) -> None:
     agent.remove(hand)
     agent.make_do(event.errno)
-    agent.send(Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)]), ())
+    reason = f"no process could be started: {os.strerror(event.errno)}"
+    agent.send(Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)], reason), ())
 
 
 def _bury(agent: Agent, hand: Hand, event: Exited) -> None:

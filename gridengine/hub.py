@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from gridengine import pickling, stock
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
-from gridengine.errors import Cancelled, ConfigurationError, shown
+from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.events import (
     Began,
     CancelAsked,
@@ -55,10 +55,13 @@ from gridengine.events import (
 from gridengine.lending import MOST_REMEMBERED, can_hold
 from gridengine.lent import all_needed
 from gridengine.local import LocalWorkers
+from gridengine.openfiles import check_threads
 from gridengine.opening import GATHER_SECONDS, policy_of, tidy, write_connection
+from gridengine.output import Outlets
 from gridengine.ownmodules import own_modules
 from gridengine.pending import Pending
-from gridengine.protocol import Beat, Lend, Message, Payload
+from gridengine.protocol import Beat, Lend, Message, Output, OutputTaken, Payload
+from gridengine.relay import JobsOutput
 from gridengine.resources import Cores, GPUs, Resource
 from gridengine.schedulers.base import ANY, Demand, Run, Scheduler
 from gridengine.state import DispatchState
@@ -70,6 +73,8 @@ LOOK_SECONDS = 0.03
 LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
+LOCAL_THREADS, THREADS = 2, 5
+"""This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks keys."""
 MOST_MESSAGES = MOST_TASKS = 1000
 
 
@@ -125,6 +130,7 @@ class Hub:
     """Whether calls have ended when they have been submitted."""
 
     def __init__(self, scheduler: Scheduler, settings: Settings) -> None:
+        check_threads(LOCAL_THREADS if scheduler.local else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
         self._ids = itertools.count(1)
@@ -132,6 +138,8 @@ class Hub:
         self._inbox: deque[Event] = deque()
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sleeping = False
+        self._outlets = Outlets(self._wake)
+        self._jobs_output = JobsOutput(self._outlets)
         try:
             self._link, self._run = self._open(scheduler, settings)
         except BaseException:
@@ -158,16 +166,18 @@ class Hub:
     def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
         """Make the way to the workers, and say how they are started."""
         if scheduler.local:
-            local = LocalWorkers(run_id=self._run_id, slots=scheduler.slots, settings=settings, wake=self._wake)
+            local = LocalWorkers(scheduler, run_id=self._run_id, settings=settings, outlets=self._outlets, wake=self._wake)
             return local, Run(self._run_id, Path(), Path(), local.adopt)
         from gridengine.transport import Server
 
         server = Server(host=settings.host, workers=scheduler.max_workers)
         try:
-            return server, write_connection(server, scheduler, settings, self._run_id)
+            run = write_connection(server, scheduler, settings, self._run_id)
         except BaseException:
             server.close()
             raise
+        log.info("what calls print goes to the workers' logs below %s", run.directory)
+        return server, run
 
     # ---------------------------------------------------------------- for users, from any thread
 
@@ -181,6 +191,8 @@ class Hub:
         Raises:
             ConfigurationError: the hub is closed, or belongs to the process that this one was forked from.
         """
+        modules = own_modules()
+        modules.look_now_and_then()
         with self._closing:  # nothing may be submitted behind the closing: nobody would read it
             self._check()
             for task in tasks:
@@ -188,8 +200,6 @@ class Hub:
                     self.check(task.demand)
             self._pending.add(tasks, listener)
             # The core takes one event at a time, and meanwhile nobody is answered.
-            modules = own_modules()
-            modules.look_now_and_then()
             self._inbox.extend(
                 Submitted(function, tasks[start : start + MOST_TASKS], modules.generation) for start in range(0, len(tasks), MOST_TASKS)
             )
@@ -236,9 +246,13 @@ class Hub:
                 self._inbox.append(Closing())
         if first:
             self._wake()
-            atexit.unregister(self._at_exit)
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
+            self.flush_output()
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Wait until our standard output and error have taken what was printed up to now, or so many seconds, at most five."""
+        self._outlets.flush(seconds)
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
@@ -258,6 +272,7 @@ class Hub:
                 self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
         finally:
             self.close()
+            self._outlets.close()
 
     # ---------------------------------------------------------------- the I/O thread
 
@@ -278,6 +293,7 @@ class Hub:
             self._fail_all(error)
         finally:
             self._tear_down()
+            atexit.unregister(self._at_exit)  # not before: who closes without waiting has the interpreter's end wait
 
     def _loop(self) -> None:
         poller = self._link.poller()
@@ -331,7 +347,12 @@ class Hub:
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
+            elif isinstance(message, Output):
+                self._jobs_output.take(peer, message, bytes(buffers[0]))
+                continue
             self._handle(Received(peer, message, buffers), now)
+        for peer, size in self._jobs_output.taken():
+            self._link.send(peer, OutputTaken(size))
 
     def _handle(self, event: Event, now: float) -> None:
         for effect in self._state.handle(event, now):
@@ -394,7 +415,7 @@ class Hub:
         with self._closing:
             self._closed = True
         for failure in self._pending.fail(
-            Cancelled(f"the dispatcher's thread failed: {shown(cause)}", hint="report this as a fault of gridengine")
+            Cancelled(f"the dispatcher's thread failed: {safe_repr(cause)}", hint="report this as a fault of gridengine")
         ):
             log.critical("somebody could not be told of it", exc_info=failure)
 
@@ -404,6 +425,7 @@ class Hub:
                 steps.callback(tidy, self._run)
             steps.callback(self._let_exit)
             steps.callback(stock.clear, self._state)
+            steps.callback(self._outlets.end)
             steps.callback(self._link.close)
             steps.callback(self._desk.close)
             if isinstance(self._link, LocalWorkers):

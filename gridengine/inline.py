@@ -19,6 +19,7 @@ from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.events import Attempt, Began, Function, Note, Settled, Task
 from gridengine.hub import Counts, Listener
+from gridengine.itemwise import Unloadable
 from gridengine.lent import in_hand
 from gridengine.protocol import SINGLE, STAR, Payload
 from gridengine.schedulers.base import Demand
@@ -67,6 +68,9 @@ class InlineHub:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Counts(0, 0, 1)
 
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Return: what calls print is not passed on, it is printed."""
+
     def close(self, *, wait: bool = True) -> None:
         """Take no more."""
         self._closed = True
@@ -78,7 +82,7 @@ class InlineHub:
         given = asked.holder()._alloc(asked)
         try:
             with in_hand():
-                calls = pickling.load_calls(task.payload)
+                calls, _ = pickling.load_items(task.payload)
             for index, call in enumerate(calls):
                 if task.id in self._cancelled:
                     return
@@ -116,6 +120,8 @@ def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -
             job_id=task.id, attempt=1, push=lambda value: listener.noted(Note(task.id, pickling.dump(value)))
         )
     try:
+        if type(call) is Unloadable:
+            raise call.error
         if task.form == SINGLE:
             value = f(call, **keywords)
         elif task.form == STAR:

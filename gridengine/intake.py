@@ -7,6 +7,7 @@ and are handed over in blocks as earlier ones settle: about as many as the worke
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import pickle
@@ -118,7 +119,7 @@ class Intake:
         self._handing_over = threading.RLock()
         self._all_ended = threading.Condition(self.lock)
         self._finishing = threading.Lock()
-        self._finished = False
+        self._finished = self._finish_then = False
         self._courier = Helper("gridengine-courier")
         self._caller: Helper | None = None
         atexit.register(self._at_exit)
@@ -202,7 +203,7 @@ class Intake:
             self._courier.do(self._finish_soon)
         elif self._owner == os.getpid():
             self.join()
-            self._finish()
+            self._finish(wait=True)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
@@ -210,19 +211,27 @@ class Intake:
             return self._all_ended.wait_for(lambda: not self._open, timeout)
 
     def _finish_soon(self) -> None:
-        """Wait for the end in a thread of its own: the courier may be needed for getting there."""
-        threading.Thread(target=self.close, kwargs={"wait": True}, name="gridengine-closing", daemon=True).start()
+        """Have the courier finish once all calls have ended. From Python 3.12 on no thread could be started for it at the very end."""
+        with self.lock:
+            self._finish_then = bool(self._open)
+        if not self._finish_then:
+            self._finish(wait=False)
 
-    def _finish(self) -> None:
-        with self._finishing:
+    def _finish(self, *, wait: bool) -> None:
+        """Close what is ours, once. The courier does so without waiting for who is at it, and who may wait for the courier."""
+        if not self._finishing.acquire(blocking=wait):
+            return
+        try:
             if self._finished:
                 return
             self._finished = True
             atexit.unregister(self._at_exit)
             for helper in (self._courier, self._caller):
                 if helper is not None:
-                    helper.end()
+                    helper.end(wait=wait)
             self._close()
+        finally:
+            self._finishing.release()
 
     def _at_exit(self) -> None:
         """Wait for all calls, as the standard library does, unless an exception ends the interpreter."""
@@ -358,6 +367,8 @@ class Intake:
         self._open -= promises
         if not self._open:
             self._all_ended.notify_all()
+            if self._finish_then:
+                self._courier.do(lambda: self._finish(wait=False))
 
     def will_call_back(self) -> None:
         """Prepare for callbacks: user code, which may take its time, so that it has a thread of its own."""
@@ -367,7 +378,11 @@ class Intake:
 
     def _call_back(self, promise: Promise) -> None:
         assert self._caller is not None
-        self._caller.do(promise.call_back)
+        self._caller.do(functools.partial(promise.call_back, BaseException))  # the thread must live for the callbacks that follow
+
+    def calls_back_here(self) -> bool:
+        """Return whether this is the thread of the callbacks."""
+        return self._caller is not None and self._caller.is_here()
 
 
 def _payload(batch: list[Promise], work: Work) -> Payload:
@@ -394,16 +409,20 @@ class Helper:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
+    def end(self, *, wait: bool) -> None:
         """Do what was asked before, and end."""
         self._requests.put(None)
-        if threading.current_thread() is not self._thread:
+        if wait and not self.is_here():
             self._thread.join()
+
+    def is_here(self) -> bool:
+        """Return whether this is its thread."""
+        return threading.current_thread() is self._thread
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
             try:
                 request()
-            except Exception:
+            except BaseException:  # what ends a thread must not end the requests that follow
                 log.exception("a request failed; this is a fault of gridengine")
             del request

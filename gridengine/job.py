@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gridengine import pickling
 from gridengine.errors import TimeoutError
 from gridengine.events import Attempt, Settled
-from gridengine.flight import hub_at, make_function, unpickled
+from gridengine.flight import hub_at, make_function, outcomes_of
 from gridengine.limits import Limits, Raisable, given
 from gridengine.protocol import FULL, SINGLE, Payload
 from gridengine.resources import Resource
+from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import Place
 from gridengine.target import NAME, Left, Target, accepts_controller, attributes_of, run
 from gridengine.ticket import Luggage, Ticket, exitcode_of, messages_of
@@ -48,7 +49,7 @@ class Job:
         name: for people; default "Job-1" and so on.
         daemon: end with the interpreter instead of being waited for.
         scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed when the job has ended;
-            None is the process's own.
+            None is the process's own. On this machine a job without `scheduler` and `resources` starts at once, however many run.
         mutable: bring the job's own attributes back as the run left them.
         retries: how often it is run again when its process died, or it raised one of `retry_on`; default 2.
         timeout: the seconds it may take; default no limit. A job over its time is not run again.
@@ -118,7 +119,7 @@ class Job:
         host = self._startable()
         limits = Limits(**self._limits)
         luggage = self._packed(limits)
-        hub, scheduler, ours = hub_at(host.place)
+        hub, scheduler, ours = hub_at(scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place)
         try:
             self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:
@@ -311,9 +312,9 @@ class Job:
         own_run = type(self).run is not Job.run or "run" in vars(self)
         wanted = accepts_controller(self.run) if own_run else accepts_controller(self._target, self._args, self._kwargs)
         if own_run or self._mutable:
-            return Luggage(make_function(run, limits.exceptions), self._pickled(self), SINGLE, wanted)
+            return Luggage(self._name, make_function(run, limits.exceptions), self._pickled(self), SINGLE, wanted)
         call = (self._args, {**self._kwargs, NAME: self._name})
-        return Luggage(make_function(Target(self._target), limits.exceptions), self._pickled(call), FULL, wanted)
+        return Luggage(self._name, make_function(Target(self._target), limits.exceptions), self._pickled(call), FULL, wanted)
 
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
@@ -349,8 +350,8 @@ class Job:
         """Return what the ended job returned and raised, unpickled once."""
         host = self._at_home("can only join a child process")
         if host.outcome is None:
-            values, error = unpickled(self._ticket().end_event())
-            value = values[0] if values else None
+            [end] = outcomes_of(self._ticket().end_event())
+            value, error = end.values[0] if end.values else None, end.error
             if isinstance(value, Left):
                 for name in attributes_of(self):
                     delattr(self, name)

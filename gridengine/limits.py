@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from gridengine.lent import needs_of
 from gridengine.protocol import SINGLE, Payload
 from gridengine.resources import Resource
 from gridengine.schedulers.base import ANY, Demand
+from gridengine.units import MOST, number, real, shown, whole
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
@@ -44,13 +44,11 @@ class Limits:
     """What is asked of a worker."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.retries, bool) or not isinstance(self.retries, int):
-            raise TypeError(f"retries must be a whole number, not {self.retries!r}")
-        if self.retries < 0:
-            raise ConfigurationError(f"retries must be at least 0, not {self.retries}")
-        if self.timeout is not None and not _real("timeout", self.timeout) > 0:
-            raise ConfigurationError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
-        if not _real("escalate_memory", self.escalate_memory) >= 1:
+        whole("retries", self.retries, least=0)
+        if self.timeout is not None and not 0 < real("timeout", self.timeout) <= MOST:
+            words = f"timeout must be a positive number of seconds or None, not {shown(self.timeout)}"
+            raise ConfigurationError(words, hint=f"at most {MOST:,}; None is no limit")
+        if not number("escalate_memory", self.escalate_memory) >= 1:
             raise ConfigurationError(f"escalate_memory must be at least 1, not {self.escalate_memory!r}")
         object.__setattr__(self, "retry_on", _classes(self.retry_on))
         if self.resources is not None:
@@ -78,12 +76,6 @@ def given(**options: Any) -> dict[str, Any]:
     said = {name: value for name, value in options.items() if value is not None}
     Limits(**said)
     return said
-
-
-def _real(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    return float(value)
 
 
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:

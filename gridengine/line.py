@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
+from gridengine.current import GVAR
 from gridengine.errors import ConfigurationError
-from gridengine.flight import Plan, hub_at
+from gridengine.flight import Outcome, Plan, hub_at
 from gridengine.frozen import ATOMS, frozen
 from gridengine.gathering import LARGE_BLOCK, SHARES, next_size
 from gridengine.initial import Initial, Prepared
@@ -16,7 +18,8 @@ from gridengine.intake import Intake
 from gridengine.limits import Limits
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import FULL, SINGLE, STAR
-from gridengine.schedulers.base import ANY, Place, Scheduler, positive
+from gridengine.schedulers.base import ANY, Place, Scheduler
+from gridengine.units import whole
 from gridengine.wares import Wares, Work
 
 if TYPE_CHECKING:
@@ -111,7 +114,7 @@ class Line:
         """
         self.intake.check()
         if chunksize is not None:
-            positive("chunksize", chunksize)
+            whole("chunksize", chunksize, most=sys.maxsize)
         made: list[Stretch] = []
         try:
             self._stretch(made, f, form, calls, (total, chunksize))
@@ -171,9 +174,12 @@ def place_for(place: Place, max_workers: int | None) -> Place:
     """
     if max_workers is None:
         return place
-    positive("max_workers", max_workers)
+    whole("max_workers", max_workers)
     if isinstance(place, Scheduler):
         raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
+
+    if place is None and GVAR.inside:
+        return None  # calls inside a call run in its process, one after the other, whatever they would do elsewhere
 
     def make() -> Scheduler:
         from gridengine.schedulers import best_available
@@ -195,12 +201,13 @@ def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], 
     left = list(reversed(stretches))
     try:
         while left:
-            start = 0
-            while start < left[-1].count:
-                start, values, error = left[-1].piece(start, seconds_left())
-                if error is not None:
-                    raise error
-                coming, values = list(reversed(values)), ()
+            while left[-1].taken < left[-1].count:
+                piece: Outcome | None = left[-1].piece(left[-1].taken, seconds_left())
+                assert piece is not None
+                left[-1].take(piece)
+                if piece.error is not None:
+                    raise piece.error
+                coming, piece = list(reversed(piece.values)), None
                 while coming:  # what has been given is not held here
                     yield coming.pop()
             left.pop()

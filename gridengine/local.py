@@ -19,29 +19,31 @@ from functools import partial
 from gridengine.agent import Agent, introduce
 from gridengine.config import Settings
 from gridengine.nursery import Nursery, is_ready
-from gridengine.openfiles import allow_open_files
+from gridengine.openfiles import FILES_PER_RUNNER, allow_open_files
+from gridengine.output import Outlets
 from gridengine.protocol import Beat, Buffer, Goodbye, Message, Payload, Refuse, Stop, Welcome
-
-_FILES = 4
-"""How many open files a runner takes, at most."""
+from gridengine.schedulers.base import Scheduler
 
 
 class LocalWorkers:
     """Takes the place of a `Server`. All methods but `adopt` are for one thread.
 
     Args:
-        slots: how many calls one worker runs at a time.
+        scheduler: says how many calls one worker runs at a time, and how many processes with nothing to do it keeps.
+        outlets: where what calls print is passed on to.
         wake: wakes that thread when it may be asleep.
 
     Raises:
         ConfigurationError: too few files may be open for so many runners.
     """
 
-    def __init__(self, *, run_id: str, slots: int, settings: Settings, wake: Callable[[], None]) -> None:
-        allow_open_files(slots, each=_FILES)
+    def __init__(self, scheduler: Scheduler, *, run_id: str, settings: Settings, outlets: Outlets, wake: Callable[[], None]) -> None:
+        self._slots = scheduler.slots
+        self._spare = self._slots if scheduler.spare is None else scheduler.spare
+        allow_open_files(self._spare, each=FILES_PER_RUNNER)
         self._run_id = run_id
-        self._slots = slots
         self._settings = settings
+        self._outlets = outlets
         self._wake = wake
         self._newcomers: deque[tuple[socket.socket, subprocess.Popen[bytes]]] = deque()
         self._starting: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
@@ -95,8 +97,10 @@ class LocalWorkers:
             partial(self._say, peer),
             Nursery(sock, process),
             slots=self._slots,
+            spare=self._spare,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
+            outlets=self._outlets,
         )
         self._poller.register(agent.fileno(), select.POLLIN)
         self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))

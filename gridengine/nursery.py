@@ -23,6 +23,8 @@ from typing import NoReturn, Protocol, Self
 
 from msgspec import Struct
 
+from gridengine.signals import restore_dispositions, unblock
+
 _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL = 1, 2
 _FORKED, _REFUSED, _EXITED, _READY = 1, 2, 3, 4
@@ -192,8 +194,10 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         os.setsid()
         adopt_orphans()
         _keep_only(sock.fileno())
+        restore_dispositions()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
             signal.signal(number, signal.SIG_IGN)  # the agent decides; some batch systems signal each process of a job
+        unblock()
         prepare()
         gc.freeze()  # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and finds little
         _Keeper(sock, run, parent).serve()

@@ -1,13 +1,17 @@
-"""How many files this process may have open."""
+"""What this process needs of the system before it has workers: open files, threads, and /proc."""
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import threading
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 
 _SPARE_FILES = 128
+FILES_PER_RUNNER = 4
+"""How many open files a runner takes of the process that has its agent, at most."""
 
 
 def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
@@ -18,10 +22,10 @@ def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> 
         for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
 
     Raises:
-        ConfigurationError: the hard limit is too small.
+        ConfigurationError: the hard limit is too small, or there is no /proc.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(list(Path("/proc/self/fd").iterdir())) + _SPARE_FILES + workers * each
+    needed = _open_files() + _SPARE_FILES + workers * each
     wanted = needed + for_strangers
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
@@ -31,3 +35,49 @@ def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> 
             hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def _open_files() -> int:
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            "there is no /proc here, by which processes are watched and limited",
+            hint="mount it (`mount -t proc proc /proc`), or run calls in this process (scheduler=InlineScheduler())",
+        ) from error
+
+
+def check_threads(count: int) -> None:
+    """Check that this process may start this many threads: where ZeroMQ may not, it ends the process.
+
+    Raises:
+        ConfigurationError: it may not.
+    """
+    go_on = threading.Event()
+    started = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=go_on.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"this process may not start {count} more threads: this user's processes and threads may be {_limit(resource.RLIMIT_NPROC)}",
+            hint="raise the limit (`ulimit -u`), or end what else of yours runs on this machine",
+        ) from error
+    finally:
+        go_on.set()
+        for thread in started:
+            thread.join()
+
+
+def _limit(kind: int) -> str:
+    soft, _ = resource.getrlimit(kind)
+    return "no more than the machine allows" if soft == resource.RLIM_INFINITY else f"no more than {soft}"
+
+
+def allow_one_more_runner(runners: int) -> None:
+    """Raise the limit of open files for one more runner beside so many, as far as the hard limit allows; each time for twice as many."""
+    if runners & (runners - 1) == 0:
+        with contextlib.suppress(ConfigurationError):  # then there are as many as it allows, and who asks for one more is told so
+            allow_open_files(runners, each=FILES_PER_RUNNER)

@@ -40,6 +40,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         beat_seconds=settings.beat_seconds,
         lease_seconds=settings.lease_seconds,
         start_seconds=settings.start_seconds,
+        start_timeout=settings.start_timeout if scheduler.start_timeout is None else scheduler.start_timeout,
         version=__version__,
         python=python_version(),
         run_id=run_id,

@@ -128,7 +128,7 @@ class Outbox:
             return
         try:
             self._take(pickling.dump_values(self.values), len(self.values))
-        except Exception:
+        except BaseException:  # a value's own code may do anything
             self._join_one_by_one()
 
     def _take(self, payload: Payload, count: int) -> None:
@@ -143,7 +143,7 @@ class Outbox:
         for index, value in enumerate(values, self._first):
             try:
                 self._add(index, index + 1, VALUES, pickling.dump_values([value]))
-            except Exception as error:
+            except BaseException as error:
                 reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
                 problem = PicklingError(
                     f"the result of call {self._named + index}, a {type(value).__qualname__}, cannot be pickled: {reason}"

@@ -1,16 +1,34 @@
-"""What runners write to their standard output and error: kept within bounds, and passed on without ever waiting."""
+"""What runners write to their standard output and error: kept within bounds, and passed on whole, line by line.
+
+Where the reader is slow nothing is dropped: from a pipe of a runner no more is read, and the runner waits in its `write`, as a process that
+writes to the reader itself would. The agent never waits: a thread for each stream does.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import logging
+import math
 import os
 import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Protocol
+
+log = logging.getLogger("gridengine")
 
 _READ = 64 * 1024
 _STEP = 4096
-"""How much is written at a time: a pipe that polls as writable takes this much without waiting (pipe(7), PIPE_BUF)."""
-_MOST_PENDING = 1 << 20
+"""How much is written at a time: of this much, whole lines, nothing that others write comes in between (pipe(7), PIPE_BUF)."""
+_MOST_PENDING = 256 * 1024
+_HOLD_SECONDS = 0.1
+"""How long the beginning of a line waits for its end, lest what another runner writes comes between."""
+PATIENCE_SECONDS = 5.0
+"""At the end, after how long of taking nothing a reader is not waited for any more."""
 
 
 class Kept:
@@ -46,48 +64,212 @@ class Kept:
         return bytes(self._head) + gap + bytes(self._tail)
 
 
-class Outlet:
-    """A descriptor of our own, to which what runners write is passed on; what it does not take soon is dropped.
+class Sink(Protocol):
+    """What takes what runners write. It never waits; while it is `full` no more is to be read for it."""
 
-    The descriptor is not made non-blocking, for others share it (a terminal): it is asked before each step.
+    @property
+    def full(self) -> bool: ...
+    def write(self, data: bytes) -> None: ...
+
+
+class Outlet:
+    """A descriptor of our own to which a thread passes on what runners write, as fast as its reader takes it.
+
+    Args:
+        fd: the descriptor; others may share it, so it is not made non-blocking.
+        name: for people.
+        wake: called in the thread when there is room again, or something was passed on, after `awaited` was set.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, name: str, wake: Callable[[], None]) -> None:
         self._fd = fd
+        self._name = name
+        self._wake = wake
+        self.awaited = False
+        self.accepted = 0
+        """How many bytes were written to it."""
+        self.passed = 0
+        """How many of them need not be waited for any more: the descriptor has taken them, or they are lost."""
+        self._lost = 0
+        self._why = ""
         self._pending = bytearray()
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLOUT)
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+
+    @property
+    def full(self) -> bool:
+        """Whether more waits for the reader than should."""
+        return self.accepted - self.passed > _MOST_PENDING
 
     def write(self, data: bytes) -> None:
-        """Pass on what is taken now, keep up to 1 MiB of the rest for `flush`."""
-        self._pending += data
-        self.flush()
-        del self._pending[_MOST_PENDING:]
+        """Pass this on when the reader has taken what was written before."""
+        if not data:
+            return
+        with self._changed:
+            self.accepted += len(data)
+            self._pending += data
+            if self._thread is None:
+                self._ended = False
+                self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._name.replace(' ', '-')}", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
 
-    def flush(self) -> bool:
-        """Pass on what is taken now; return whether nothing is left."""
-        try:
-            while self._pending and self._poll.poll(0):
-                del self._pending[: os.write(self._fd, self._pending[:_STEP])]
-        except BlockingIOError:
-            return False
-        except OSError:  # closed, full or gone: there is nobody to tell
-            self._pending.clear()
-        return not self._pending
+    def wait(self, mark: int, seconds: float | None) -> bool:
+        """Wait until the first `mark` bytes are passed on, or so many seconds; return whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.passed >= mark, seconds)
+
+    def end(self) -> None:
+        """Say that no more will come: the thread ends when the reader has taken what there is, and the interpreter's end is a `close`."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            if self._thread is not None:
+                atexit.register(self.close)
+
+    def close(self) -> None:
+        """Wait for the reader as long as it takes something; what it leaves for `PATIENCE_SECONDS` is dropped. May be called twice.
+
+        How much was dropped, or could not be written, is logged.
+        """
+        self.end()
+        with self._changed:
+            before = -1
+            while self._thread is not None and self.passed > before:
+                before = self.passed
+                self._changed.wait_for(lambda: self._thread is None or self.passed > before, PATIENCE_SECONDS)  # noqa: B023
+            if self._thread is not None:
+                self._lost += self.accepted - self.passed
+                self._why, self._thread = f"its reader took nothing for {PATIENCE_SECONDS:g} s", None
+                self._pending.clear()
+        atexit.unregister(self.close)
+        self._tell()
+
+    def _work(self) -> None:
+        while data := self._next():
+            for step in _steps(data):
+                self._put(step)
+                if self._thread is not threading.current_thread():
+                    return  # it was not waited for
+            if self.awaited:
+                self.awaited = False
+                self._wake()
+        atexit.unregister(self.close)
+
+    def _next(self) -> bytes:
+        """Return what there is to pass on, nothing at the end."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending or self._ended)
+                if self._pending:
+                    data, self._pending = bytes(self._pending), bytearray()
+                    return data
+                if not self._lost:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return b""
+            self._tell()  # before the end: who waits for it may be the interpreter's
+
+    def _put(self, step: memoryview) -> None:
+        """Write what is left to be written, however long its reader takes."""
+        while step:
+            lost = 0
+            try:
+                count = os.write(self._fd, step)
+            except BlockingIOError:  # somebody else has made it non-blocking
+                select.select([], [self._fd], [])
+                continue
+            except OSError as error:  # closed, full or gone; later there may be room again
+                count = lost = len(step)
+                self._complain(error)
+            step = step[count:]
+            with self._changed:
+                self.passed += count
+                self._lost += lost
+                self._changed.notify_all()
+
+    def _complain(self, error: OSError) -> None:
+        why = error.strerror or str(error)
+        if self._why != why:
+            self._why = why
+            log.error("what runners print cannot be written to %s: %s", self._name, why)
+
+    def _tell(self) -> None:
+        """Say how much was lost."""
+        with self._changed:
+            lost, self._lost = self._lost, 0
+        if lost:
+            log.error("%d bytes that runners printed were not written to %s: %s", lost, self._name, self._why)
+
+
+def _steps(data: bytes) -> Iterator[memoryview]:
+    """Cut data into pieces that are written at once: of whole lines, where they are not too long."""
+    start, view = 0, memoryview(data)
+    while start < len(data):
+        stop = min(start + _STEP, len(data))
+        if stop < len(data):
+            stop = data.rfind(b"\n", start, stop) + 1 or stop
+        yield view[start:stop]
+        start = stop
+
+
+class Outlets:
+    """The standard output and error of this process. What is for one that was closed when Python began goes nowhere, as with `print`."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._nowhere: int | None = None
+        numbers = [number if stream is not None else self._open_nowhere() for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__))]
+        self.stdout, self.stderr = Outlet(numbers[0], "standard output", wake), Outlet(numbers[1], "standard error", wake)
+
+    def _open_nowhere(self) -> int:
+        self._nowhere = os.open(os.devnull, os.O_WRONLY) if self._nowhere is None else self._nowhere
+        return self._nowhere
+
+    def __iter__(self) -> Iterator[Outlet]:
+        return iter((self.stdout, self.stderr))
+
+    def flush(self, seconds: float | None = None) -> None:
+        """Wait until what was written up to now is passed on, or so many seconds, at most `PATIENCE_SECONDS`."""
+        until = monotonic() + (PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS))
+        for outlet, mark in [(outlet, outlet.accepted) for outlet in self]:
+            outlet.wait(mark, max(0.0, until - monotonic()))
+
+    def end(self) -> None:
+        """Say that no more will come."""
+        for outlet in self:
+            outlet.end()
+
+    def close(self) -> None:
+        """Wait for the readers, within reason (see `Outlet.close`). May be called twice."""
+        for outlet in self:
+            outlet.close()
+        if self._nowhere is not None:
+            os.close(self._nowhere)
+            self._nowhere = None
 
 
 class Tap:
-    """The read end of a runner's output pipe: drained, passed on to an outlet, and kept while somebody wants it kept."""
+    """The read end of a runner's output pipe: drained, passed on line by line, and kept while somebody wants it kept."""
 
-    def __init__(self, fd: int, outlet: Outlet) -> None:
+    def __init__(self, fd: int, sink: Sink) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
-        self._outlet = outlet
+        self._sink = sink
+        self._line = b""
+        self._pass_at = 0.0
+        self.also: Sink | None = None
+        """Where else it is passed on to, for now."""
         self.kept: Kept | None = None
         self.ended = False
 
     def fileno(self) -> int:
         return self._fd
+
+    @property
+    def full(self) -> bool:
+        """Whether to read no more for now."""
+        return self._sink.full or (self.also is not None and self.also.full)
 
     def drain(self) -> None:
         """Read what has been written up to now, and not what a process that never stops writing adds meanwhile."""
@@ -99,9 +281,45 @@ class Tap:
                 return
             self.ended = not data
             left -= len(data)
-            self._outlet.write(data)
             if self.kept is not None:
                 self.kept.add(data)
+            self._add(data)
+
+    def _add(self, data: bytes) -> None:
+        """Pass on the whole lines; a line that has no end yet waits for it, if it is not too long."""
+        whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if self.ended or len(self._line) + len(data) - whole > _READ:
+            whole = len(data)
+        if whole or self.ended:
+            self._pass(self._line + data[:whole])
+            self._line = b""
+        if whole < len(data):
+            self._pass_at = self._pass_at if self._line else monotonic() + _HOLD_SECONDS
+            self._line += data[whole:]
+
+    def _pass(self, data: bytes) -> None:
+        self._sink.write(data)
+        if self.also is not None:
+            self.also.write(data)
+
+    def press(self, now: float) -> float:
+        """Pass on the beginning of a line that has waited for its end for long enough; return after how many seconds to be called again."""
+        if not self._line:
+            return math.inf
+        if now >= self._pass_at:
+            self.let_go()
+            return math.inf
+        return self._pass_at - now
+
+    @property
+    def holds(self) -> bool:
+        """Whether the beginning of a line waits for its end."""
+        return bool(self._line)
+
+    def let_go(self) -> None:
+        """Pass on the beginning of a line, whether or not its end is still to come."""
+        line, self._line = self._line, b""
+        self._pass(line)
 
     def close(self) -> None:
         """Close the pipe."""

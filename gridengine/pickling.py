@@ -19,11 +19,13 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gridengine import itemwise
 from gridengine.blocks import LARGE, Stored, Storing
 from gridengine.byvalue import Pickler, Recipe, Reduction, global_names
 from gridengine.classes import is_by_value
 from gridengine.errors import PicklingError, RemoteTraceback
 from gridengine.exceptions import presentable, traceback_text
+from gridengine.itemwise import Unloadable
 from gridengine.lent import Laden, Lent, all_needed
 from gridengine.protocol import FULL, SINGLE, STAR, Buffer, Payload
 
@@ -57,9 +59,28 @@ def load(payload: Payload) -> Any:
     """
     if len(payload) == 1:
         return pickle.loads(payload[0])
+    body, buffers = _parts_of(payload)
+    return pickle.loads(body, buffers=buffers)
+
+
+def load_items(payload: Payload) -> tuple[list[Any], bool]:
+    """Return the items of a payload's list, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+
+    Raises:
+        Exception: this is no list.
+    """
+    try:
+        return load(payload), True
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return itemwise.load_items(*_parts_of(payload)), False
+
+
+def _parts_of(payload: Payload) -> tuple[Buffer, list[Buffer]]:
     if isinstance(payload, Stored):
         payload = payload.fetch()
-    return pickle.loads(payload[0], buffers=[_writable(buffer) for buffer in payload[1:]])
+    return payload[0], [_writable(buffer) for buffer in payload[1:]]
 
 
 class Retrying:
@@ -139,17 +160,15 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
     return _dump_list(list(values), describe, _parts, homeward=True)
 
 
-def load_values(payload: Payload) -> list[Any]:
-    """Return the results of a payload.
-
-    Raises:
-        PicklingError: one of them cannot be rebuilt here.
-    """
-    try:
-        values: list[Any] = load(payload)
-        return values
-    except Exception as error:
-        raise PicklingError(f"the results cannot be rebuilt here: {_reason(error)}") from error
+def load_values(payload: Payload) -> tuple[list[Any], bool]:
+    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`."""
+    values, complete = load_items(payload)
+    for value in () if complete else values:
+        if type(value) is Unloadable:
+            cause = value.error
+            value.error = PicklingError(f"the result cannot be rebuilt here: {_reason(cause)}")
+            value.error.__cause__ = cause
+    return values, complete
 
 
 def dump_exception(error: BaseException) -> list[Buffer]:
@@ -161,7 +180,9 @@ def dump_exception(error: BaseException) -> list[Buffer]:
     name = _name(type(error))
     try:
         body, *buffers = _dump_error(error)
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         substitute = PicklingError(f"an exception of type {name} was raised that cannot be pickled: {_reason(failure)}")
         body, *buffers = _pickle(substitute)
     return [pickle.dumps((name, traceback_text(error), bytes(body)), 5), *buffers]
@@ -175,7 +196,9 @@ def load_exception(payload: Payload) -> BaseException:
     name, text, body = pickle.loads(payload[0])
     try:
         error: BaseException = load([body, *payload[1:]])
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         error = PicklingError(f"an exception of type {name} was raised that cannot be rebuilt here: {_reason(failure)}")
     BaseException.__setattr__(error, "__cause__", RemoteTraceback(text))  # a frozen dataclass would refuse
     return error

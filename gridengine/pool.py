@@ -7,14 +7,14 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.gathering import Results, length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable
-from gridengine.line import Line, results_of
+from gridengine.line import Line
 from gridengine.promise import Promise, Stretch
 from gridengine.protocol import SINGLE, STAR
 from gridengine.resources import Resource
@@ -22,6 +22,7 @@ from gridengine.schedulers.base import Place
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
+Outcome = Callable[[], tuple[Any, BaseException | None]]
 log = logging.getLogger("gridengine")
 
 
@@ -97,7 +98,7 @@ class Pool:
         """Return at once what gives the list of results later."""
         self._check_running()
         stretches = self._line.stretches(func, SINGLE, iter(iterable), length_of([iterable]), chunksize)
-        return MapResult(self._line, stretches, callback, error_callback)
+        return MapResult(stretches, callback, error_callback)
 
     def starmap_async(
         self,
@@ -111,7 +112,7 @@ class Pool:
         self._check_running()
         calls = (tuple(arguments) for arguments in iterable)
         stretches = self._line.stretches(func, STAR, calls, length_of([iterable]), chunksize)
-        return MapResult(self._line, stretches, callback, error_callback)
+        return MapResult(stretches, callback, error_callback)
 
     def imap(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1) -> PoolIterator[T]:
         """Return an iterator over the results in order, each as soon as it is there. Arguments are taken as results are, some ahead."""
@@ -167,14 +168,18 @@ class Pool:
 
 
 class AsyncResult(Generic[T]):
-    """What becomes of an `apply_async`."""
-
-    __slots__ = ("_promise",)
+    """What becomes of an `apply_async`. As in `multiprocessing`, it is there for those who wait once its callback has returned."""
 
     def __init__(self, promise: Promise, callback: Callback | None, error_callback: Callback | None) -> None:
         self._promise = promise
-        if callback is not None or error_callback is not None:
-            promise.add_done_callback(lambda _: call_back(promise.exception(), promise.result, callback, error_callback))
+        self._callbacks = callbacks_of([promise], self._outcome, callback, error_callback)
+
+    def _outcome(self) -> tuple[Any, BaseException | None]:
+        error = self._promise.exception()
+        return (self._promise.result() if error is None else None), error
+
+    def _await(self, timeout: float | None) -> bool:
+        return self._promise.await_end(timeout)
 
     def get(self, timeout: float | None = None) -> T:
         """Return the result, or raise what the call raised.
@@ -182,16 +187,28 @@ class AsyncResult(Generic[T]):
         Raises:
             multiprocessing.TimeoutError: it has not ended within `timeout` seconds.
         """
-        if not self._promise.await_end(timeout):
+        self.wait(timeout)
+        if not self.ready():
             raise TimeoutError
-        return self._promise.result()  # type: ignore[no-any-return]
+        value, error = self._outcome()
+        if error is None:
+            return value  # type: ignore[no-any-return]
+        try:
+            raise error
+        finally:
+            self = error = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end, up to `timeout` seconds."""
-        self._promise.await_end(timeout)
+        until = None if timeout is None else time.monotonic() + timeout
+        if self._await(timeout) and self._callbacks is not None:
+            self._callbacks.wait(None if until is None else max(0.0, until - time.monotonic()))
 
     def ready(self) -> bool:
         """Return whether it has ended."""
+        return self._done() and (self._callbacks is None or self._callbacks.wait(0))
+
+    def _done(self) -> bool:
         return self._promise.done()
 
     def successful(self) -> bool:
@@ -200,80 +217,84 @@ class AsyncResult(Generic[T]):
         Raises:
             ValueError: it has not ended.
         """
-        if not self._promise.done():
-            raise ValueError(f"{self!r} not ready")
-        return self._promise.exception() is None
-
-
-class MapResult(Generic[T]):
-    """What becomes of a `map_async`: as an `AsyncResult`, of a list."""
-
-    def __init__(self, line: Line, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
-        self._line = line
-        self._stretches = stretches
-        self._reading = threading.Lock()
-        self._read: tuple[list[T], BaseException | None] | None = None
-        if callback is not None or error_callback is not None:
-            left = itertools.count(len(stretches) - 1, -1)
-            for stretch in stretches:
-                stretch.add_done_callback(lambda _: None if next(left) else self._call_back(callback, error_callback))
-
-    def _call_back(self, callback: Callback | None, error_callback: Callback | None) -> None:
-        values, error = self._outcome()
-        call_back(error, lambda: values, callback, error_callback)
-
-    def _outcome(self) -> tuple[list[T], BaseException | None]:
-        with self._reading:
-            if self._read is None:
-                try:
-                    self._read = list(results_of(self._line, self._stretches, lambda: None)), None
-                except Exception as error:
-                    self._read = [], error
-                self._stretches = []
-            return self._read
-
-    def get(self, timeout: float | None = None) -> list[T]:
-        """Return the results, or raise what the first call that failed raised.
-
-        Raises:
-            multiprocessing.TimeoutError: not all have ended within `timeout` seconds.
-        """
-        self.wait(timeout)
-        if not self.ready():
-            raise TimeoutError
-        values, error = self._outcome()
-        if error is not None:
-            raise error
-        return values
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end of all calls, up to `timeout` seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
-        for stretch in self._stretches:
-            if not stretch.await_end(None if until is None else until - time.monotonic()):
-                return
-
-    def ready(self) -> bool:
-        """Return whether all calls have ended."""
-        return all(stretch.done() for stretch in self._stretches)
-
-    def successful(self) -> bool:
-        """Return whether all calls have ended without an exception.
-
-        Raises:
-            ValueError: not all have ended.
-        """
         if not self.ready():
             raise ValueError(f"{self!r} not ready")
         return self._outcome()[1] is None
 
 
-def call_back(error: BaseException | None, value: Callable[[], Any], callback: Callback | None, error_callback: Callback | None) -> None:
-    """Call the one that fits, if there is one."""
-    if error is None and callback is not None:
-        callback(value())
-    elif error is not None and error_callback is not None:
-        error_callback(error)
+class MapResult(AsyncResult[list[T]]):
+    """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
+
+    def __init__(self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
+        self._stretches = stretches
+        self._reading = threading.Lock()
+        self._values: list[T | None] = [None] * sum(stretch.count for stretch in stretches)
+        self._error: BaseException | None = None
+        self._callbacks = callbacks_of(stretches, self._outcome, callback, error_callback)
+
+    def _outcome(self) -> tuple[Any, BaseException | None]:
+        """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile loses nothing."""
+        with self._reading:
+            while self._stretches and self._error is None:
+                self._read(self._stretches[0])
+                self._stretches = self._stretches[1:]
+            if self._error is not None:
+                self._stretches, self._values = [], []
+            return self._values, self._error
+
+    def _read(self, stretch: Stretch) -> None:
+        while stretch.taken < stretch.count:
+            piece = stretch.piece(stretch.taken, None)
+            if piece.error is not None:
+                self._error = piece.error
+                return
+            self._values[stretch.first + piece.start : stretch.first + piece.stop] = piece.values
+            stretch.take(piece)
+
+    def _await(self, timeout: float | None) -> bool:
+        until = None if timeout is None else time.monotonic() + timeout
+        return all(stretch.await_end(None if until is None else until - time.monotonic()) for stretch in self._stretches)
+
+    def _done(self) -> bool:
+        return all(stretch.done() for stretch in self._stretches)
+
+
+class Callbacks:
+    """The callbacks of a result: the one that fits is called once the last of its promises has ended."""
+
+    def __init__(self, promises: Sequence[Promise], outcome: Outcome, callback: Callback | None, error_callback: Callback | None) -> None:
+        self._outcome = outcome
+        self._callbacks = callback, error_callback
+        self._intake = promises[0].home
+        self._left = itertools.count(len(promises) - 1, -1)
+        self._returned = threading.Event()
+        for promise in promises:
+            promise.add_done_callback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        if next(self._left):
+            return
+        try:
+            value, error = self._outcome()
+            callback, error_callback = self._callbacks
+            if error is None and callback is not None:
+                callback(value)
+            elif error is not None and error_callback is not None:
+                error_callback(error)
+        finally:
+            self._returned.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it has returned; return whether it has within `timeout` seconds. A callback itself waits for none."""
+        return self._intake.calls_back_here() or self._returned.wait(timeout)
+
+
+def callbacks_of(
+    promises: Sequence[Promise], outcome: Outcome, callback: Callback | None, error_callback: Callback | None
+) -> Callbacks | None:
+    """Have the callback called that fits; None when there is none, or nothing to wait for."""
+    given = promises and (callback is not None or error_callback is not None)
+    return Callbacks(promises, outcome, callback, error_callback) if given else None
 
 
 class PoolIterator(Results[T]):

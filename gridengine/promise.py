@@ -7,6 +7,7 @@ So a promise makes its condition when somebody first waits for it, registers wit
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -15,7 +16,7 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, P
 from typing import TYPE_CHECKING, Any
 
 from gridengine.events import Began, Note, Settled
-from gridengine.flight import unpickled
+from gridengine.flight import Outcome, outcomes_of
 from gridengine.protocol import Payload
 
 if TYPE_CHECKING:
@@ -28,14 +29,13 @@ DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
 class Packed:
     """What has settled together, as it came. The first promise whose result is asked for has all of it unpickled; each takes its own."""
 
-    __slots__ = ("_error", "_event", "_lock", "_values", "failed")
+    __slots__ = ("_event", "_lock", "_values", "failed")
 
     def __init__(self, event: Settled) -> None:
         self.failed = event.raised or event.payload is None
         self._event: Settled | None = event
         self._lock = threading.Lock()
         self._values: list[Any] = []
-        self._error: BaseException | None = None
 
     def take(self, promise: Promise, place: int) -> None:
         """Put the result that has this place, or the error, into its promise."""
@@ -43,12 +43,11 @@ class Packed:
             if promise.held is not self:
                 return
             if self._event is not None:
-                values, self._error = unpickled(self._event)
-                self._values, self._event = list(values), None
-            if self._error is None:
-                promise.held, self._values[place] = self._values[place], None
-            else:
-                promise.held = Failed(self._error)
+                values: list[Any] = []
+                for outcome in outcomes_of(self._event):
+                    values += outcome.values if outcome.error is None else [Failed(outcome.error)] * (outcome.stop - outcome.start)
+                self._values, self._event = values, None
+            promise.held, self._values[place] = self._values[place], None
 
 
 class Failed:
@@ -278,12 +277,13 @@ class Promise(Future[Any]):
         wake(sleepers)
         return bool(self._done_callbacks)
 
-    def call_back(self) -> None:
-        """Call what was registered by `add_done_callback`."""
+    def call_back(self, logged: type[BaseException] = Exception) -> None:
+        """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is not logged is raised at the end."""
         watch = self._looked_into()
         callbacks, watch.callbacks = watch.callbacks, []
-        for callback in callbacks:
-            call_safely(callback, self)
+        with contextlib.ExitStack() as left:
+            for callback in reversed(callbacks):
+                left.callback(call_safely, callback, self, logged)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Only who runs the call may say what becomes of it.
@@ -311,15 +311,15 @@ class Stretch(Promise):
     `held` is the payload of the calls while they wait, `first` the number of the first of them, for people.
     """
 
-    __slots__ = ("_pieces", "count", "first", "left", "task")
+    __slots__ = ("_pieces", "count", "first", "left", "taken", "task")
     daemon = True
 
     def __init__(self, home: Intake, work: Work, payload: Payload, count: int, first: int) -> None:
         super().__init__(home, work, payload)
         self.first = first
         self.count = self.left = count
-        self.task = 0
-        self._pieces: dict[int, Settled] = {}
+        self.task = self.taken = 0
+        self._pieces: dict[int, Settled | Outcome] = {}
         self._looked_into()
 
     def settled(self, event: Settled) -> None:
@@ -341,8 +341,10 @@ class Stretch(Promise):
     def noted(self, event: Note) -> None:
         """Not asked for."""
 
-    def piece(self, start: int, timeout: float | None) -> tuple[int, Sequence[Any], BaseException | None]:
-        """Return what became of the calls from `start` to another, exclusive, and that other; waits for it up to `timeout` seconds.
+    def piece(self, start: int, timeout: float | None) -> Outcome:
+        """Return what became of the calls from `start` to another; waits for it up to `timeout` seconds.
+
+        It may be asked for again until it is taken.
 
         Raises:
             CancelledError: they were withdrawn.
@@ -351,11 +353,20 @@ class Stretch(Promise):
         with self._condition:
             if not self._condition.wait_for(lambda: start in self._pieces or self._state in DONE, timeout):
                 raise FutureTimeoutError
-            event = self._pieces.pop(start, None)
-        if event is None:
-            error = self.exception()
-            return self.count, (), error
-        return event.stop, *unpickled(event)
+            piece = self._pieces.get(start)
+        if piece is None:
+            return Outcome(start, self.count, (), self.exception() or RuntimeError("these results have been taken"))
+        if isinstance(piece, Outcome):
+            return piece
+        outcomes = outcomes_of(piece)
+        with self._condition:
+            self._pieces.update((one.start, one) for one in outcomes)
+        return outcomes[0]
+
+    def take(self, piece: Outcome) -> None:
+        """Let go of what was given."""
+        self.taken = piece.stop
+        self._pieces.pop(piece.start, None)
 
 
 def wake(sleepers: Sequence[threading.Lock]) -> None:
@@ -364,9 +375,9 @@ def wake(sleepers: Sequence[threading.Lock]) -> None:
         sleeper.release()
 
 
-def call_safely(callback: Callable[[Future[Any]], object], promise: Promise) -> None:
+def call_safely(callback: Callable[[Future[Any]], object], promise: Promise, logged: type[BaseException] = Exception) -> None:
     """Call a callback as the standard library does: what it raises is logged."""
     try:
         callback(promise)
-    except Exception:
+    except logged:
         LOGGER.exception("exception calling callback for %r", promise)

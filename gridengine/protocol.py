@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from gridengine.errors import ProtocolError
+from gridengine.errors import MessageTooLong, ProtocolError
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
@@ -29,10 +29,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Sequence[Buffer]
 Place: TypeAlias = tuple[int, int, int]
 """Of a buffer that lies in a block of memory: its index in the payload, its offset in the block, and its size in bytes."""
-
-
-class MessageTooLong(ProtocolError):
-    """A message is longer than it said, or than this machine can hold."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -211,6 +207,19 @@ class Pushed(_Message, frozen=True):
     buffers: int = 1
 
 
+class Output(_Message, frozen=True):
+    """What a watched run wrote to its standard output (`stream` 1) or error (2), in one buffer."""
+
+    run: int
+    stream: Annotated[int, msgspec.Meta(ge=1, le=2)]
+
+
+class OutputTaken(_Message, frozen=True):
+    """So many bytes of what a worker's runs wrote have been taken by the caller's own streams."""
+
+    size: Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Results(_Message, frozen=True):
     """Outcomes, oldest first."""
 
@@ -236,9 +245,10 @@ CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
 class Returned(_Message, frozen=True):
-    """These runs were not started, or not all of them: what was not answered may be handed to another."""
+    """These runs were not started, or not all of them: what was not answered may be handed to another. `reason` says what kept them."""
 
     runs: list[int]
+    reason: str = ""
 
 
 class Shortened(_Message, frozen=True):
@@ -273,6 +283,8 @@ Message: TypeAlias = (
     | Beat
     | Started
     | Pushed
+    | Output
+    | OutputTaken
     | Results
     | Crashed
     | Returned
@@ -392,6 +404,8 @@ def count_buffers(message: Message) -> int:
             return count
         case Crashed():
             return 2
+        case Output():
+            return 1
         case _:
             return 0
 

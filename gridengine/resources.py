@@ -13,6 +13,8 @@ from gridengine.units import format_seconds, number, parse_seconds, text, to_byt
 
 __all__ = ["ZERO", "Capacity", "Combined", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime"]
 
+NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
+
 
 class _Numbered(Resource):
     """Things with numbers or names of their own, each given to one task at a time, the first of them first."""
@@ -20,7 +22,7 @@ class _Numbered(Resource):
     _named_by: ClassVar[tuple[type, ...]] = (int,)
 
     def __init__(self, N: int, listed: Sequence[Any] | None) -> None:
-        count = whole("N", N)
+        count = whole("N", N, hint=NONE_OF_A_KIND)
         self._listed = listed is not None
         self._numbers: Sequence[Any] = range(count) if listed is None else tuple(listed)
         if listed is not None and (
@@ -116,7 +118,7 @@ class Capacity(_Amount):
     """Counts tasks, or whatever a subclass of it is called: `Capacity(1)` asked, `Capacity(10)` held is ten tasks at a time."""
 
     def __init__(self, count: int = 1) -> None:
-        self.count = whole("count", count)
+        self.count = whole("count", count, hint=NONE_OF_A_KIND)
         self._units, self._used = self.count, 0
 
     def _repr(self) -> str:

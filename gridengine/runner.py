@@ -15,18 +15,20 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import lent, pickling
+from gridengine import background, lent, pickling
 from gridengine.adjust import replaced
 from gridengine.blocks import fetch
 from gridengine.callersmain import CallersMain
 from gridengine.channel import Channel
 from gridengine.current import GVAR, CurrentJob
 from gridengine.errors import ConfigurationError
+from gridengine.itemwise import Unloadable
 from gridengine.memory import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
 from gridengine.nursery import Ends
 from gridengine.outbox import Outbox
@@ -55,12 +57,12 @@ from gridengine.protocol import (
 from gridengine.resources import ZERO, Cores, GPUs, Resource
 from gridengine.stage import Controller, flush_output, leave, move_to, take_over_streams
 
-RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA = range(10)
+RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
 """The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
 call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; what the agent has
 taken back: of one run the calls from `CUT` on, and the runs from one number to another; the beginning of the call that the agent has found
-to be over its time; and the bytes of data that the runner had when it was new."""
-WORDS_SIZE = 10 * 8
+to be over its time; the bytes of data that the runner had when it was new; and whether calls have left threads running."""
+WORDS_SIZE = 11 * 8
 MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the agent has taken back the rest."""
 
@@ -82,11 +84,14 @@ def main(ends: Ends) -> NoReturn:
     words = map_words(ends.words)
     os.close(ends.words)
     take_over_streams(ends)
+    GVAR.in_runner = True
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
         runner.serve()
     except EOFError:
+        if background.is_running():
+            background.finish()
         leave(0)
 
 
@@ -111,6 +116,8 @@ class Runner:
         words[DATA] = data_of()
         self._memory = MemoryLimit(words[DATA])
         self._held = 0
+        self._finished = False
+        """Whether this process has waited for its threads, and can only end."""
         self._own_path = tuple(sys.path)
         # Should user code fork, and its child come back out of the call, then it gets no further than to the next.
         os.register_at_fork(after_in_child=words.release)
@@ -202,6 +209,7 @@ class Runner:
                     self._words[RUN] = 0
                     self._listen()
         flush_output()
+        self._words[BACKGROUND] = background.is_running()
         self._outbox.flush()
 
     def _listen(self) -> None:
@@ -222,7 +230,9 @@ class Runner:
         try:
             call = self._callable(assignment)
             self._occupy(assignment)
-            calls = pickling.load_calls(payload)
+            calls, complete = pickling.load_items(payload)
+            if not complete:
+                call = _if_loaded(call)
         except BaseException as error:
             self._fail(assignment, error)
         else:
@@ -232,6 +242,9 @@ class Runner:
             flush_output()
             ctypes.CDLL(None).fflush(None)
             self._outbox.flush()
+            if self._finished:
+                self._words[RUN] = 0
+                leave(0)
 
     def _occupy(self, assignment: Assignment) -> None:
         first, words = assignment.first, self._words
@@ -243,6 +256,8 @@ class Runner:
         self._leave_if_forked(error)
         if isinstance(error, MemoryError):
             self._run_out(assignment, assignment.start, error)
+        if assignment.watched:
+            traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)
@@ -315,8 +330,9 @@ class Runner:
 
         When calls before it, of the same run, may have had the memory, it is not answered: it is made again by a new runner.
         """
-        peak, limit = max(peak_memory(), data_of() - self._words[DATA]), self._memory.limit
-        self._memory.set(0)
+        limit = self._memory.limit
+        self._memory.set(0)  # before anything that takes memory
+        peak = max(peak_memory(), data_of() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
             function, _ = self._loaded.get(assignment.function, (None, ()))  # it may itself have been too large to load
             name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a function")
@@ -356,11 +372,26 @@ class Runner:
         function, self._retry_on = self._loaded[assignment.function]
         if assignment.controlled:
             function = self._controlled(function, assignment)
+        if assignment.watched:
+            function = self._to_its_end(function)
         if assignment.form == SINGLE:
             return function
         if assignment.form == STAR:
             return lambda arguments: function(*arguments)
         return lambda pair: function(*pair[0], **pair[1])
+
+    def _to_its_end(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of a job, which has ended when the threads and processes that it leaves have."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if not self._outbox.forked() and background.is_running():
+                    self._finished = True
+                    background.finish()
+
+        return call
 
     def _controlled(self, function: Callable[..., Any], assignment: Assignment) -> Callable[..., Any]:
         """Return the function with a controller given to it. While it runs SIGTERM asks it to end, and does not kill."""
@@ -388,6 +419,17 @@ def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[t
     except BaseException as error:
         error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
         raise
+
+
+def _if_loaded(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what calls this, but raises what kept a call from being loaded."""
+
+    def checked(one: Any) -> Any:
+        if type(one) is Unloadable:
+            raise one.error
+        return call(one)
+
+    return checked
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:

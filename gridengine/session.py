@@ -6,8 +6,8 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from gridengine.errors import ProtocolError
-from gridengine.protocol import Buffer, MessageTooLong
+from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.protocol import Buffer
 
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _LOOSE, _RESEND, _FRAME, _PIECE = range(5)

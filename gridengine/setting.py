@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import ConfigurationError
+from gridengine.units import MOST, shown
 
 PREFIX = "GRIDENGINE_"
+_NUMBERS = {int: f"a positive whole number, at most {MOST:,}", float: f"a positive number, at most {MOST:,}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,11 @@ class Settings:
     lease_seconds: how long a worker works on without word from its dispatcher, and after how long of silence the dispatcher
         counts on it to have stopped (default 60).
     start_seconds: within which a cluster task that the batch system says is running must call home (default 30).
+    start_timeout: for how long calls may wait for their first worker, then they fail (default: for ever).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
+    drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what DRMAA_LIBRARY_PATH says, else Grid Engine's own). It
+        is code: said in the environment or the user's own file, never in a project's.
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
@@ -82,8 +87,10 @@ class Settings:
     beat_seconds: float = 2.0
     lease_seconds: float = 60.0
     start_seconds: float = 30.0
+    start_timeout: float = math.inf
     grace_seconds: float = 5.0
     poll_seconds: float = 2.0
+    drmaa_library: str = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
 
@@ -168,8 +175,8 @@ def _parsed(name: str, kind: type, text: str) -> Any:
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
         return checked(kind, kind(text))
     except (ValueError, KeyError):
-        expected = "yes or no" if kind is bool else f"a positive {kind.__name__}" if kind in (int, float) else "a line of text"
-        raise ConfigurationError(f"{name}={text!r} is not {expected}", hint=hint) from None
+        expected = "yes or no" if kind is bool else _NUMBERS.get(kind, "a line of text")
+        raise ConfigurationError(f"{name}={shown(text)} is not {expected}", hint=hint) from None
 
 
 def checked(kind: type, value: Any) -> Any:
@@ -182,10 +189,10 @@ def checked(kind: type, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
             raise ValueError("a table of texts")
         return value
-    if kind in (int, float):
+    if kind in _NUMBERS:
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value < math.inf:
-            raise ValueError("a positive whole number" if kind is int else "a positive number")
+        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value <= MOST:
+            raise ValueError(_NUMBERS[kind])
         return kind(value)
     if kind is bool:
         if not isinstance(value, bool):

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
-from gridengine.setting import Said, checked, known
+from gridengine.setting import Said, checked, known, variable
 from gridengine.trusted import Doubtful, open_trusted
+from gridengine.units import shown
 
 logger = logging.getLogger("gridengine")
 
 USERS = Path("gridengine", "settings.toml")
 PROJECTS = "gridengine.toml"
+CODE = "drmaa_library"
+"""The setting that names code: whoever works in a folder has not thereby chosen to run what lies in it."""
 MOST_BYTES = 1_000_000
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*")
@@ -35,6 +38,11 @@ def layers(environment: Mapping[str, str]) -> list[dict[str, Said]]:
     for path in (users_file(environment), projects_file(environment)):
         if path is not None and (text := _believed(path)) is not None:
             found.append(parsed(path, text))
+            if path.name == PROJECTS and CODE in found[-1]:
+                raise ConfigurationError(
+                    f"{found[-1][CODE].by}: {CODE} is not believed from a project's file: it names code that is loaded",
+                    hint=f"say it in {users_file(environment)}, in {variable(CODE)} or as an argument",
+                )
     return found
 
 
@@ -116,7 +124,7 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
 
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and brackets in brackets, are no TOMLDecodeError
         line = re.search(r"at line (\d+)", str(error))
         at = f":{line[1]}" if line else ""
         raise ConfigurationError(f"{path}{at}: {error}", hint="a settings file is TOML: see https://toml.io") from error
@@ -129,7 +137,7 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
         try:
             said[name] = Said(checked(kinds[name], value), place)
         except ValueError as error:
-            raise ConfigurationError(f"{place}: {name} = {value!r} is not {error}") from None
+            raise ConfigurationError(f"{place}: {name} = {shown(value)} is not {error}") from None
     return said
 
 

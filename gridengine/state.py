@@ -28,6 +28,7 @@ from gridengine.events import (
     Closing,
     Effect,
     Event,
+    Explained,
     GoOn,
     Launched,
     LaunchFailed,
@@ -55,6 +56,7 @@ from gridengine.protocol import (
 )
 from gridengine.resources import Memory, Resource, WTime
 from gridengine.schedulers.base import ANY, Demand
+from gridengine.stalls import Stall
 from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Worker
 
 LATE_SECONDS = 0.05
@@ -85,8 +87,11 @@ class DispatchState:
         self.times = GroupTimes()
         self.generation = 0
         """Of the caller's modules, the latest that something was submitted with."""
-        self._last_run = self._last_lane = self._last_order = 0
+        self.last_run = 0
+        """The number of the run that was handed out last."""
+        self._last_lane = self._last_order = 0
         self._scaling = False
+        self._stall = Stall()
         self.effects: list[Effect] = []
         fleet = Fleet(policy, ANY if policy.resources is None else Demand(policy.resources))
         self.strangers, self.withdrawn = fleet.strangers, fleet.withdrawn
@@ -293,8 +298,12 @@ class DispatchState:
                     crew.start_failed(self, pool, started, now)
             calls = pool.calls if self.lending is None else self.calls_waiting
             self.effects += pool.fleet.explain(now, calls_waiting=calls, workers=pool.workers)
+            late = pool.fleet.start_timed_out(now)
+            if late is not None:
+                self.give_up(late, now, pool)
             if pool is not self.common and pool.is_spent(now):
                 del self.pools[pool.demand]
+        self.effects += self._stall.look(self, now)
         self.scale(now)
 
     def _look(self, event: Look, now: float) -> None:
@@ -336,9 +345,9 @@ class DispatchState:
 
     def fill(self, pool: WorkerPool, now: float) -> None:
         """Give calls to the seats that a pool has."""
-        last = self._last_run + MOST_GIVEN
+        last = self.last_run + MOST_GIVEN
         while (seat := pool.next_seat()) is not None:
-            if self._last_run >= last and self.lending is None:
+            if self.last_run >= last and self.lending is None:
                 self.unfilled[pool] = None
                 return
             if seat.worker.leave_at == math.inf or pool.has_time(seat.worker, now):
@@ -373,11 +382,11 @@ class DispatchState:
         seat.pool.place(seat)
 
     def _begin_run(self, span: Span, seat: Seat, batch: Batch, now: float) -> Running:
-        self._last_run += 1
+        self.last_run += 1
         limit, hard = span.open.task.timeout, seat.pool.hard
         if hard is not None:
             limit = hard if limit is None else min(limit, hard)
-        run = Running(self._last_run, span, seat, batch, span.start, now, now, limit)
+        run = Running(self.last_run, span, seat, batch, span.start, now, now, limit)
         self.runs[run.number] = seat.worker.runs[run.number] = run
         span.open.runs[run.number] = None
         batch.left += 1
@@ -510,6 +519,7 @@ _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Launched: crew.launched,
     LaunchFailed: crew.launch_failed,
     Polled: crew.polled,
+    Explained: crew.explained,
     Tick: DispatchState._tick,
     Look: DispatchState._look,
     GoOn: DispatchState._go_on,

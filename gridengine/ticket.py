@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gridengine import pickling
+from gridengine.errors import Cancelled, WorkerCrashed
 from gridengine.events import Began, Function, Note, Settled
 from gridengine.limits import Limits
 from gridengine.protocol import Payload
@@ -17,11 +19,14 @@ from gridengine.schedulers.base import Scheduler
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
 
+log = logging.getLogger("gridengine")
+
 
 @dataclass(frozen=True, slots=True)
 class Luggage:
-    """What of a job travels."""
+    """What of a job travels, and its name for people."""
 
+    name: str
     function: Function
     call: Payload
     form: int
@@ -33,6 +38,7 @@ class Ticket:
 
     def __init__(self, hub: Hub, scheduler: Scheduler | None, *, ours: bool, daemon: bool) -> None:
         self.task = hub.new_id()
+        self._name = ""
         self.daemon = daemon
         self.end: Settled | None = None
         self.start: Began | None = None
@@ -43,10 +49,15 @@ class Ticket:
         self._ours = ours
 
     def submit(self, luggage: Luggage, limits: Limits) -> None:
-        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled)
+        self._name = luggage.name
+        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled, name=luggage.name)
         self._hub.submit(luggage.function, [task], self)
 
     def settled(self, event: Settled) -> None:
+        if event.error is not None and not isinstance(
+            event.error, Cancelled | WorkerCrashed
+        ):  # of these a process would say nothing either
+            log.error("%s could not be run to its end: %s", self._name, event.error)
         with self._changed:
             self.end = event
             self._changed.notify_all()
@@ -63,6 +74,8 @@ class Ticket:
         """Wait for the end, or for more than so many notes; return whether it has come within `timeout` seconds."""
         with self._changed:
             come = self._changed.wait_for(lambda: self.end is not None or (notes is not None and len(self.notes) > notes), timeout)
+        if self.end is not None and timeout != 0:
+            self._hub.flush_output(timeout)
         if self.end is not None and self._ours and self._scheduler is not None:
             self._ours = False
             self._scheduler.close()

@@ -21,9 +21,9 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from gridengine.errors import ConfigurationError, ProtocolError
+from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.openfiles import allow_open_files
-from gridengine.protocol import Beat, Buffer, Goodbye, Hello, Message, MessageTooLong, Refuse, decode, encode, rest_of
+from gridengine.protocol import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
 

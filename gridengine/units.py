@@ -12,6 +12,8 @@ from gridengine.errors import ConfigurationError
 GIGABYTE = 2**30
 """Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5), sbatch(1))."""
 DAY = 86_400
+MOST = 2**31 - 1
+"""The largest number of anything, and the longest time in seconds (68 years), that is taken."""
 
 
 def parse_seconds(name: str, value: float | str) -> float:
@@ -25,9 +27,9 @@ def parse_seconds(name: str, value: float | str) -> float:
     match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value.strip())
     days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
     total = days * DAY + hours * 3600 + minutes * 60 + seconds
-    if total == 0 or (days and hours > 23):
+    if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
-            f"{name}={value!r} is not a time", hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds"
+            f"{name}={value[:40]!r} is not a time", hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds"
         )
     return total
 
@@ -55,21 +57,43 @@ def _plain(value: float) -> float:
 
 def number(name: str, value: Any) -> float:
     """Return a finite number above zero, whole ones as `int`; else raise a TypeError or ConfigurationError that names it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    amount = float(value)
+    amount = real(name, value)
     if not 0 < amount < math.inf:
-        raise ConfigurationError(f"{name} must be above zero, and finite, not {value!r}")
+        raise ConfigurationError(f"{name} must be above zero, and finite, not {shown(value)}")
+    if amount > MOST:
+        raise ConfigurationError(f"{name} must be at most {MOST:,}, not {shown(value)}", hint="leave it out for no limit")
     return _plain(amount)
 
 
-def whole(name: str, value: Any) -> int:
-    """Return a whole number of at least 1; else raise a TypeError or ConfigurationError that names it."""
+def real(name: str, value: Any) -> float:
+    """Return a number as a float, infinite when it is too large for one; else raise a TypeError that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def whole(name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None) -> int:
+    """Return a whole number of at least `least` and at most `most`; else raise a TypeError or ConfigurationError that names it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}", hint="leave this kind out, or say ZERO, to ask for none")
-    return int(value)
+    count = int(value)
+    if count < least:
+        raise ConfigurationError(f"{name} must be at least {least}, not {shown(count)}", hint=hint)
+    if count > most:
+        raise ConfigurationError(f"{name} must be at most {most:,}, not {shown(count)}")
+    return count
+
+
+def shown(value: Any) -> str:
+    """Return what a user gave as a text that fits into a line; Python writes no numbers of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def text(name: str, value: Any) -> str:

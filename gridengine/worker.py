@@ -5,6 +5,7 @@ It calls the dispatcher and is its agent there, until it is told to leave, is te
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -13,6 +14,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +22,11 @@ from gridengine import runner
 from gridengine.agent import Agent, introduce
 from gridengine.errors import GridEngineError
 from gridengine.nursery import Nursery, adopt_orphans, end_children
+from gridengine.output import Outlets
 from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.relay import Relay
 from gridengine.security import BEGAN, Connection
+from gridengine.signals import restore_dispositions, unblock
 
 if TYPE_CHECKING:
     from gridengine.transport import Client
@@ -41,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     path = Path(arguments[0])
     adopt_orphans()
+    restore_dispositions()
     nursery = Nursery.fork_off(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.transport import Client
 
@@ -51,13 +57,30 @@ def main(arguments: Sequence[str]) -> int:
         nursery.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
         return 2
+    wake, woken = socket.socketpair()
+    for end in (wake, woken):
+        end.setblocking(False)
+    outlets = Outlets(partial(_rouse, woken))
     agent = Agent(
-        client.send, nursery, slots=connection.slots, grace_seconds=connection.grace_seconds, output_bytes=connection.output_bytes
+        client.send,
+        nursery,
+        slots=connection.slots,
+        grace_seconds=connection.grace_seconds,
+        output_bytes=connection.output_bytes,
+        outlets=outlets,
+        relay=Relay(client.send),
     )
     try:
-        return Worker(connection, client, agent).work()
+        return Worker(connection, client, agent).work(wake, woken)
     finally:
         client.close()
+        outlets.close()
+
+
+def _rouse(woken: socket.socket) -> None:
+    """Wake who waits at the other end."""
+    with contextlib.suppress(BlockingIOError):  # it has enough to read
+        woken.send(b"\0")
 
 
 class Worker:
@@ -72,14 +95,15 @@ class Worker:
         """Why to leave; empty while there is no reason."""
         self.status = 0
 
-    def work(self) -> int:
-        """Work until there is a reason to leave; return the exit status."""
-        wake, woken = socket.socketpair()
-        for end in (wake, woken):
-            end.setblocking(False)
+    def work(self, wake: socket.socket, woken: socket.socket) -> int:
+        """Work until there is a reason to leave; return the exit status.
+
+        What is written to `woken` makes `wake` readable, and wakes it.
+        """
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in _ENDING:
             signal.signal(number, lambda number, frame: self._leave(TERMINATED))
+        unblock()
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
         try:
             elapsed = seconds_since(os.environ.get(BEGAN, ""))

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from gridengine.schedulers._drmaa_words import GRID_ENGINE_UNNAMED, System, system_of
 from gridengine.schedulers._signs import library_paths, without_grid_engine
 from gridengine.schedulers.base import python_path
 
@@ -70,11 +71,37 @@ def child_environment(environment: Mapping[str, str], library: str) -> dict[str,
     return {**environment, "DRMAA_LIBRARY_PATH": library, "GLIBC_TUNABLES": tunables, "PYTHONPATH": path}
 
 
+def named_system(library: str, environment: Mapping[str, str]) -> System:
+    """Return the batch system that a library speaks to. No session is opened: the system need not answer.
+
+    Raises:
+        Unavailable: the library does not load, or does not say.
+    """
+    command = [sys.executable, "-P", "-m", "gridengine.schedulers._drmaa_child", "names"]
+    try:
+        done = subprocess.run(
+            command,
+            env=child_environment(environment, library),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=START_SECONDS,
+            start_new_session=True,
+        )
+        said = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{library} does not say within {START_SECONDS:g} s which batch system it speaks to") from error
+    except (IndexError, ValueError) as error:
+        raise Unavailable(f"{library}: {done.stderr[-2000:].decode(errors='replace').strip() or 'it ended its process'}") from error
+    if "words" in said:
+        raise Unavailable(f"{library}: {said['words']}")
+    return system_of(said["system"], said["implementation"])
+
+
 class Child:
     """One run of the process."""
 
-    def __init__(self, contact: str = "") -> None:
-        libraries = library_paths(os.environ)
+    def __init__(self, library: str = "", contact: str = "") -> None:
+        libraries = library_paths(os.environ, library)
         if not libraries:
             raise Unavailable(without_grid_engine(os.environ))
         ours, theirs = socket.socketpair()
@@ -100,7 +127,8 @@ class Child:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
         self.contact: str = hello["contact"]
-        self.system: str = hello["system"]
+        self.system = system_of(hello["system"], hello["implementation"])
+        logger.info("the DRMAA library %s speaks to %s", libraries[0], self.system)
 
     def ask(self, operation: str, seconds: float, arguments: Mapping[str, Any]) -> Any:
         """Return the answer to a request.
@@ -181,13 +209,19 @@ class Child:
 
 
 class Session:
-    """What all Grid Engine schedulers of a process share: one child, started at the first request and again after it has died."""
+    """What all schedulers of a process with one DRMAA library share: one child, started at the first request and again after it has died.
 
-    def __init__(self) -> None:
+    `library` is its path; empty is the one that is found.
+    """
+
+    def __init__(self, library: str = "") -> None:
+        self._library = library
         self._lock = threading.Lock()
         self._users = 0
         self._child: Child | None = None
         self._contact = ""
+        self.system = GRID_ENGINE_UNNAMED
+        """What the library was last heard to speak to."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._condemned: set[str] = set()
@@ -204,8 +238,8 @@ class Session:
                 self._child.close()
                 self._child, self._contact = None, ""
 
-    def start(self) -> str:
-        """Start the child, if it does not run, and return the batch system's name.
+    def start(self) -> System:
+        """Start the child, if it does not run, and return the batch system.
 
         Raises:
             Unavailable: there is no DRMAA here, or it opens no session.
@@ -272,8 +306,8 @@ class Session:
             logger.warning("the process that speaks DRMAA died; starting another")
             self._child.close()
             self._child = None
-        child = self._restarted() if self._contact else Child()
-        self._child, self._contact = child, child.contact
+        child = self._restarted() if self._contact else Child(self._library)
+        self._child, self._contact, self.system = child, child.contact, child.system
         child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
         child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned)})
         child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
@@ -281,20 +315,20 @@ class Session:
 
     def _restarted(self) -> Child:
         try:
-            return Child(self._contact)
+            return Child(self._library, self._contact)
         except Unavailable as error:
             logger.info("the last session cannot be taken up again: %s", error)
         try:
-            return Child()
+            return Child(self._library)
         except Unavailable as error:
             raise Trouble(str(error)) from error
 
 
-def shared_session() -> Session:
-    """Return the session of this process. A fork has its own: it must not speak on its parent's socket."""
-    return _session_of(os.getpid())
+def shared_session(library: str = "") -> Session:
+    """Return the session of this process with a library. A fork has its own: it must not speak on its parent's socket."""
+    return _session_of(os.getpid(), library)
 
 
 @functools.cache
-def _session_of(pid: int) -> Session:
-    return Session()
+def _session_of(pid: int, library: str) -> Session:
+    return Session(library)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -34,6 +35,8 @@ RETRY_SECONDS = 2.0
 PARENT_SECONDS = 1.0
 """How often we look whether the parent lives: a fork of it may hold the other end of our socket open."""
 NO_RUSAGE = 24
+ENDED = ("done", "failed")
+"""DRMAA's states of jobs that have ended (GFD.22)."""
 
 
 class Leave(Exception):
@@ -48,13 +51,14 @@ class Desk:
         self._session = drmaa.Session
         self._session.initialize(contact or None)
         self._live: set[str] = set()
-        self._condemned: dict[str, None] = {}
+        self._condemned: dict[str, float] = {}
+        """What is to be deleted, and from when on that is to be tried; those that are due first come first."""
         self._paused_until = 0.0
         self._files: set[str] = set()
 
     def hello(self) -> Json:
-        """Return what names this session, and the batch system's name."""
-        return {"contact": str(self._session.contact), "system": str(self._session.drmsInfo)}
+        """Return what names this session, and how the library names the batch system and itself."""
+        return {"contact": str(self._session.contact), **names(self._session)}
 
     def adopt(self, jobs: list[str]) -> None:
         """Take over cluster tasks that an earlier process of ours submitted."""
@@ -96,7 +100,7 @@ class Desk:
         return job
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; at the first trouble, what was learnt."""
+        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no answer comes, what was learnt before."""
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -104,10 +108,13 @@ class Desk:
                 break
             try:
                 states[job] = self._state(job)
-            except self._drmaa.errors.DrmCommunicationException:
+            except self._unanswered():
                 if not states:
                     raise
                 break
+            except self._drmaa.errors.DrmaaException as error:
+                print(f"cannot learn how cluster task {job} is: {error}", file=sys.stderr)
+                states[job] = ["undetermined", None]  # the others can be asked all the same
         return states
 
     def _state(self, job: str) -> Json:
@@ -116,7 +123,7 @@ class Desk:
         except self._drmaa.errors.InvalidJobException as error:
             self._live.discard(job)
             return ["unknown", {"words": str(error)}]
-        if state not in ("done", "failed"):
+        if state not in ENDED:
             return [state, None]
         end = self._wait(job)
         if end is not None:
@@ -149,14 +156,16 @@ class Desk:
     def terminate(self, jobs: list[str]) -> None:
         """Delete these cluster tasks: at once when no others are left, else one by one when nothing else is to be done.
 
-        One by one, a thousand take Grid Engine some seconds.
+        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of all that has ended: then too.
         """
-        self._condemned.update(dict.fromkeys(job for job in jobs if job in self._live))
+        self._condemned.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
         if self._condemned and self._condemned.keys() >= self._live:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
-            except self._drmaa.errors.DrmaaException as error:
+            except self._unanswered() as error:
                 self._pause(error)
+            except self._drmaa.errors.DrmaaException as error:
+                print(f"cannot delete all cluster tasks at once: {error}", file=sys.stderr)
             else:
                 self._live.clear()
                 self._condemned.clear()
@@ -167,18 +176,50 @@ class Desk:
         return len(self._condemned)
 
     def sweep(self) -> bool:
-        """Delete one of them; return whether there was one and the batch system answers."""
-        if not self._condemned or time.monotonic() < self._paused_until:
-            return False
-        job = next(iter(self._condemned))
-        try:
-            self._control(job)
-        except self._drmaa.errors.DrmaaException as error:
-            self._pause(error)
+        """Try to delete one of them; return whether one was due and the batch system answers. One that cannot be is tried again later."""
+        now = time.monotonic()
+        job, due = next(iter(self._condemned.items()), ("", math.inf))
+        if now < max(due, self._paused_until):
             return False
         del self._condemned[job]
-        self._live.discard(job)
+        try:
+            problem = self._deleted(job)
+        except self._unanswered() as error:
+            self._condemned[job] = 0.0
+            self._pause(error)
+            return False
+        if problem:
+            print(f"cannot delete cluster task {job}: {problem}", file=sys.stderr)
+            self._condemned[job] = now + RETRY_SECONDS
+        else:
+            self._live.discard(job)
         return True
+
+    def _deleted(self, job: str) -> str:
+        """Delete a cluster task; return why it is still there, or nothing. Not all libraries say of one that it has ended.
+
+        Raises:
+            DrmaaException: the batch system does not answer.
+        """
+        errors = self._drmaa.errors
+        try:
+            self._control(job)
+        except self._unanswered():
+            raise
+        except errors.DrmaaException as error:
+            try:
+                return "" if self._session.jobStatus(job) in ENDED else str(error)
+            except errors.InvalidJobException:
+                return ""
+            except self._unanswered():
+                raise
+            except errors.DrmaaException:
+                return str(error)
+        return ""
+
+    def _unanswered(self) -> tuple[type[Exception], ...]:
+        errors = self._drmaa.errors
+        return errors.DrmCommunicationException, errors.TryLaterException, errors.NoActiveSessionException
 
     def _pause(self, error: Exception) -> None:
         print(f"cannot delete cluster tasks: {error}", file=sys.stderr)
@@ -196,6 +237,8 @@ class Desk:
         until = time.monotonic() + CLEAN_SECONDS
         while self._live and time.monotonic() < until:
             self.terminate(list(self._live))
+            while self.sweep():
+                continue
             if self._live:
                 time.sleep(RETRY_SECONDS)
 
@@ -203,6 +246,23 @@ class Desk:
         """Close the session."""
         with contextlib.suppress(self._drmaa.errors.DrmaaException):
             self._session.exit()
+
+
+def names(session: Any) -> dict[str, str]:
+    """Return how the library names the batch system and itself; it says so before a session is opened, too (GFD.22)."""
+    return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
+
+
+def _tell_names() -> int:
+    """Write those names to standard output as JSON, or why there are none."""
+    try:
+        import drmaa
+
+        said = names(drmaa.Session)
+    except Exception as error:
+        said = failure(error)
+    print(json.dumps(said), flush=True)
+    return 0
 
 
 def _call(function: Any, *arguments: Any) -> Any:
@@ -311,11 +371,14 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Open the session, say so or why not, serve, clean up."""
+    """Open the session, say so or why not, serve, clean up; or tell which library this is, when that is all that is asked."""
+    if arguments[0] == "names":
+        return _tell_names()
     parent, contact = int(arguments[0]), arguments[1]
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGTERM, _leave)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked it
     try:
         import drmaa
 

@@ -13,20 +13,32 @@ def without_grid_engine(environment: Mapping[str, str]) -> str:
     if library_paths(environment):
         return ""
     unset = "" if environment.get("SGE_ROOT") else " (SGE_ROOT is not set)"
-    return f"no DRMAA library was found{unset}; DRMAA_LIBRARY_PATH may say where it is"
+    return f"no DRMAA library was found{unset}; the setting drmaa_library or DRMAA_LIBRARY_PATH may say where it is"
 
 
-def library_paths(environment: Mapping[str, str]) -> list[str]:
-    """Return where a DRMAA library may be, the likeliest first: what the user says, Grid Engine's own, Debian's, the linker's.
+def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
+    """Return where a DRMAA library may be, the likeliest first.
 
+    What is given, what the settings say, what DRMAA_LIBRARY_PATH says; else Grid Engine's own, Debian's, the linker's.
     Grid Engine's are of no use without SGE_ROOT: they end the process that opens a session.
     """
-    if environment.get("DRMAA_LIBRARY_PATH"):
-        return [environment["DRMAA_LIBRARY_PATH"]]
+    named = given or _library_in_settings(environment) or environment.get("DRMAA_LIBRARY_PATH")
+    if named:
+        return [named]
     root = environment.get("SGE_ROOT")
     places = [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")] if root else []
     found = [str(file) for place in places for name in ("libdrmaa.so", "libdrmaa.so.1.0") if (file := place / name).is_file()]
     return found + _linked(environment)
+
+
+def _library_in_settings(environment: Mapping[str, str]) -> str:
+    """Return what the settings say. They are read only where they may say something: most have none, and start the sooner."""
+    folder = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", ""), ".config"))
+    if "GRIDENGINE_DRMAA_LIBRARY" not in environment and not os.access(folder / "gridengine" / "settings.toml", os.R_OK):
+        return ""
+    from gridengine.config import settings
+
+    return settings().drmaa_library
 
 
 def _linked(environment: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
+from gridengine.schedulers._slurm_states import meaning
 from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
 
@@ -89,6 +90,14 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
         )
     asked = f"; it was asked for: {' '.join(options)}" if options else ""
     return SubmissionRefused(f"Slurm refuses the job: {words}{asked}", hint=_remedy(words))
+
+
+def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
+    """Return what it means that Slurm took a job, which asked for this, and will never start it."""
+    words, remedy = meaning(reason)
+    asked = f"; it was asked for: {' '.join(options)}" if options else ""
+    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
+    return SubmissionRefused(f"Slurm took the job and can never start it: {words}{asked}", hint=hint)
 
 
 def _remedy(words: str) -> str | None:

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
@@ -72,6 +73,7 @@ REASONS = (
     (r"Priority", "other jobs come first", ""),
     (r"Resources", "what it asks for is in use", "wait, or ask for less"),
     (r"BeginTime", "it may not start before a certain time", ""),
+    (r"DependencyNeverSatisfied", "a job that it depends on has failed", "change dependency="),
     (r"Dependency.*", "it waits for other jobs", ""),
     (r"JobArrayTaskLimit", "as many tasks of this array run as may", ""),
     (r"Licenses", "a licence that it asks for is in use", ""),
@@ -87,6 +89,11 @@ REASONS = (
     (r"Reservation.*", "its reservation has not begun", ""),
     (r"(InvalidQOS|QOSNotAllowed)", "its QOS is not allowed here", "use another qos="),
     (r"(InvalidAccount|AccountNotAllowed)", "its account is not allowed here", "use another account="),
+    (
+        r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit",
+        "one job may not ask for so much, or so little, in its QOS or account",
+        "ask for something else, or use another qos= or account=",
+    ),
     (r"QOS.*", "a limit of its QOS is reached", "wait for your other jobs to end, ask for less, or use another qos="),
     (
         r"(Assoc|Max|User).*",
@@ -97,12 +104,29 @@ REASONS = (
 """What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in squeue(1))."""
 
 
+NEVER = re.compile(
+    r"Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|Account)|(QOS|Account)NotAllowed|"
+    r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
+)
+"""The reasons that do not pass by waiting. Where it is nodes that are down or drained, Slurm (22.05) says that instead: `ReqNodeNotAvail`,
+`Nodes required for job are DOWN`, though not of what no node could hold."""
+
+
+def is_permanent(reason: str) -> bool:
+    """Return whether a job that waits for this reason will never start, unless the job or the site is changed."""
+    return NEVER.fullmatch(reason) is not None
+
+
+@lru_cache(maxsize=1000)
 def explanation(reason: str) -> str:
     """Return why a job waits: Slurm's reason, what it means and what can be done."""
-    for pattern, means, remedy in REASONS:
-        if re.fullmatch(pattern, reason.strip("()")):
-            return f"{reason}: {means}" + (f"; {remedy}" if remedy else "")
-    return reason
+    return "; ".join(filter(None, meaning(reason)))
+
+
+def meaning(reason: str) -> tuple[str, str]:
+    """Return Slurm's reason with what it means, and what can be done, or empty."""
+    found = next((row for row in REASONS if re.fullmatch(row[0], reason.strip("()"))), None)
+    return (reason, "") if found is None else (f"{reason}: {found[1]}", found[2])
 
 
 def expand(id: str) -> Iterator[str]:

@@ -179,3 +179,13 @@ class Words:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
+
+
+class NoWords(Words):
+    """Where another batch system runs the jobs: this machine's Grid Engine, should it have one, knows nothing of them."""
+
+    def _output(self, name: str, *arguments: str) -> str:
+        return ""
+
+    def _master_log(self) -> str:
+        return ""

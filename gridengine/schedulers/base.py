@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 import os
 import shlex
 import socket
@@ -20,7 +21,7 @@ from gridengine.adjust import scaled
 from gridengine.algebra import Says, says
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import ZERO, Cores, Memory, Resource
-from gridengine.units import to_bytes
+from gridengine.units import number, to_bytes, whole
 
 
 class TaskState(enum.Enum):
@@ -37,9 +38,10 @@ class TaskState(enum.Enum):
 class Report:
     """The scheduler's word on one worker.
 
-    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home; `deleted`
-    whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it says (`OutOfMemory`, `TimeoutError`);
-    `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave its place to another job, say.
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home, and, of one that is queued,
+    that it can never start; `deleted` whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it
+    says (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave
+    its place to another job, say.
     """
 
     state: TaskState
@@ -181,6 +183,8 @@ class Scheduler(ABC):
 
     Args of every scheduler:
         max_workers: the most workers at a time.
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` (default: the
+            setting, which is for ever).
 
     Close it, leave its `with`, or let it be collected, and its workers end.
     """
@@ -189,6 +193,8 @@ class Scheduler(ABC):
     """Whether workers run on this machine, as children of this process, or elsewhere, and call over TCP with CURVE."""
     slots = 1
     """How many calls one worker runs at a time."""
+    spare: int | None = None
+    """How many processes with nothing to do a worker keeps at most; None is as many as it has slots."""
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
     jobs_per_worker: int | None = None
@@ -198,8 +204,9 @@ class Scheduler(ABC):
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
-    def __init__(self, *, max_workers: int) -> None:
-        self.max_workers = positive("max_workers", max_workers)
+    def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
+        self.max_workers = whole("max_workers", max_workers)
+        self.start_timeout = start_timeout if start_timeout in (None, math.inf) else number("start_timeout", start_timeout)
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False
@@ -242,7 +249,7 @@ class Scheduler(ABC):
         directory = settings().runs / "RUN"
         launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
         try:
-            return launcher.plan(positive("count", count), Demand(resources if held is None else held))
+            return launcher.plan(whole("count", count), Demand(resources if held is None else held))
         finally:
             launcher.close()
 
@@ -288,19 +295,6 @@ Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
     """Stand where nothing is to be adopted: workers elsewhere call by themselves."""
     raise GridEngineError("workers of this scheduler call by themselves")
-
-
-def positive(name: str, value: object) -> int:
-    """Return `value` when it is a positive whole number.
-
-    Raises:
-        TypeError, ConfigurationError: it is not; the text names the argument and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")
-    return value
 
 
 def worker_command(python: str, connection: Path) -> list[str]:

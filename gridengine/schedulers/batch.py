@@ -17,7 +17,8 @@ from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.schedulers._logs import log_tail
 from gridengine.schedulers._script import launch_script, line_of_text, shell_lines, variables
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, positive, python_path, worker_command
+from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, python_path, worker_command
+from gridengine.units import whole
 
 
 class TooMany(TryAgain):
@@ -33,6 +34,7 @@ class BatchScheduler(Scheduler):
 
     Args of every such scheduler:
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
             When one fails, so does the task.
@@ -46,13 +48,14 @@ class BatchScheduler(Scheduler):
         self,
         *,
         max_workers: int | None,
+        start_timeout: float | None = None,
         jobs_per_worker: int | None,
         prologue: Sequence[str],
         environment: Mapping[str, str] | None,
         python: str | None,
     ) -> None:
-        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers)
-        self.jobs_per_worker = None if jobs_per_worker is None else positive("jobs_per_worker", jobs_per_worker)
+        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers, start_timeout=start_timeout)
+        self.jobs_per_worker = None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)

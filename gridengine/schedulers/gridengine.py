@@ -8,16 +8,21 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gridengine.config import settings
-from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
+from gridengine.errors import ClusterError, ConfigurationError, SchedulerUnavailable, SubmissionRefused
+from gridengine.resources import ZERO
 from gridengine.resources import Resource as Held
 from gridengine.schedulers import _drmaa
+from gridengine.schedulers._drmaa_words import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM, System, worded
 from gridengine.schedulers._gridengine_words import asked, own_walltime
 from gridengine.schedulers._request import Request, Resource
-from gridengine.schedulers._words import Failure, Words
-from gridengine.schedulers.base import Demand, Handle, Report, Run, TaskState, TryAgain
+from gridengine.schedulers._signs import library_paths, without_slurm
+from gridengine.schedulers._slurm_words import own_walltime as slurm_walltime
+from gridengine.schedulers._words import Failure, NoWords, Words
+from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, TooMany, not_started
 
 logger = logging.getLogger("gridengine")
@@ -41,13 +46,18 @@ STATES = {
 
 
 class GridEngineScheduler(BatchScheduler):
-    """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library.
+    """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library: the library says which it speaks to.
+
+    What is asked of a Slurm is written in its own options. For other systems there are no words here: they are told what `native` says, and
+    all else is an error.
 
     Args:
-        queue: `-q`: the queue or queues to run in.
+        queue: `-q`: the queue or queues to run in; Slurm's partition.
         parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
         native: more options, as they are; the batch system's own.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` and what the
+            batch system says of it (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
             When one fails, so does the task.
@@ -55,7 +65,8 @@ class GridEngineScheduler(BatchScheduler):
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
             (default: each worker holds what one call asks for, and runs one call at a time).
-        resources: `-l name=value`, as `h_vmem="10G"`.
+        drmaa_library: the path of the DRMAA library (default: the setting, else what DRMAA_LIBRARY_PATH says, else Grid Engine's own).
+        resources: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
@@ -68,18 +79,26 @@ class GridEngineScheduler(BatchScheduler):
         parallel_environment: str | None = None,
         native: str = "",
         max_workers: int | None = None,
+        start_timeout: float | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
         worker_resources: Held | None = None,
+        drmaa_library: str | os.PathLike[str] = "",
         **resources: Resource,
     ) -> None:
         super().__init__(
-            max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
+            max_workers=max_workers,
+            start_timeout=start_timeout,
+            jobs_per_worker=jobs_per_worker,
+            prologue=prologue,
+            environment=environment,
+            python=python,
         )
         self._request = Request(queue, parallel_environment, native, resources)
-        self.walltime = own_walltime(self._request)
+        self.walltime = own_walltime(self._request) or slurm_walltime([word for word in native.split() if word.startswith("--time=")])
+        self._library = library_path(drmaa_library)
         if worker_resources is not None:
             self.hold(worker_resources)
 
@@ -88,7 +107,25 @@ class GridEngineScheduler(BatchScheduler):
 
     def launcher(self, run: Run) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        return GridEngineLauncher(run, script=self.script(run), request=self._request)
+        return GridEngineLauncher(
+            run, script=self.script(run), request=self._request, library=self._library, held=self.worker_resources or ZERO
+        )
+
+
+def library_path(given: object) -> str:
+    """Return the DRMAA library that an argument names: a file's whole path, or what the linker is to look for.
+
+    Raises:
+        TypeError, ConfigurationError: it is no path, or there is no such file.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        raise TypeError(f"drmaa_library must be a path, not {given!r}")
+    path = os.fsdecode(given)
+    if "/" not in path:
+        return path
+    if not Path(path).is_file():
+        raise ConfigurationError(f"drmaa_library={path!r} is no file", hint="it is the path of a library, as /opt/lib/libdrmaa.so")
+    return str(Path(path).absolute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +140,11 @@ class Ending:
     usage: Mapping[str, str] = field(default_factory=dict)
 
 
-def ending(told: Mapping[str, Any]) -> Ending:
-    """Return what DRMAA's exit information means.
+def ending(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
+    """Return what DRMAA's exit information means, as told by a library for this kind of system.
 
     Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to start; but it gives the time of the
-    start of the first, none for the second, and no usage at all for one that was deleted while it waited.
+    start of the first, none for the second, and no usage at all for one that was deleted while it waited. Others say less.
     """
     if "status" in told:
         return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
@@ -115,6 +152,8 @@ def ending(told: Mapping[str, Any]) -> Ending:
         return Ending(f"killed by {told['signal']}", killed=True, usage=told.get("usage") or {})
     if not told.get("aborted"):
         return Ending(told.get("words") or "the batch system does not say how it ended")
+    if kind != GRID_ENGINE:
+        return Ending("aborted: deleted, killed, or not even started")
     usage = told.get("usage") or {}
     if not usage:
         return Ending("deleted while it waited", deleted=True, started=False)
@@ -126,16 +165,19 @@ def ending(told: Mapping[str, Any]) -> Ending:
 class GridEngineLauncher(BatchLauncher):
     """Starts workers through DRMAA, and asks for them one by one."""
 
-    def __init__(self, run: Run, *, script: str, request: Request) -> None:
+    def __init__(self, run: Run, *, script: str, request: Request, library: str = "", held: Held = ZERO) -> None:
         super().__init__(run, script=script)
         self._request = request
+        self._library = library
+        self._held = held
+        self._system = GRID_ENGINE_UNNAMED
         self._words = Words(os.environ)
         self._asked: dict[Handle, float] = {}
         self._queued: set[Handle] = set()
         self._requests: dict[Handle, Request] = {}
         self._ended: dict[Handle, tuple[Ending, float]] = {}
         self._ending_since: dict[Handle, float] = {}
-        self._session: _drmaa.Session | None = _drmaa.shared_session().__enter__()
+        self._session: _drmaa.Session | None = _drmaa.shared_session(library).__enter__()
         self._guarded = False
 
     def _opened(self) -> _drmaa.Session:
@@ -143,19 +185,43 @@ class GridEngineLauncher(BatchLauncher):
             raise ClusterError("this launcher has been closed")
         return self._session
 
+    def _know(self, system: System) -> None:
+        """Speak to this system from now on."""
+        self._system = system
+        self._words = Words(os.environ) if system.kind == GRID_ENGINE else NoWords(os.environ)
+
     def _request_for(self, demand: Demand) -> Request:
-        return asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
+        if self._system.kind == GRID_ENGINE:
+            return asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
+        return worded(self._system, self._request, demand, self._held, settings())
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what would be submitted first, in the words of the system that the library speaks to; without a library, Grid Engine's.
+
+        Raises:
+            SchedulerUnavailable: the library does not load.
+        """
+        libraries = library_paths(os.environ, self._library)
+        if libraries:
+            try:
+                self._know(_drmaa.named_system(libraries[0], os.environ))
+            except _drmaa.Unavailable as error:
+                raise unavailable(error) from error
+        return super().plan(count, demand)
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array job through DRMAA."""
-        session, template = self._opened(), self.request(count, demand, log)
+        session = self._opened()
         try:
+            if self._system is GRID_ENGINE_UNNAMED:
+                self._know(session.start())
+            template = self.request(count, demand, log)
             if not self._guarded:
                 session.guard(self.files)
                 self._guarded = True
             return session.submit(template, count)
         except _drmaa.Unavailable as error:
-            raise SchedulerUnavailable(f"Grid Engine cannot be used: {error}") from error
+            raise unavailable(error) from error
         except _drmaa.Trouble as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except _drmaa.Refused as error:
@@ -195,7 +261,7 @@ class GridEngineLauncher(BatchLauncher):
                 reports[handle] = Report(STATES[state])
                 (self._queued.add if STATES[state] is TaskState.QUEUED else self._queued.discard)(handle)
             elif end is not None:
-                self._ended[handle] = (ending(end), now)
+                self._ended[handle] = (ending(end, self._system.kind), now)
             elif state != "undetermined":
                 self._ending_since.setdefault(handle, now)
         return reports | self._inquests(known.values(), now)
@@ -284,6 +350,11 @@ class GridEngineLauncher(BatchLauncher):
             self.script.unlink(missing_ok=True)
 
 
+def unavailable(error: _drmaa.Unavailable) -> SchedulerUnavailable:
+    """Return what to raise when DRMAA cannot be used."""
+    return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
+
+
 def refusal(error: _drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:
     """Return what a refusal of a job that was asked for in these words means."""
     limit = _drmaa.TASKS_LIMIT.search(str(error))
@@ -297,13 +368,24 @@ def refusal(error: _drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:
 
 
 def why_unavailable() -> str:
-    """Return why this process cannot use Grid Engine, empty when it can: that is, a session opens and a job of this user is taken."""
+    """Return why this process is not to use DRMAA, empty when it is: that is, a session opens and a job of this user is taken.
+
+    A library for Slurm is left where Slurm's own commands are: `SlurmScheduler` learns more from them.
+    """
     with _drmaa.shared_session() as session:
         try:
-            session.start()
+            system = session.start()
+            if system.kind == SLURM and not without_slurm(os.environ):
+                return f"the DRMAA library speaks to {system}"
             session.probe()
         except _drmaa.Refused as error:
             return f"a job of this user is refused: {error}"
         except (_drmaa.Trouble, _drmaa.Unavailable) as error:
             return str(error)
     return ""
+
+
+def system_here() -> str:
+    """Return the name of the batch system that was found to take jobs of this user."""
+    system = _drmaa.shared_session().system
+    return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system}, through DRMAA,"

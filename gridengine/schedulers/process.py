@@ -33,16 +33,17 @@ from gridengine.schedulers.base import (
     Scheduler,
     TaskState,
     TryAgain,
-    positive,
     python_path,
 )
-from gridengine.units import to_gigabytes
+from gridengine.units import to_gigabytes, whole
 
 logger = logging.getLogger("gridengine")
 
 LEAVE_SECONDS = 2.0
 """How long a nursery has to end what is below it."""
 REAP_SECONDS = 0.5
+MOST_PROCESSES = 1 << 22
+"""More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
 
 
 class ProcessScheduler(Scheduler):
@@ -51,6 +52,7 @@ class ProcessScheduler(Scheduler):
     Args:
         max_workers: how many cores there are to give; a call that does not say how many it wants has one (default: as many as this
             process may use).
+        start_timeout: for how many seconds calls may wait for their first process, as with a cluster's scheduler (default: the setting).
         worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less memory, say, than the machine has.
 
     Raises:
@@ -59,9 +61,9 @@ class ProcessScheduler(Scheduler):
 
     idle_seconds = 60.0
 
-    def __init__(self, max_workers: int | None = None, *, worker_resources: Resource = ZERO) -> None:
-        super().__init__(max_workers=1)
-        cores = len(os.sched_getaffinity(0)) if max_workers is None else positive("max_workers", max_workers)
+    def __init__(self, max_workers: int | None = None, *, start_timeout: float | None = None, worker_resources: Resource = ZERO) -> None:
+        super().__init__(max_workers=1, start_timeout=start_timeout)
+        cores = len(os.sched_getaffinity(0)) if max_workers is None else whole("max_workers", max_workers)
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[Newborn] = deque()
@@ -87,6 +89,18 @@ class ProcessScheduler(Scheduler):
         super().close()
         with self._lock:
             _end_all(self._ahead)
+
+
+class UnboundedProcessScheduler(ProcessScheduler):
+    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does: the system alone bounds how many run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = self.slots
+        self.slots, self.worker_resources = MOST_PROCESSES, None
+
+    def __repr__(self) -> str:
+        return "UnboundedProcessScheduler()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import Resource
 from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
-from gridengine.schedulers._slurm_site import Site, refusal, unavailable
-from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation
+from gridengine.schedulers._slurm_site import Site, impossible, refusal, unavailable
+from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation, is_permanent
 from gridengine.schedulers._slurm_words import own_walltime, sbatch_options, things
 from gridengine.schedulers.base import ANY, Demand, Handle, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
@@ -46,6 +46,8 @@ class SlurmScheduler(BatchScheduler):
         partition, account, qos: `--partition`, `--account`, `--qos` (default: the settings', else Slurm's own).
         native: more options of sbatch, as they are.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` and what the
+            batch system says of it (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
             When one fails, so does the task.
@@ -53,6 +55,8 @@ class SlurmScheduler(BatchScheduler):
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
             (default: each worker holds what one call asks for, and runs one call at a time).
+        strict: what Slurm takes and can never start (it waits for `PartitionConfig`, `PartitionTimeLimit`, `BadConstraints` or the like)
+            is an error at once; with False it waits, for somebody to change the site or the job.
         options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`, `mem="4G"`, `exclusive=True`.
 
     Raises:
@@ -67,20 +71,30 @@ class SlurmScheduler(BatchScheduler):
         qos: str | None = None,
         native: str = "",
         max_workers: int | None = None,
+        start_timeout: float | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
         worker_resources: Resource | None = None,
+        strict: bool = True,
         **options: Option,
     ) -> None:
         super().__init__(
-            max_workers=max_workers, jobs_per_worker=jobs_per_worker, prologue=prologue, environment=environment, python=python
+            max_workers=max_workers,
+            start_timeout=start_timeout,
+            jobs_per_worker=jobs_per_worker,
+            prologue=prologue,
+            environment=environment,
+            python=python,
         )
         named = {"partition": partition, "account": account, "qos": qos}
         given = {name: value for name, value in named.items() if value is not None}
         self._options = own_options({**given, **options}, native)
         self.walltime = own_walltime(self._options)
+        if not isinstance(strict, bool):
+            raise TypeError(f"strict must be True or False, not {strict!r}")
+        self._strict = strict
         if worker_resources is not None:
             self.hold(worker_resources)
 
@@ -89,7 +103,7 @@ class SlurmScheduler(BatchScheduler):
 
     def launcher(self, run: Run) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        return SlurmLauncher(run, script=self.script(run, REFUSE_RESTART), options=self._options)
+        return SlurmLauncher(run, script=self.script(run, REFUSE_RESTART), options=self._options, strict=self._strict)
 
 
 def own_options(given: Mapping[str, Option], native: str) -> list[str]:
@@ -122,16 +136,17 @@ def _option(name: str, value: Option) -> str:
 class SlurmLauncher(BatchLauncher):
     """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at once."""
 
-    def __init__(self, run: Run, *, script: str, options: Sequence[str]) -> None:
+    def __init__(self, run: Run, *, script: str, options: Sequence[str], strict: bool = True) -> None:
         super().__init__(run, script=script)
         self._options = list(options)
+        self._strict = strict
         # Of this launcher alone: what has this name and is not known to it is cancelled.
         self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = Slurm(os.environ)
         self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
-        self._tasks: set[Handle] = set()
+        self._tasks: dict[Handle, Demand] = {}
         self._reasons: dict[Handle, str] = {}
         self._started: dict[Handle, str] = {}
         self._ending_since: dict[Handle, float] = {}
@@ -189,7 +204,7 @@ class SlurmLauncher(BatchLauncher):
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
-        self._tasks.update(handles)
+        self._tasks.update(dict.fromkeys(handles, demand))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return what is known of these tasks, by one question for all, and by one more for each array of which some ended badly."""
@@ -202,7 +217,7 @@ class SlurmLauncher(BatchLauncher):
             return {}
         asked = set(handles)
         # Who left in order is asked for no more.
-        self._forget([task for task in self._tasks - asked if task.id not in rows or rows[task.id].state in ENDS])
+        self._forget([task for task in self._tasks.keys() - asked if task.id not in rows or rows[task.id].state in ENDS])
         reports: dict[Handle, Report] = {}
         ends: dict[Handle, tuple[str, End]] = {}
         for handle in (handle for handle in handles if handle in self._tasks):
@@ -236,12 +251,17 @@ class SlurmLauncher(BatchLauncher):
             if self._is_anew(handle, state, row) or self._waits_again(handle, row):
                 return row.state, REQUEUED
             self._reasons[handle] = row.reason
-            return Report(state)
+            return self._waits(handle, row) if row.state == "PENDING" else Report(state)
         if row.state in ENDS:
             return row.state, ENDS[row.state]
         if now - self._ending_since.setdefault(handle, now) > ENDING_SECONDS:
             return row.state, End("it does not come to its end")
         return None
+
+    def _waits(self, handle: Handle, row: Row) -> Report:
+        never = self._strict and is_permanent(row.reason)
+        error = impossible(row.reason, self._options_for(self._tasks[handle])) if never else None
+        return Report(TaskState.QUEUED, explanation(row.reason), error)
 
     def _is_anew(self, handle: Handle, state: TaskState, row: Row) -> bool:
         """Return whether this task ran before, and waits again or was started again."""
@@ -303,7 +323,7 @@ class SlurmLauncher(BatchLauncher):
 
     def _forget(self, handles: Iterable[Handle]) -> None:
         for handle in handles:
-            self._tasks.discard(handle)
+            self._tasks.pop(handle, None)
             self._absent.discard(handle)
             for known in (self._reasons, self._started, self._ending_since):
                 known.pop(handle, None)

@@ -16,6 +16,7 @@ from typing import Any
 from gridengine import pickling, runner
 from gridengine.agent import Agent
 from gridengine.nursery import Nursery
+from gridengine.output import Outlets
 from gridengine.protocol import (
     SINGLE,
     VALUES,
@@ -51,7 +52,7 @@ class Dispatcher:
                     *payload, out, err = payload
                     self.output[result.run] = bytes(out), bytes(err)
                 if result.status == VALUES:
-                    found = pickling.load_values(payload)
+                    found, _ = pickling.load_values(payload)
                     assert len(found) == result.stop - result.start
                     self.values.update(((result.run, result.start + i), value) for i, value in enumerate(found))
                 else:
@@ -117,6 +118,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,
+        outlets=Outlets(lambda: None),
     )
     dispatcher = Dispatcher(agent, said)
     return dispatcher

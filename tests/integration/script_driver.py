@@ -36,7 +36,8 @@ class Script:
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         others = {name: value for name, value in os.environ.items() if name not in ("SGE_ROOT", "XDG_RUNTIME_DIR")}
-        return {**others, "PYTHONPATH": path, "TMPDIR": str(self.temporary), MARK: self.mark}
+        # From Python 3.13 on tracebacks are coloured on a terminal.
+        return {**others, "PYTHONPATH": path, "PYTHON_COLORS": "0", "TMPDIR": str(self.temporary), MARK: self.mark}
 
     def run(self, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -251,7 +251,8 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_interpreter_waits_for_what_was_submitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["", "executor.shutdown(wait=False)", "del executor"])
+def test_the_interpreter_waits_for_what_was_submitted(last: str, tmp_path: Path) -> None:
     done = run_script(
         tmp_path,
         """
@@ -266,7 +267,8 @@ def test_the_interpreter_waits_for_what_was_submitted(tmp_path: Path) -> None:
         executor = gridengine.Executor(max_workers=2)
         for index in range(20):
             executor.submit(touch, f"{sys.argv[1]}/ran-{index}")
-        """,
+        LAST
+        """.replace("LAST", last),
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(list(tmp_path.glob("ran-*"))) == 20

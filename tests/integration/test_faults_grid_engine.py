@@ -257,6 +257,16 @@ def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_ena
         assert scenario.result()["results"] == [1]
 
 
+def test_calls_that_wait_longer_than_start_timeout_fail_with_grid_engine_s_reason_and_nothing_is_left(grid_engine: GridEngine) -> None:
+    given = "queue='closed.q', start_timeout=20"
+    scenario = play(grid_engine, f"tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: GridEngineScheduler({given}))))")
+    told = scenario.result()
+    assert told["kind"] == "WorkerNotStarted"
+    assert "no worker has started within 20 s (start_timeout)" in told["text"]
+    assert 'queue instance "closed.q@' in told["text"]
+    until(lambda: not grid_engine.knows(told["job"].partition(".")[0]))
+
+
 # ------------------------------------------------------------------ stopped, cut off, restarted
 
 

@@ -19,6 +19,7 @@ import gridengine
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.local import LocalWorkers
+from gridengine.output import Outlets
 from gridengine.schedulers.base import TaskState
 from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
 
@@ -96,7 +97,9 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
 
 
 def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
-    workers = LocalWorkers(run_id="run", slots=1, settings=settings(), wake=lambda: None)
+    workers = LocalWorkers(
+        gridengine.ProcessScheduler(1), run_id="run", settings=settings(), outlets=Outlets(lambda: None), wake=lambda: None
+    )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     workers.close()
     with theirs, subprocess.Popen(["true"]) as process:

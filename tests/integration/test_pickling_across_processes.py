@@ -52,7 +52,8 @@ class Runner:
         kind, payload = pickle.load(self.process.stdout)
         if kind == "raised":
             raise load_exception(payload)
-        return load_values(payload)[0]
+        [value], _ = load_values(payload)
+        return value
 
     def raised(self, function, *arguments):
         try:

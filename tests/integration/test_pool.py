@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -41,6 +42,12 @@ def add(x: int, y: int = 10) -> int:
 def fail_at_three(x: int) -> int:
     if x == 3:
         raise KeyError(x)
+    return x
+
+
+def leave_at_two(x: int) -> int:
+    if x == 2:
+        sys.exit("no licence")
     return x
 
 
@@ -107,6 +114,91 @@ def test_callbacks_get_the_result_or_the_exception(pool: gridengine.Pool) -> Non
     pool.map_async(fail_at_three, range(9), error_callback=lambda error: note(type(error)))
     assert all(four.acquire(timeout=SECONDS) for _ in range(4))
     assert sorted(got, key=str) == sorted([9, KeyError, [0, 1, 4], KeyError], key=str)
+
+
+def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: gridengine.Pool) -> None:
+    result = pool.map_async(leave_at_two, range(4), chunksize=1)
+    for _ in range(3):
+        with pytest.raises(SystemExit, match="no licence"):
+            result.get(SECONDS)
+    assert not result.successful()
+
+
+def test_a_map_whose_call_leaves_calls_the_error_callback(pool: gridengine.Pool) -> None:
+    got: list[Any] = []
+    result = pool.map_async(leave_at_two, range(4), chunksize=1, callback=got.append, error_callback=lambda error: got.append(type(error)))
+    result.wait(SECONDS)
+    assert got == [SystemExit]
+
+
+@pytest.mark.parametrize("error", [SystemExit("no"), KeyboardInterrupt(), ValueError("no"), GeneratorExit()])
+def test_a_callback_that_raises_ends_no_other(error: BaseException, pool: gridengine.Pool, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    got: list[Any] = []
+    pool.apply_async(square, (1,), callback=fail).wait(SECONDS)
+    pool.map_async(square, [2], callback=fail).wait(SECONDS)
+    assert pool.apply_async(square, (3,), callback=got.append).get(SECONDS) == 9
+    assert pool.map_async(square, [4], callback=got.append).get(SECONDS) == [16]
+    assert got == [9, [16]]
+    assert caplog.text.count("exception calling callback") == 2
+
+
+class Slow:
+    """A callback that is at it until it may return."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        self.got: list[Any] = []
+
+    def __call__(self, what: Any) -> None:
+        self.begun.set()
+        self.gate.wait(SECONDS)
+        self.got.append(what)
+
+
+@pytest.mark.parametrize("method", ["apply_async", "map_async", "starmap_async"])
+def test_a_result_is_there_once_its_callback_has_returned(method: str, pool: gridengine.Pool) -> None:
+    f, argument = (add, [(1, 2)]) if method == "starmap_async" else (square, [3])
+    slow = Slow()
+    result = getattr(pool, method)(f, argument, callback=slow)
+    assert slow.begun.wait(SECONDS)
+    assert not result.ready()
+    with pytest.raises(multiprocessing.TimeoutError):
+        result.get(0)
+    slow.gate.set()
+    value = result.get(SECONDS)
+    assert slow.got == [value]
+    assert result.ready()
+
+
+def test_a_failed_result_is_there_once_its_callback_has_returned(pool: gridengine.Pool) -> None:
+    for method, argument in ((pool.apply_async, (3,)), (pool.map_async, [3])):
+        slow = Slow()
+        result = method(fail_at_three, argument, error_callback=slow)  # type: ignore[operator]
+        assert slow.begun.wait(SECONDS)
+        assert not result.ready()
+        slow.gate.set()
+        result.wait(SECONDS)
+        assert [type(error) for error in slow.got] == [KeyError]
+        assert not result.successful()
+
+
+def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
+    got: list[Any] = []
+    other = pool.apply_async(square, (2,), callback=got.append)
+    results: list[Any] = []
+    ready = threading.Event()
+
+    def ask(value: int) -> None:
+        ready.wait(SECONDS)
+        got.extend([value, results[0].get(SECONDS), other.get(SECONDS)])
+
+    results.append(pool.apply_async(square, (3,), callback=ask))
+    ready.set()
+    assert results[0].get(SECONDS) == 9
+    assert got == [4, 9, 9, 4]
 
 
 def test_imap_gives_results_one_after_the_other(pool: gridengine.Pool) -> None:

@@ -135,4 +135,4 @@ def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(offic
     message, buffers = office.until_heard(Results)
     assert isinstance(message, Results)
     [(_, payload)] = portions(message.results, buffers)
-    assert pickling.load_values(payload[:-2]) == [(ITEMS, True, 0)]
+    assert pickling.load_values(payload[:-2]) == ([(ITEMS, True, 0)], True)

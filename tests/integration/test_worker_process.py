@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandc
 class Office:
     """A dispatcher's socket and one worker at it."""
 
-    def __init__(self, folder: Path, *, lease_seconds: float = 60.0) -> None:
+    def __init__(self, folder: Path, *, lease_seconds: float = 60.0, preexec: Any = None) -> None:
         self.server = server = Server(host="127.0.0.1")
         self.path = folder / "connection.json"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -55,6 +56,7 @@ class Office:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=preexec,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
 
@@ -68,13 +70,14 @@ class Office:
                 self.said.append((message, buffers))
         return next(pair for pair in self.said if isinstance(pair[0], kind))
 
-    def assign(self, function: Callable[..., object], argument: object) -> None:
+    def assign(self, function: Callable[..., object], argument: object, *, timeout: float | None = None) -> None:
         self.until_heard(Hello)
         self.server.send(self.peer, Welcome())
         digest, payload = pickling.dump_function(function)
         self.server.send(self.peer, Define(digest, [entry.encode() for entry in sys.path if entry], b"/", len(payload)), payload)
         calls = pickling.dump_calls([argument])
-        self.server.send(self.peer, Assign([Assignment(1, 1, digest, 0, 1, 0, 0, watched=True, buffers=len(calls))]), calls)
+        assignment = Assignment(1, 1, digest, 0, 1, 0, 0, watched=True, timeout=timeout, buffers=len(calls))
+        self.server.send(self.peer, Assign([assignment]), calls)
 
     def close(self) -> None:
         self.process.kill()

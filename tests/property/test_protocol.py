@@ -84,6 +84,10 @@ def sent(draw: st.DrawFn) -> Sent:
         message = draw(structs(kind, reason=REASONS))
     elif kind is protocol.Returned:
         message = kind(draw(st.lists(NUMBERS, max_size=3, unique=True)))
+    elif kind is protocol.Output:
+        message = draw(structs(kind, stream=st.integers(1, 2)))
+    elif kind is protocol.OutputTaken:
+        message = draw(structs(kind, size=st.integers(0, 2**63)))
     elif "buffers" in kind.__struct_fields__:
         message = draw(structs(kind, buffers=count))
     else:

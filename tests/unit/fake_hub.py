@@ -96,6 +96,9 @@ class FakeHub:
                 if entry.task.id == task and task not in self.settled:
                     self.fail(entry, Cancelled("the call was cancelled"), -number)
 
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Return: nothing is printed."""
+
     def close(self, *, wait: bool = True) -> None:
         self.closed = True
         self.cancel([entry.task.id for entry in self.entries if entry.task.id not in self.settled])

@@ -214,7 +214,7 @@ class NoNursery:
 
 
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
-    agent = Agent(lambda message, buffers: None, NoNursery(), slots=1, grace_seconds=1.0, output_bytes=0)  # type: ignore[arg-type]
+    agent = Agent(lambda message, buffers: None, NoNursery(), slots=1, grace_seconds=1.0, output_bytes=0, outlets=None)  # type: ignore[arg-type]
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []
     agent.handle(Forget([b"f"]))

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gridengine import doctor, encryption
 from gridengine.doctor import Finding, State, as_json, is_broken, judged, parse_partitions
 
 FINE = Finding("processes", "job", State.OK, "came home")
@@ -55,3 +56,13 @@ def test_scripts_read_the_same_as_json() -> None:
         "ok": False,
         "findings": [{"of": "grid_engine", "check": "master", "state": "broken", "text": "does not answer", "remedy": "start it"}],
     }
+
+
+@pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])
+def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(rate: float, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encryption, "encrypted_bytes_per_second", lambda: rate)
+    finding = doctor.encryption()
+    assert finding.state is state
+    assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
+    assert ("pyzmq>=27.3" in finding.remedy) == (state is State.SLOW)
+    assert not is_broken([finding], None)

@@ -21,6 +21,27 @@ class InvalidJobException(DrmaaException):
     """As the package's."""
 
 
+class InternalException(DrmaaException):
+    """As the package's."""
+
+
+class DrmCommunicationException(DrmaaException):
+    """As the package's."""
+
+
+class TryLaterException(DrmaaException):
+    """As the package's."""
+
+
+class NoActiveSessionException(DrmaaException):
+    """As the package's."""
+
+
+ERRORS = (DrmaaException, InvalidJobException, InternalException, DrmCommunicationException, TryLaterException, NoActiveSessionException)
+
+ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
+
+
 class Session:
     """A session of the package's that notes what it is asked, and fails when told to."""
 
@@ -31,6 +52,9 @@ class Session:
     def __init__(self) -> None:
         self.deleted: list[str] = []
         self.problems: list[Exception] = []
+        self.states: dict[str, str] = {}
+        self.stubborn: set[str] = set()
+        """What cannot be deleted, and no more what comes after it when all of the session is to go."""
 
     def initialize(self, contact: str | None) -> None:
         self.contact = contact or self.contact
@@ -39,7 +63,16 @@ class Session:
         assert action == "terminate"
         if self.problems:
             raise self.problems.pop()
+        if job in self.stubborn or (job == ALL and self.stubborn):
+            raise InternalException("already completing or completed")
         self.deleted.append(job)
+
+    def jobStatus(self, job: str) -> str:
+        if job not in self.states:
+            raise InvalidJobException("gone")
+        if self.states[job] in ERRORS_BY_NAME:
+            raise ERRORS_BY_NAME[self.states[job]]("no state")
+        return self.states[job]
 
 
 @pytest.fixture
@@ -49,7 +82,7 @@ def session() -> Session:
 
 @pytest.fixture
 def desk(session: Session) -> Desk:
-    errors = types.SimpleNamespace(DrmaaException=DrmaaException, InvalidJobException=InvalidJobException)
+    errors = types.SimpleNamespace(**ERRORS_BY_NAME)
     package = types.SimpleNamespace(Session=session, errors=errors, JobControlAction=types.SimpleNamespace(TERMINATE="terminate"))
     made = Desk(package, "")
     made.adopt(["1.1", "1.2", "1.3"])
@@ -95,16 +128,62 @@ def test_a_cluster_task_that_has_ended_is_no_error(desk: Desk, session: Session)
     assert session.deleted == ["1.2"]
 
 
+@pytest.mark.parametrize("state", ["done", "failed", None])
+def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_says_of_it(
+    desk: Desk, session: Session, state: str | None
+) -> None:
+    session.stubborn, session.states = {"1.1"}, {} if state is None else {"1.1": state}
+    desk.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(desk) == 3
+    assert (session.deleted, desk.left) == (["1.2", "1.3"], 0)
+
+
+def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
+    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.stubborn, session.states = {"1.1"}, {"1.1": "running"}
+    desk.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(desk) == 3
+    assert (session.deleted, desk.left) == (["1.2", "1.3"], 1)
+    assert not desk.sweep()
+    session.stubborn.clear()
+    later = _drmaa_child.time.monotonic() + 60
+    monkeypatch.setattr(_drmaa_child.time, "monotonic", lambda: later)
+    assert (desk.sweep(), session.deleted[-1], desk.left) == (True, "1.1", 0)
+
+
+def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(desk: Desk, session: Session) -> None:
+    session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
+    desk.clean()
+    assert sorted(session.deleted) == ["1.1", "1.3"]
+
+
+def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(desk: Desk, session: Session) -> None:
+    session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
+    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {
+        "1.1": ["undetermined", None],
+        "1.2": ["running", None],
+        "1.3": ["queued_active", None],
+    }
+
+
+def test_when_no_answer_comes_what_was_learnt_before_is_told(desk: Desk, session: Session) -> None:
+    session.states = {"1.1": "running", "1.2": "DrmCommunicationException", "1.3": "running"}
+    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {"1.1": ["running", None]}
+    with pytest.raises(DrmCommunicationException):
+        desk.status(["1.2", "1.3"], 10.0)
+
+
 def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
-    session.problems = [DrmaaException("the master is away")]
+    session.problems = [DrmCommunicationException("the master is away")]
     desk.terminate(["1.1"])
     assert (desk.sweep(), desk.left) == (False, 1)
     assert (desk.sweep(), session.deleted) == (True, ["1.1"])
 
 
 def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(desk: Desk, session: Session) -> None:
-    session.problems = [DrmaaException("the master is away")]
+    session.problems = [DrmCommunicationException("the master is away")]
     desk.terminate(["1.1"])
     assert not desk.sweep()
     assert not desk.sweep()
@@ -123,7 +202,7 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(desk: De
 
 def test_the_end_waits_for_a_master_that_is_away(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
-    session.problems = [DrmaaException("the master is away"), DrmaaException("the master is away")]
+    session.problems = [DrmCommunicationException("the master is away"), DrmCommunicationException("the master is away")]
     desk.clean()
     assert session.deleted == [ALL]
 

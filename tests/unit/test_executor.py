@@ -15,7 +15,9 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.flight import Outcome
 from gridengine.intake import MOST_CALLS
+from gridengine.promise import Stretch
 from tests.unit.fake_hub import Entry, FakeHub, FakeScheduler
 
 SECONDS = 10
@@ -301,6 +303,57 @@ def test_a_callback_that_raises_is_logged_and_the_next_called(
     run_all(waiting)
     assert come.wait(SECONDS)
     assert "exception calling callback" in caplog.text
+
+
+def test_a_callback_that_raises_system_exit_ends_no_other(
+    waiting: gridengine.Executor, hub: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = threading.Semaphore(0)
+
+    def leave(_: Future[Any]) -> None:
+        raise SystemExit("no licence")
+
+    first, second = waiting.submit(square, 1), waiting.submit(square, 2)
+    first.add_done_callback(leave)
+    first.add_done_callback(lambda _: called.release())
+    second.add_done_callback(lambda _: called.release())
+    hub.run_all(until=second.done)
+    assert all(called.acquire(timeout=SECONDS) for _ in range(2))
+    assert "exception calling callback" in caplog.text
+
+
+def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_others(waiting: gridengine.Executor) -> None:
+    def leave(_: Future[Any]) -> None:
+        raise SystemExit("no licence")
+
+    future = [waiting.submit(square, index) for index in range(10)][-1]
+    called: list[Future[Any]] = []
+    future.add_done_callback(leave)
+    future.add_done_callback(called.append)
+    with pytest.raises(SystemExit):
+        future.cancel()
+    assert called == [future]
+
+
+def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(hub: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = gridengine.Pool(scheduler=FakeScheduler(hub))
+    result = pool.map_async(square, range(4), chunksize=1)
+    hub.run_all(until=result.ready)
+    interruptions = [KeyboardInterrupt, None, KeyboardInterrupt]
+
+    def take(self: Stretch, piece: Outcome) -> None:
+        if interruptions and (error := interruptions.pop()) is not None:
+            raise error
+        really_take(self, piece)
+
+    really_take = Stretch.take
+    monkeypatch.setattr(Stretch, "take", take)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            result.get()
+    assert result.get() == [0, 1, 4, 9]
+    pool.close()
+    pool.join()
 
 
 def test_asyncio_awaits_them(executor: gridengine.Executor) -> None:

@@ -357,3 +357,70 @@ def test_a_worker_that_is_starting_needs_no_explanation() -> None:
     fleet.launched(handles(1), 0)
     say(fleet, RUNNING, 1)
     assert [explain(fleet, now) for now in (0, 100)] == [[], []]
+
+
+def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may_not_wait_so_long() -> None:
+    fleet = make(start_timeout=4.0)
+    fleet.launched(handles(1), 0)
+    assert [now for now in range(10) if explain(fleet, now)] == [2]
+
+
+# -------------------------------------------------------------------- what never starts, or not in time
+
+
+def test_a_worker_that_waits_and_can_never_start_is_told_of() -> None:
+    fleet, error = make(), ClusterError("never")
+    fleet.launched(handles(1, 2), 0)
+    assert fleet.impossible() is None
+    say(fleet, QUEUED, 1, reason="Priority")
+    assert fleet.impossible() is None
+    say(fleet, QUEUED, 2, error=error)
+    assert fleet.impossible() is error
+    say(fleet, RUNNING, 2)
+    assert fleet.impossible() is None
+
+
+def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_for_an_error() -> None:
+    fleet = make(start_timeout=30.0)
+    scale(fleet, 10.0, waiting=1)
+    fleet.launched(handles(1), 11.0)
+    say(fleet, QUEUED, 1, reason="Priority: other jobs come first")
+    assert fleet.start_timed_out(39.9) is None
+    error = fleet.start_timed_out(40.0)
+    assert type(error) is WorkerNotStarted
+    assert error.message == "no worker has started within 30 s (start_timeout): Priority: other jobs come first"
+    assert error.job == "1"
+    assert "start_timeout=" in (error.hint or "")
+
+
+def test_a_reason_that_was_asked_for_is_told_too() -> None:
+    fleet = make(start_timeout=30.0)
+    scale(fleet, 10.0, waiting=1)
+    fleet.launched(handles(1), 11.0)
+    fleet.explained(handles(2)[0], "another's")
+    assert "the batch system gives no reason" in str(fleet.start_timed_out(40.0))
+    fleet.explained(handles(1)[0], "no queue")
+    assert "(start_timeout): no queue" in str(fleet.start_timed_out(40.0))
+
+
+def test_without_a_limit_calls_wait_for_ever() -> None:
+    fleet = make()
+    scale(fleet, 0.0, waiting=1)
+    assert fleet.start_timed_out(1e9) is None
+
+
+@pytest.mark.parametrize("served", [{"waiting": 0}, {"waiting": 1, "busy": 1}, {"waiting": 1, "idle": 1}])
+def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_waited(served: dict[str, int]) -> None:
+    fleet = make(start_timeout=30.0)
+    scale(fleet, 0.0, waiting=1)
+    scale(fleet, 20.0, **served)
+    assert fleet.start_timed_out(40.0) is None
+    scale(fleet, 50.0, waiting=1)
+    assert fleet.start_timed_out(79.0) is None
+    assert fleet.start_timed_out(80.0) is not None
+
+
+def test_who_waits_for_the_places_of_others_does_not_wait_for_the_batch_system() -> None:
+    fleet = make(start_timeout=30.0)
+    assert fleet.scale(0.0, calls_waiting=1, workers_busy=0, workers_idle=0, others=10) == []
+    assert fleet.start_timed_out(100.0) is None

@@ -104,6 +104,7 @@ def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
+        ({"chunksize": 10**30}, ConfigurationError),
         ({"chunksize": 0}, ConfigurationError),
         ({"chunksize": 1.5}, TypeError),
         ({"retries": -1}, ConfigurationError),

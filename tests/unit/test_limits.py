@@ -29,6 +29,11 @@ from tests.unit.fake_hub import FakeScheduler
         ({"retry_on": (OSError, "ValueError")}, TypeError, "retry_on must be exception classes, not 'ValueError'"),
         ({"retry_on": int}, TypeError, "retry_on must be exception classes, not <class 'int'>"),
         ({"retry_on": OSError()}, TypeError, "retry_on must be exception classes, not OSError()"),
+        ({"timeout": 1e308}, ValueError, "timeout must be a positive number of seconds or None, not 1e+308"),
+        ({"timeout": 10**400}, ValueError, "not 10000000000"),
+        ({"timeout": 10**5000}, ValueError, "not a number of 16610 bits"),
+        ({"retries": 10**30}, ValueError, "retries must be at most 2,147,483,647, not 1000000000000000000000000000000"),
+        ({"escalate_memory": 10**400}, ValueError, "escalate_memory must be above zero, and finite"),
         ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
     ],
 )

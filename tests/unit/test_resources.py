@@ -182,6 +182,12 @@ def test_a_part_is_found_by_its_kind() -> None:
     ("make", "error", "text"),
     [
         (lambda: Cores(0), ConfigurationError, "N must be at least 1, not 0"),
+        (lambda: Cores(10**30), ConfigurationError, "N must be at most 2,147,483,647, not 1000000000000000000000000000000"),
+        (lambda: Cores(10**5000), ConfigurationError, "not a number of 16610 bits"),
+        (lambda: Memory(1e308), ConfigurationError, r"M must be at most 2,147,483,647, not 1e\+308"),
+        (lambda: Memory(10**400), ConfigurationError, "M must be above zero, and finite"),
+        (lambda: WTime(1e308), ConfigurationError, r"T must be at most 2,147,483,647, not 1e\+308"),
+        (lambda: WTime("99999999999-00:00:00"), ConfigurationError, "is not a time"),
         (lambda: Cores(2.5), TypeError, r"N must be a whole number, not 2\.5"),
         (lambda: Cores(True), TypeError, "N must be a whole number, not True"),
         (lambda: Cores(2, [1, 1]), ConfigurationError, r"\[1, 1\]"),

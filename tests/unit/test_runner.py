@@ -99,7 +99,7 @@ class Stage:
         for message, buffers in self.channel.said:
             if isinstance(message, Results):
                 for result, payload in portions(message.results, buffers):
-                    load = pickling.load_values if result.status == VALUES else pickling.load_exception
+                    load = pickling.load if result.status == VALUES else pickling.load_exception
                     found.append((result, load(payload)))
         return found
 

@@ -103,6 +103,19 @@ def test_the_project_overrules_the_user_and_the_environment_both(tmp_path: Path,
     assert said["progress"].by == "default"
 
 
+def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text('drmaa_library = "/opt/libdrmaa.so"')
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": str(tmp_path / "home")}
+    assert layers(environment) == [{"drmaa_library": Said("/opt/libdrmaa.so", f"{users}:1")}]
+    (tmp_path / "gridengine.toml").write_text('max_workers = 2\ndrmaa_library = "./libdrmaa.so"')
+    with pytest.raises(ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed") as caught:
+        layers(environment)
+    assert str(users) in str(caught.value.hint)
+
+
 def facts(mode: int, owner: int) -> os.stat_result:
     return os.stat_result((mode, 0, 0, 1, owner, 54321, 0, 0, 0, 0))
 
@@ -289,6 +302,22 @@ def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/gridengine.toml"):
         layers({"HOME": "/nosuch"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "/etc/site.toml"),
+        ("max_workers = " + "1" * 5000, "/etc/site.toml"),
+        ("max_workers = " + "1" * 4000, "max_workers = 1111111111"),
+        ("lease_seconds = 1e308", "/etc/site.toml:1: lease_seconds = 1e+308 is not a positive number, at most 2,147,483,647"),
+    ],
+)
+def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(FILE, text)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
 
 
 def test_a_handle_comes_home_as_the_object() -> None:
-    assert pickling.load_values(pickling.dump_values([gridengine.share([1])])) == [[1]]
+    assert pickling.load_values(pickling.dump_values([gridengine.share([1])])) == ([[1]], True)
 
 
 def test_a_handle_in_a_shared_object_is_the_object() -> None:

@@ -84,6 +84,10 @@ def test_arguments_become_options() -> None:
         ({"partition": "a\nb"}, ConfigurationError, "partition must be one line"),
         ({"time": None}, TypeError, "time must be a string, a number or True"),
         ({"max_workers": 0}, ConfigurationError, "max_workers must be at least 1"),
+        ({"start_timeout": 0}, ConfigurationError, "start_timeout must be above zero, and finite, not 0"),
+        ({"start_timeout": float("nan")}, ConfigurationError, "start_timeout must be above zero, and finite, not nan"),
+        ({"start_timeout": "5"}, TypeError, "start_timeout must be a number"),
+        ({"strict": "no"}, TypeError, "strict must be True or False"),
     ],
 )
 def test_a_wrong_argument_is_named_at_once(given: dict[str, Any], error: type[Exception], words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
+from gridengine.schedulers._slurm_site import impossible
 from gridengine.schedulers._slurm_states import (
     ENDS,
     STATES,
@@ -15,6 +16,7 @@ from gridengine.schedulers._slurm_states import (
     expand,
     explanation,
     ids_of,
+    is_permanent,
     parse_cancelled_by,
     parse_jobs,
     parse_squeue,
@@ -141,6 +143,53 @@ def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
 def test_reasons_to_wait_are_told_with_what_to_do(reason: str, words: str) -> None:
     assert words in explanation(reason)
     assert explanation(reason).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "PartitionConfig",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "InvalidQOS",
+        "AccountNotAllowed",
+        "QOSMaxCpuPerJobLimit",
+        "AssocMaxWallDurationPerJobLimit",
+        "QOSMaxGRESPerNode",
+        "QOSMinCpuNotSatisfied",
+        "MaxMemPerLimit",
+        "DependencyNeverSatisfied",
+    ],
+)
+def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) -> None:
+    assert is_permanent(reason)
+    error = impossible(reason, ["--cpus-per-task=500"])
+    assert f"can never start it: {reason}: " in error.message
+    assert "it was asked for: --cpus-per-task=500" in error.message
+    assert (error.hint or "").index("; strict=False") > 0
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "None",
+        "Priority",
+        "Resources",
+        "PartitionDown",
+        "JobHeldAdmin",
+        "Licenses",
+        "QOSMaxCpuPerUserLimit",
+        "QOSMaxJobsPerUserLimit",
+        "AssocGrpCpuLimit",
+        "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        "Dependency",
+        "Somethingnew",
+    ],
+)
+def test_what_may_pass_is_waited_for(reason: str) -> None:
+    assert not is_permanent(reason)
 
 
 def test_accounts_say_who_cancelled_a_job() -> None:

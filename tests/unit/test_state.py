@@ -29,6 +29,7 @@ from gridengine.events import (
     Effect,
     Event,
     Explain,
+    Explained,
     Function,
     GoOn,
     Launch,
@@ -78,7 +79,7 @@ from gridengine.protocol import (
     Stop,
     Welcome,
 )
-from gridengine.resources import Memory
+from gridengine.resources import Cores, Memory
 from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 
 T = TypeVar("T")
@@ -713,12 +714,14 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     for attempt in range(2):
         for _ in range(answers.MOST_FRUITLESS + 1):
             assert one.attempt == attempt + 1
-            play.say(Returned([one.run]), worker=b"wv"[attempt : attempt + 1])
+            play.say(Returned([one.run], "no process could be started: too many"), worker=b"wv"[attempt : attempt + 1])
             one = (*play.assigned(), one)[0]
         if not attempt:
             play.hello(b"v", pid=8)
             [one] = play.assigned()
-    assert type(play.seen(Settled)[0].error) is WorkerLost
+    error = play.seen(Settled)[0].error
+    assert type(error) is WorkerLost
+    assert "could run nothing: no process could be started: too many" in str(error)
 
 
 def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
@@ -1042,6 +1045,55 @@ def test_an_array_that_fails_as_a_whole_is_one_error_and_the_next_submission_ask
     assert len(play.seen(Settled)) == 100
     play.submit(1)
     assert play.effects == [Launch(1)]
+
+
+def test_a_worker_that_can_never_start_is_an_error_of_the_calls_that_wait_for_it_alone() -> None:
+    play = Play(pooled=True, max_workers=10)
+    four, eight = Demand(Cores(4)), Demand(Cores(8))
+    play.submit(1, demand=four)
+    play.submit(1, demand=eight)
+    play.play(Launched([Handle("4")], four))
+    play.play(Launched([Handle("8")], eight))
+    error = SubmissionRefused("never")
+    play.poll(Handle("8"), TaskState.QUEUED, "PartitionConfig", error=error)
+    assert [(one.task, one.error) for one in play.seen(Settled)] == [(2, error)]
+    assert play.seen(Withdraw) == [Withdraw((Handle("8"),))]
+    play.submit(1, demand=eight)
+    assert play.effects == [Launch(1, eight)]
+
+
+def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_calls() -> None:
+    play = Play(max_workers=2)
+    play.running()
+    play.submit(1)
+    play.play(Launched([Handle("42")]))
+    play.poll(Handle("42"), TaskState.QUEUED, error=SubmissionRefused("never"))
+    assert play.seen(Settled) == []
+
+
+def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None:
+    play = Play(start_timeout=30.0)
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    play.later(29)
+    assert play.seen(Settled) == []
+    play.play(Explained(Handle("1"), "no licence"))
+    play.later(1)
+    [settled] = play.seen(Settled)
+    assert "within 30 s (start_timeout): no licence" in str(settled.error)
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+    play.submit(1)
+    assert play.effects == [Launch(1)]
+    play.later(29)
+    assert play.seen(Settled) == []
+
+
+def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() -> None:
+    play = Play(start_timeout=5.0)
+    play.submit(1)
+    play.play(LaunchFailed(ClusterError("the master is away"), for_now=True))
+    play.later(5)
+    assert "(start_timeout): the master is away" in str(play.seen(Settled)[0].error)
 
 
 def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
@@ -1410,7 +1462,7 @@ def test_workers_are_told_once_and_before_the_calls_that_modules_have_changed() 
     assert play.sent(Reload) == []
     play.done(play.assigned()[0])
     for generation, told in ((1, 1), (1, 0), (0, 0), (2, 1)):
-        play.play(Submitted(SQUARE, [Task(100 + play.core._last_run, (b"calls",), 1)], generation))
+        play.play(Submitted(SQUARE, [Task(100 + play.core.last_run, (b"calls",), 1)], generation))
         assert [type(one.message) for one in play.seen(Send)] == [Reload] * told + [Assign]
         play.done(play.assigned()[0])
 

@@ -1,0 +1,158 @@
+"""One call's bad argument or result is its own: those that travel with it are as good as ever. By every way to have calls made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import PicklingError
+from gridengine.schedulers.base import Scheduler
+
+SECONDS = 60
+CALLS, BAD = 1000, 500
+
+
+@pytest.fixture(scope="module", params=["processes", "inline"])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    if request.param == "inline":
+        yield gridengine.InlineScheduler()
+        return
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+class Number:
+    """A number that cannot be rebuilt where it says."""
+
+    def __init__(self, number: int, error: BaseException | None = None) -> None:
+        self.number = number
+        self.error = error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["error"] is not None:
+            raise state["error"]
+        vars(self).update(state)
+
+
+class Leaving:
+    """Ends whoever pickles it."""
+
+    def __reduce__(self) -> Any:
+        sys.exit("no licence")
+
+
+class LeavingError(Exception):
+    """Ends whoever pickles it."""
+
+    def __reduce__(self) -> Any:
+        sys.exit("no licence")
+
+
+def arguments(error: BaseException) -> list[Number]:
+    return [Number(number, error if number == BAD else None) for number in range(CALLS)]
+
+
+def number_of(one: Number) -> int:
+    return one.number
+
+
+def bad_result(number: int) -> Number:
+    return Number(number, KeyError("not here") if number == BAD else None)
+
+
+def leaving_result(number: int) -> Any:
+    return Leaving() if number == BAD else number
+
+
+def leaving_error(number: int) -> int:
+    if number == BAD:
+        raise LeavingError
+    return number
+
+
+def add_up(one: Number, others: dict[str, list[int]]) -> int:
+    return one.number + sum(others["more"])
+
+
+def errors_in(results: list[Any]) -> dict[int, type[BaseException]]:
+    """Return the errors among the results, each with its place; check that all others are their place's number."""
+    found = {place: type(one) for place, one in enumerate(results) if isinstance(one, BaseException)}
+    assert [one for one in results if not isinstance(one, BaseException)] == [place for place in range(CALLS) if place not in found]
+    return found
+
+
+@pytest.mark.parametrize("error", [KeyError("no"), SystemExit("no licence")])
+def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(error: BaseException, scheduler: Scheduler) -> None:
+    results = gridengine.map(number_of, arguments(error), scheduler=scheduler, reraise=False)
+    assert errors_in(results) == {BAD: type(error)}
+    assert "in __setstate__" in str(results[BAD].__cause__)
+
+
+def test_a_map_raises_what_kept_an_argument_from_being_rebuilt(scheduler: Scheduler) -> None:
+    with pytest.raises(KeyError, match="no"):
+        gridengine.map(number_of, arguments(KeyError("no")), scheduler=scheduler)
+
+
+def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Scheduler) -> None:
+    common = {"more": [1, 2]}
+    pairs = [(Number(0, KeyError("no")), common), (Number(1), common), (Number(2), common)]
+    error, *results = gridengine.starmap(add_up, pairs, scheduler=scheduler, reraise=False, chunksize=3)
+    assert isinstance(error, KeyError)
+    assert results == [4, 5]
+
+
+def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Scheduler) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        assert [future.result() for future in [executor.submit(abs, -1) for _ in range(5000)]] == [1] * 5000  # they travel together now
+        futures = [executor.submit(number_of, one) for one in arguments(KeyError("no"))]
+        assert errors_in([future.exception() or future.result() for future in futures]) == {BAD: KeyError}
+
+
+def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
+    with gridengine.Pool(scheduler=scheduler) as pool:
+        results = [pool.apply_async(number_of, (one,)) for one in arguments(KeyError("no"))]
+        assert errors_in([result.get(SECONDS) if result.successful() else KeyError() for result in results if result.wait() is None]) == {
+            BAD: KeyError
+        }
+        iterator = pool.imap(number_of, arguments(KeyError("no")), chunksize=50)
+        assert [iterator.next(SECONDS) for _ in range(BAD)] == list(range(BAD))
+        with pytest.raises(KeyError, match="no"):
+            next(iterator)
+        assert list(iterator) == list(range(BAD + 1, CALLS))
+
+
+def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(scheduler: Scheduler) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        results = executor.map(bad_result, range(CALLS))
+        assert [next(results).number for _ in range(BAD)] == list(range(BAD))
+        with pytest.raises(PicklingError, match="the result cannot be rebuilt here: KeyError: 'not here'"):
+            next(results)
+
+
+def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler) -> None:
+    results = gridengine.map(bad_result, range(CALLS), scheduler=scheduler, reraise=False)
+    assert errors_in([one.number if isinstance(one, Number) else one for one in results]) == {BAD: PicklingError}
+    assert isinstance(results[BAD].__cause__, KeyError)
+    with gridengine.Executor(scheduler) as executor:
+        futures = [executor.submit(bad_result, number) for number in range(CALLS)]
+        assert errors_in([future.exception() or future.result().number for future in futures]) == {BAD: PicklingError}
+
+
+@pytest.mark.parametrize("f", [leaving_result, leaving_error])
+def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(f: Any, scheduler: Scheduler) -> None:
+    assert list(errors_in(gridengine.map(f, range(CALLS), scheduler=scheduler, reraise=False, retries=0))) == [BAD]
+
+
+def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Scheduler) -> None:
+    jobs = [
+        gridengine.Job(target=number_of, args=(Number(1, KeyError("no")),), scheduler=scheduler),
+        gridengine.Job(target=bad_result, args=(BAD,), scheduler=scheduler),
+        gridengine.Job(target=number_of, args=(Number(1),), scheduler=scheduler),
+    ]
+    for job in jobs:
+        job.start()
+    assert [job.outcome(SECONDS).__class__ for job in jobs] == [KeyError, PicklingError, int]
