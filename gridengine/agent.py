@@ -46,6 +46,7 @@ from gridengine.protocol import (
     OutputTaken,
     Payload,
     Recall,
+    Reload,
     Returned,
     TakeBack,
     portions,
@@ -223,6 +224,10 @@ class Agent:
                 hand.defined.difference_update(message.functions)
                 self._tell(hand, message)
 
+    def _reload(self, message: Reload, buffers: Payload) -> None:
+        for hand in self.hands.values():
+            hand.outdated = hand.outdated or bool(hand.defined)
+
     def _assign(self, message: Assign, buffers: Payload) -> None:
         for assignment in message.assignments:
             if assignment.function not in self._functions:
@@ -330,10 +335,13 @@ class Agent:
         return True
 
     def _idle_hand(self, place: Allocation, memory: int) -> Hand | None:
-        """Return a runner there with nothing to do. One whose heap has grown by half of a memory limit is ended: it has too little left."""
+        """Return a runner there with nothing to do.
+
+        One that has loaded what has changed is ended, and one whose heap has grown by half of a memory limit: it has too little left.
+        """
         for hand in reversed([hand for hand in self.idle if hand.place == place]):
             self.idle.remove(hand)
-            if not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2:
+            if not hand.outdated and (not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2):
                 return hand
             self._end_idle(hand)
         return None
@@ -471,6 +479,7 @@ def introduce(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
+    Reload: Agent._reload,
     Lend: Agent._lend,
     TakeBack: Agent._take_back,
     Assign: Agent._assign,

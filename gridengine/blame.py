@@ -15,7 +15,7 @@ from gridengine.errors import (
     TimeoutError,
     WorkerCrashed,
     WorkerLost,
-    shown,
+    safe_repr,
 )
 from gridengine.memory import out_of_memory
 from gridengine.protocol import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
@@ -73,7 +73,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
     """Return the error of calls whose resources' own methods raised."""
     if isinstance(cause, GridEngineError):
         return cause
-    error = ConfigurationError(f"resources={shown(asked)} cannot be given: {shown(cause)}", hint="see its class")
+    error = ConfigurationError(f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class")
     error.__cause__ = cause
     return error
 

@@ -86,14 +86,10 @@ def settings(as_json: bool) -> None:
 
 
 def _files() -> Iterator[str]:
-    from gridengine.settingsfiles import projects_file, users_file, why_not_believed
+    from gridengine.settingsfiles import projects_file, told, users_file
 
     for whose, path in (("yours", users_file(os.environ)), ("the project's", projects_file(os.environ))):
-        if path is None or not path.exists():
-            yield f"settings file, {whose}: {'none' if path is None else f'{path} (not there)'}"
-        else:
-            doubt = why_not_believed(path.stat())
-            yield f"settings file, {whose}: {path}{f' (left out: {doubt})' if doubt else ''}"
+        yield f"settings file, {whose}: {told(path)}"
 
 
 @main.command(

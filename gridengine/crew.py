@@ -50,7 +50,7 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
             core.give_up(mismatch, now)
         return
     pool.fleet.welcomed()
-    core.workers[id] = worker = Worker(id, hello, now, now, pool, started=started, since=now)
+    core.workers[id] = worker = Worker(id, hello, now, now, pool, started=started, since=now, generation=core.generation)
     pool.workers += 1
     core.resting.add(id)
     core.effects.append(Send(id, Welcome()))

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from gridengine.errors import ClusterError, GridEngineError, shown
+from gridengine.errors import ClusterError, GridEngineError, safe_repr
 from gridengine.events import Event, Explained, Launched, LaunchFailed, Polled
 from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
 
@@ -43,7 +43,7 @@ class LaunchDesk:
                 return LaunchFailed(error, demand=demand)
             except BaseException as error:  # a resource's own words, or the scheduler, may be a user's
                 log.error("the scheduler failed", exc_info=True)
-                return LaunchFailed(ClusterError(f"the scheduler failed: {shown(error)}"), demand=demand)
+                return LaunchFailed(ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand)
 
         self._ask(start)
 
@@ -91,7 +91,7 @@ class LaunchDesk:
                 event = request()
             except BaseException as error:
                 # What cannot be learned or done now is asked for again; it is never a worker's death.
-                log.warning("the scheduler does not answer: %s", shown(error))
+                log.warning("the scheduler does not answer: %s", safe_repr(error))
                 continue
             if event is not None:
                 self._post(event)

@@ -17,6 +17,7 @@ from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.events import Function
 from gridengine.lent import needs_of
 from gridengine.limits import Raisable, given
+from gridengine.ownmodules import own_modules
 from gridengine.resources import Resource
 from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Place, Scheduler
@@ -37,6 +38,7 @@ def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ..
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
+    own_modules().look()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     try:
         directory = Path.cwd()

@@ -71,7 +71,7 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
-def shown(value: object) -> str:
+def safe_repr(value: object) -> str:
     """Return the `repr` of what may be of a user's own class, whatever that raises."""
     try:
         return repr(value)

@@ -87,10 +87,11 @@ class Attempt(Struct, frozen=True):
 
 
 class Submitted(Struct, frozen=True):
-    """Tasks of one function, to be run in order."""
+    """Tasks of one function, to be run in order, by runners that have loaded no modules of an earlier `generation` than this."""
 
     function: Function
     tasks: Sequence[Task]
+    generation: int = 0
 
 
 class CancelAsked(Struct, frozen=True):

@@ -98,6 +98,8 @@ class Hand:
         self.cancelled: dict[int, int] = {}
         """The runs it was given that are to be ended, and by which signal."""
         self.defined: set[bytes] = set()
+        self.outdated = False
+        """Whether it may have loaded modules that have changed since."""
         self.ending: Ending | None = None
         self.spoke = False
         self.dead = False

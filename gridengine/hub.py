@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from gridengine import pickling, stock
 from gridengine.config import Settings
 from gridengine.desk import LaunchDesk
-from gridengine.errors import Cancelled, ConfigurationError, shown
+from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.events import (
     Began,
     CancelAsked,
@@ -58,6 +58,7 @@ from gridengine.local import LocalWorkers
 from gridengine.openfiles import check_threads
 from gridengine.opening import GATHER_SECONDS, policy_of, tidy, write_connection
 from gridengine.output import Outlets
+from gridengine.ownmodules import own_modules
 from gridengine.pending import Pending
 from gridengine.protocol import Beat, Lend, Message, Output, OutputTaken, Payload
 from gridengine.relay import JobsOutput
@@ -190,6 +191,8 @@ class Hub:
         Raises:
             ConfigurationError: the hub is closed, or belongs to the process that this one was forked from.
         """
+        modules = own_modules()
+        modules.look_now_and_then()
         with self._closing:  # nothing may be submitted behind the closing: nobody would read it
             self._check()
             for task in tasks:
@@ -197,7 +200,9 @@ class Hub:
                     self.check(task.demand)
             self._pending.add(tasks, listener)
             # The core takes one event at a time, and meanwhile nobody is answered.
-            self._inbox.extend(Submitted(function, tasks[start : start + MOST_TASKS]) for start in range(0, len(tasks), MOST_TASKS))
+            self._inbox.extend(
+                Submitted(function, tasks[start : start + MOST_TASKS], modules.generation) for start in range(0, len(tasks), MOST_TASKS)
+            )
             for lent in all_needed(function.needs, *(task.needs for task in tasks)):
                 lent.used_by(self)
         self._wake()
@@ -417,7 +422,7 @@ class Hub:
         with self._closing:
             self._closed = True
         for failure in self._pending.fail(
-            Cancelled(f"the dispatcher's thread failed: {shown(cause)}", hint="report this as a fault of gridengine")
+            Cancelled(f"the dispatcher's thread failed: {safe_repr(cause)}", hint="report this as a fault of gridengine")
         ):
             log.critical("somebody could not be told of it", exc_info=failure)
 

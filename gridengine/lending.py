@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gridengine import blame
 from gridengine.algebra import is_nothing
-from gridengine.errors import ConfigurationError, shown
+from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.events import Grant, Send, Warn
 from gridengine.fleet import Policy
 from gridengine.packing import Books, Packer, Placed, RequestFailed
@@ -223,8 +223,8 @@ class Lending:
             try:
                 self._packer.remove(seat.lent.pop())
             except BaseException as error:  # its books may be wrong from here on, all others are right
-                what = shown(pool.demand.resources)
-                self._core.effects.append(Warn(f"resources={what} of {worker.hello.host} could not be taken back: {shown(error)}"))
+                what = safe_repr(pool.demand.resources)
+                self._core.effects.append(Warn(f"resources={what} of {worker.hello.host} could not be taken back: {safe_repr(error)}"))
             seat.slots -= 1
             pool.slots -= 1
             self._room = True
@@ -252,7 +252,7 @@ def can_hold(policy: Policy, request: Resource) -> None:
         time, stay = request.get(WTime), policy.stay(request)
         if time is not None and (time.softT or 0.0) > stay:
             raise ConfigurationError(
-                f"{shown(request)} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
+                f"{safe_repr(request)} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gridengine.algebra import Combined, Resource, Says, says
-from gridengine.errors import ConfigurationError, shown
+from gridengine.errors import ConfigurationError, safe_repr
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -288,9 +288,9 @@ class Packer(Generic[TaskT, HolderT]):
     def _must_be_possible(self, request: Resource) -> None:
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
         if not any(Books(shape).of(request)._request(request) for shape in shapes):
-            held = ", or ".join(sorted(set(map(shown, shapes)))) or "nothing"
+            held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
             raise ConfigurationError(
-                f"no worker can ever hold {shown(request)}: they hold {held}",
+                f"no worker can ever hold {safe_repr(request)}: they hold {held}",
                 hint="ask for less, or have workers that hold more (worker_resources=)",
             )
 

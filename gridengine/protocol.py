@@ -138,6 +138,10 @@ class Forget(_Message, frozen=True):
     functions: list[bytes]
 
 
+class Reload(_Message, frozen=True):
+    """Modules of the caller's have changed: what follows is for runners that have loaded none before."""
+
+
 class Lend(_Message, frozen=True):
     """What the calls of a lane are given, until it is taken back. Its buffers are the pickled resource; with `failed` the exception that
     keeps it from being pickled.
@@ -269,6 +273,7 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Reload
     | Lend
     | TakeBack
     | Assign

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
 from gridengine.setting import Said, checked, known
+from gridengine.trusted import Doubtful, open_trusted
 from gridengine.units import shown
 
 logger = logging.getLogger("gridengine")
@@ -80,51 +80,38 @@ def projects_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def _believed(path: Path) -> str | None:
-    """Return a file's text; None when there is none, or when others may have written it: its words become options of what is submitted.
+    """Return a file's text; None when there is none, or when others may have to do with it: its words become options of what is submitted.
 
     Raises:
         ConfigurationError: it cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+        with open(open_trusted(path), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode()
+    except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the settings in {path}: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        doubt = why_not_believed(facts)
-        if doubt:
-            logger.warning("the settings in %s are left out: %s; to have them, put a copy of your own in its place", path, doubt)
-            return None
-        if facts.st_size > MOST_BYTES:
-            raise ConfigurationError(f"{path} is no settings file: it has {facts.st_size} bytes")
-        try:
-            return file.read(MOST_BYTES).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"cannot read the settings in {path}: {error}", hint="a settings file is TOML, in UTF-8") from error
+    except Doubtful as doubt:
+        logger.warning("the settings in %s are left out: %s; to have them, put a copy of your own in its place", path, doubt)
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the settings in {path}: {error}", hint="a settings file is TOML, in UTF-8") from error
+    if len(content) > MOST_BYTES:
+        raise ConfigurationError(f"{path} is no settings file: it has more than {MOST_BYTES} bytes")
+    return text
 
 
-def why_not_believed(facts: os.stat_result) -> str:
-    """Return why somebody else than this user or root may have written a file, empty when nobody may."""
-    if not stat.S_ISREG(facts.st_mode):
-        return "it is no regular file"
-    if facts.st_uid not in (os.getuid(), 0):
-        return "it belongs to another user"
-    if facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_own_group(facts)):
-        return "others may write to it"
-    return ""
-
-
-def _is_own_group(facts: os.stat_result) -> bool:
-    """Whether the file's group is its owner's own, named alike: there a umask of 002 is usual."""
-    import grp
-    import pwd
-
+def told(path: Path | None) -> str:
+    """Return where a settings file is, for people, with why it is left out if it is."""
+    if path is None:
+        return "none"
     try:
-        return grp.getgrgid(facts.st_gid).gr_name == pwd.getpwuid(facts.st_uid).pw_name
-    except KeyError:
-        return False
+        os.close(open_trusted(path))
+    except FileNotFoundError:
+        return f"{path} (not there)"
+    except (Doubtful, OSError) as error:
+        return f"{path} (left out: {error})"
+    return str(path)
 
 
 def parsed(path: Path, text: str) -> dict[str, Said]:

@@ -85,6 +85,8 @@ class DispatchState:
         self.unfilled: dict[WorkerPool, None] = {}
         """The queues that had more to hand out than an event may: the next is to be `GoOn`."""
         self.times = GroupTimes()
+        self.generation = 0
+        """Of the caller's modules, the latest that something was submitted with."""
         self.last_run = 0
         """The number of the run that was handed out last."""
         self._last_lane = self._last_order = 0
@@ -196,6 +198,7 @@ class DispatchState:
                 raise ValueError(f"task {task.id} was submitted twice, or has no calls")
         if not event.tasks:
             return
+        self.generation = max(self.generation, event.generation)
         known = stock.take(self, event.function)
         pools: dict[WorkerPool, None] = {}
         for task in event.tasks:
@@ -369,6 +372,8 @@ class DispatchState:
                     stock.give(self, worker, shared)
         if worker.id not in span.open.function.workers:
             stock.give(self, worker, span.open.function)
+        if worker.generation != self.generation:
+            stock.renew(self, worker)
         worker.batches += 1
         seat.batches += 1
         self.resting.discard(worker.id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gridengine.blocks import KEPT_BYTES
 from gridengine.events import Function, Released, Send, Task
 from gridengine.lent import Lent, all_needed
-from gridengine.protocol import Define, Forget
+from gridengine.protocol import Define, Forget, Reload
 from gridengine.work import Known, Open, Worker
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def give(core: DispatchState, worker: Worker, known: Known) -> None:
     path, directory = list(map(os.fsencode, function.path)), os.fsencode(function.directory)
     message = Define(function.digest, path, directory, len(function.payload), shared=known.shared)
     core.effects.append(Send(worker.id, message, function.payload))
+
+
+def renew(core: DispatchState, worker: Worker) -> None:
+    """Have a worker start new runners, since modules have changed that those it has may have loaded."""
+    worker.generation = core.generation
+    core.effects.append(Send(worker.id, Reload()))
 
 
 def let_go(core: DispatchState, ended: Open) -> None:

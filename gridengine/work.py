@@ -139,7 +139,7 @@ class Worker(Struct):
 
     `fruitless`: how often in a row it gave work back and did none. `since`: when it called home. `leave_at`: when it is to leave, before
     its walltime is over. `suspects`: of one that said goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited
-    for what the batch system says of its end.
+    for what the batch system says of its end. `generation`: of the caller's modules, the last that it was told of.
     """
 
     id: bytes
@@ -160,6 +160,7 @@ class Worker(Struct):
     stopping_since: float = 0.0
     suspects: set[int] | None = None
     farewell: str = ""
+    generation: int = 0
 
     @property
     def job(self) -> str:

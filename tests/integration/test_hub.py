@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import threading
 import time
@@ -151,3 +152,47 @@ def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
     pending.tell(Settled(2, 2, 3, []))
     assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
     assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [(0, 1, False), (3, 5, True)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("failure", [RuntimeError("a fault of mine"), KeyboardInterrupt("a fault of mine"), SystemExit("a fault of mine")])
+def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """A kind's own words for the batch system (`_native`) are user code that is run there."""
+    from gridengine.schedulers.process import ProcessLauncher
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler) as executor:
+        with monkeypatch.context() as broken:
+            broken.setattr(ProcessLauncher, "launch", fail)
+            error = executor.submit(abs, -1).exception(30)
+            assert isinstance(error, gridengine.ClusterError)
+            assert "a fault of mine" in error.message
+        assert executor.submit(abs, -1).result(30) == 1
+
+
+@pytest.mark.timeout(60)
+def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = gridengine.ProcessScheduler(2)
+    executor, pool = gridengine.Executor(scheduler), gridengine.Pool(scheduler=scheduler)
+    job = gridengine.Job(target=time.sleep, args=(600,), scheduler=scheduler)
+    job.start()
+    futures = [executor.submit(slowly, number) for number in range(5000)]
+    results = pool.map_async(slowly, range(500), chunksize=1)
+    lazily = gridengine.imap(slowly, range(500), scheduler=scheduler)
+    assert next(lazily) == 0
+    fail_at(monkeypatch, state._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
+    with pytest.raises(gridengine.GridEngineError):
+        results.get(30)
+    with pytest.raises(gridengine.GridEngineError):
+        list(lazily)
+    job.join(30)
+    assert not job.is_alive()
+    done, waiting = concurrent.futures.wait(futures, 30)
+    assert not waiting
+    assert {type(one.exception()) for one in done} <= {type(None), gridengine.Cancelled, gridengine.ConfigurationError}
+    executor.shutdown()
+    pool.terminate()

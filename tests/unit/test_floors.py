@@ -21,7 +21,7 @@ FLOORS = {
     "output outbox encryption runner stage cradle target schedulers stalls relay background signals inherit",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions "
     "resources algebra units adjust packing security config setting settingsfiles openfiles itemwise typeparameters "
-    "parent child_state descriptors",
+    "parent child_state descriptors ownmodules trusted",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""

@@ -71,6 +71,7 @@ from gridengine.protocol import (
     Message,
     Pushed,
     Refuse,
+    Reload,
     Result,
     Results,
     Returned,
@@ -1452,6 +1453,26 @@ def test_a_function_is_kept_a_while_after_its_last_call() -> None:
     play.done(play.running())
     play.submit(1)
     assert play.sent(Define) == []
+
+
+def test_workers_are_told_once_and_before_the_calls_that_modules_have_changed() -> None:
+    play = Play()
+    play.done(play.running())
+    play.submit(1)
+    assert play.sent(Reload) == []
+    play.done(play.assigned()[0])
+    for generation, told in ((1, 1), (1, 0), (0, 0), (2, 1)):
+        play.play(Submitted(SQUARE, [Task(100 + play.core.last_run, (b"calls",), 1)], generation))
+        assert [type(one.message) for one in play.seen(Send)] == [Reload] * told + [Assign]
+        play.done(play.assigned()[0])
+
+
+def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None:
+    play = Play()
+    play.play(Submitted(SQUARE, [Task(1, (b"calls",), 1)], 3))
+    play.hello()
+    assert len(play.assigned()) == 1
+    assert play.sent(Reload) == []
 
 
 def test_the_oldest_function_out_of_use_is_forgotten() -> None:

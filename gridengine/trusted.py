@@ -1,0 +1,115 @@
+"""Files that are read only if nobody but this user or root may have written them, or put them where they are.
+
+Whatever somebody else leaves in a shared folder (a pipe, a link, a file that may not be read) is looked at and not opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections import deque
+from pathlib import Path
+
+MOST_LINKS = 40
+
+
+class Doubtful(Exception):
+    """A file is not to be believed; the text says why."""
+
+
+def open_trusted(path: Path) -> int:
+    """Return a descriptor to read such a file by. From the folder that it is in on, no link of another user is followed.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        Doubtful: somebody else may have to do with what is there, or it cannot be told.
+        OSError: it is this user's own, and may not be read.
+    """
+    with contextlib.ExitStack() as descriptors:
+        try:
+            folder, name, facts = _found(path, descriptors)
+            _judge(facts, os.fstat(folder))
+        except FileNotFoundError:
+            if os.path.lexists(path):
+                raise Doubtful("it is a link that leads nowhere") from None
+            raise
+        except OSError as error:
+            raise Doubtful(error.strerror) from None
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            if facts.st_uid == os.getuid():
+                raise
+            raise Doubtful(error.strerror) from None
+        if not os.path.samestat(os.fstat(descriptor), facts):
+            os.close(descriptor)
+            raise Doubtful("somebody replaced it just now")
+        return descriptor
+
+
+def _found(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.stat_result]:
+    """Return the folder, as a descriptor, the name and the facts of what a path leads to, link by link."""
+
+    def open_only(name: str, flags: int = 0, folder: int | None = None) -> int:
+        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+        descriptors.callback(os.close, descriptor)
+        return descriptor
+
+    try:
+        folder = open_only(str(path.parent), os.O_DIRECTORY)
+    except NotADirectoryError:
+        raise FileNotFoundError(path) from None
+    names, links = deque([path.name]), 0
+    while True:
+        name = names.popleft()
+        entry = open_only(name, os.O_NOFOLLOW, folder)
+        facts = os.fstat(entry)
+        if stat.S_ISLNK(facts.st_mode):
+            links += 1
+            target = _followed(entry, facts, links)
+            folder = open_only("/") if target.startswith("/") else folder
+            names.extendleft(reversed([part for part in target.split("/") if part] or ["."]))
+        elif names:
+            folder = entry
+        else:
+            return folder, name, facts
+
+
+def _followed(link: int, facts: os.stat_result, links: int) -> str:
+    """Return what a link, one of so many on the way, leads to."""
+    if facts.st_uid not in (os.getuid(), 0):
+        raise Doubtful("it is a link of another user")
+    if links > MOST_LINKS:
+        raise Doubtful("it is a link that leads in a circle")
+    return os.readlink("", dir_fd=link)
+
+
+def _judge(facts: os.stat_result, folder: os.stat_result) -> None:
+    doubt = why_not_believed(facts)
+    if not doubt and facts.st_nlink > 1 and (folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        doubt = "it has other names, and others may write to its folder"
+    if doubt:
+        raise Doubtful(doubt)
+
+
+def why_not_believed(facts: os.stat_result) -> str:
+    """Return why somebody else than this user or root may have written a file, empty when nobody may."""
+    if not stat.S_ISREG(facts.st_mode):
+        return "it is no regular file"
+    if facts.st_uid not in (os.getuid(), 0):
+        return "it belongs to another user"
+    if facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_own_group(facts)):
+        return "others may write to it"
+    return ""
+
+
+def _is_own_group(facts: os.stat_result) -> bool:
+    """Whether the file's group is its owner's own, named alike: there a umask of 002 is usual."""
+    import grp
+    import pwd
+
+    try:
+        return grp.getgrgid(facts.st_gid).gr_name == pwd.getpwuid(facts.st_uid).pw_name
+    except KeyError:
+        return False

@@ -1,0 +1,120 @@
+"""Modules of the caller's own that are edited or reloaded between two submissions: calls run what is there when they are submitted."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import gridengine
+from gridengine import ProcessScheduler
+from gridengine.ownmodules import LOOK_SECONDS, own_modules
+from gridengine.schedulers.base import Run, worker_command
+from gridengine.schedulers.process import ProcessLauncher, worker_environment
+
+NUMBERS = itertools.count()
+
+
+class OverTcp(ProcessScheduler):
+    """Workers of this machine that are treated as a cluster's are."""
+
+    local = False
+
+    def launcher(self, run: Run) -> ProcessLauncher:
+        return Processes(run)
+
+
+class Processes(ProcessLauncher):
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = worker_command(sys.executable, self._run.connection)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ), start_new_session=True)
+
+
+@pytest.fixture(params=[ProcessScheduler, OverTcp])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[ProcessScheduler]:
+    with request.param(2) as one:
+        yield one
+
+
+class Project:
+    """A folder with a module `model` that uses a module `helper`; their names are nobody else's."""
+
+    def __init__(self, folder: Path) -> None:
+        number = next(NUMBERS)
+        self.files = folder / f"helper_{number}.py", folder / f"model_{number}.py"
+        self.write("VALUE = 1")
+        self.files[1].write_text(
+            f"import os, helper_{number} as helper\ndef value(_): return helper.VALUE\ndef pid(_): return os.getpid()\n"
+        )
+        importlib.invalidate_caches()
+        self.model: ModuleType = importlib.import_module(f"model_{number}")
+        self.helper: ModuleType = self.model.helper
+
+    def write(self, text: str) -> None:
+        self.files[0].write_text(text)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.syspath_prepend(tmp_path)
+    one = Project(tmp_path)
+    yield one
+    for module in (one.model, one.helper):
+        sys.modules.pop(module.__name__)
+
+
+def reloaded(project: Project) -> None:
+    project.write("VALUE = 22")
+    importlib.reload(project.helper)
+
+
+def edited(project: Project) -> None:
+    project.write("VALUE = 22")
+
+
+@pytest.mark.parametrize("change", [edited, reloaded])
+def test_a_map_runs_what_is_there_when_it_begins(scheduler: ProcessScheduler, project: Project, change: Callable[[Project], None]) -> None:
+    assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {1}
+    change(project)
+    assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
+
+
+def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(scheduler: ProcessScheduler, project: Project) -> None:
+    helper = project.helper
+    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {1}
+    edited(project)
+    assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {22}
+
+
+def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(scheduler: ProcessScheduler, project: Project) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        assert executor.submit(project.model.value, 0).result() == 1
+        edited(project)
+        job = gridengine.Job(target=project.model.value, args=(0,), scheduler=scheduler)
+        job.start()
+        assert job.result() == 22
+        project.write("VALUE = 333")
+        own_modules()._looked_at -= LOOK_SECONDS  # as if that had passed
+        assert executor.submit(project.model.value, 0).result() == 333
+
+
+def test_calls_that_run_meanwhile_are_not_disturbed(scheduler: ProcessScheduler, project: Project) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        slow = executor.submit(time.sleep, 1)
+        assert executor.submit(project.model.value, 0).result() == 1
+        edited(project)
+        assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
+        assert slow.result() is None
+
+
+def test_while_nothing_changes_the_same_processes_go_on(scheduler: ProcessScheduler, project: Project) -> None:
+    pids = [set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)]
+    assert len(set().union(*pids)) <= 2
