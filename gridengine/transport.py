@@ -13,10 +13,9 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import psutil
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, ProtocolError
@@ -24,6 +23,9 @@ from gridengine.openfiles import allow_open_files
 from gridengine.protocol import Beat, Buffer, Hello, Message, Refuse, decode, encode
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
 
 log = logging.getLogger("gridengine")
 
@@ -67,6 +69,8 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
+        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: both take long to import, and workers need neither
+
         self._guard = ThreadAuthenticator(self._context, log=log)
         self._guard.start()
         self._guard.configure_curve_callback("*", _OneKey(worker_public))
@@ -287,6 +291,8 @@ def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
 
 def own_addresses() -> list[str]:
     """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    import psutil
+
     found = [
         entry.address.split("%")[0]
         for entries in psutil.net_if_addrs().values()
