@@ -15,10 +15,9 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import psutil
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
@@ -26,6 +25,9 @@ from gridengine.openfiles import allow_open_files
 from gridengine.protocol import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
 
 log = logging.getLogger("gridengine")
 
@@ -70,6 +72,8 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
+        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: both take long to import, and workers need neither
+
         self._guard = ThreadAuthenticator(self._context, log=log)
         self._guard.start()
         self._guard.configure_curve_callback("*", _OneKey(worker_public))
@@ -300,6 +304,8 @@ def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
 
 def own_addresses() -> list[str]:
     """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    import psutil
+
     found = [
         entry.address.split("%")[0]
         for entries in psutil.net_if_addrs().values()

@@ -198,6 +198,8 @@ class Scheduler(ABC):
     """How many processes with nothing to do a worker keeps at most; None is as many as it has slots."""
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
+    start_at_once = False
+    """Whether the first workers start at once where there is room: then they are asked for before it is known how many are wanted."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None

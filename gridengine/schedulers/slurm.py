@@ -8,17 +8,19 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gridengine.config import settings
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import Resource
 from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers._slurm_site import Site, impossible, refusal, unavailable
+from gridengine.schedulers._slurm_srun import AtOnce, Unsuitable
 from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation, is_permanent
 from gridengine.schedulers._slurm_words import own_walltime, sbatch_options, things
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.guard import Guard
 
@@ -62,6 +64,8 @@ class SlurmScheduler(BatchScheduler):
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
     """
+
+    start_at_once = True
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ def _option(name: str, value: Option) -> str:
 
 
 class SlurmLauncher(BatchLauncher):
-    """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at once."""
+    """Starts workers as the tasks of array jobs, the first by srun, that all have one name, and asks for all of them at once."""
 
     def __init__(self, run: Run, *, script: str, options: Sequence[str], strict: bool = True) -> None:
         super().__init__(run, script=script)
@@ -143,6 +147,7 @@ class SlurmLauncher(BatchLauncher):
         # Of this launcher alone: what has this name and is not known to it is cancelled.
         self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = Slurm(os.environ)
+        self._at_once = AtOnce(self._slurm.environment, self._name, self.script, script)
         self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
@@ -153,9 +158,36 @@ class SlurmLauncher(BatchLauncher):
         self._absent: set[Handle] = set()
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks, in arrays no larger than the site allows."""
+        """Have srun start the first workers, if there is room, and submit the others, in arrays no larger than the site allows."""
         self.largest = max(1, self._site().largest)
-        return super().launch(count, demand)
+        handles = self._start_at_once(count, demand)
+        try:
+            return handles + (super().launch(count - len(handles), demand) if count > len(handles) else [])
+        except (TryAgain, GridEngineError):
+            if not handles:
+                raise
+            return handles  # what keeps the others from it is told at the next launch
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what is submitted, and how the first workers are started where there is room at once."""
+        plan = super().plan(count, demand)
+        try:
+            return replace(plan, request={**plan.request, "srun": self._at_once.command(self._options_for(demand), self._log(1, "\0"))})
+        except Unsuitable:
+            return plan
+
+    def _start_at_once(self, count: int, demand: Demand) -> list[Handle]:
+        places = 0 if self._in_doubt else min(count, self._at_once.places)
+        if not places:
+            return []
+        self.prepare()
+        self._watch_over()
+        logs = [self._log(self._launches + place, "\0") for place in range(1, places + 1)]
+        self._launches += places
+        jobs, self._in_doubt = self._at_once.start(self._options_for(demand), logs)
+        handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
+        self.launched(handles, demand)
+        return handles
 
     def _site(self) -> Site:
         """Return what this Slurm allows; it is asked once.
@@ -188,8 +220,7 @@ class SlurmLauncher(BatchLauncher):
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array, or one job where the site has no arrays."""
         command = self.request(count, demand, log)["argv"]
-        if self._guard is None:
-            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
+        self._watch_over()
         try:
             if self._in_doubt:
                 self._sweep(self._slurm.jobs(self._name))
@@ -201,6 +232,11 @@ class SlurmLauncher(BatchLauncher):
             raise TryAgain(f"Slurm cannot be reached: {error}") from error
         except Refused as error:
             raise refusal(str(error), self._options_for(demand), count) from error
+
+    def _watch_over(self) -> None:
+        """See that nothing of this launcher's outlives this process."""
+        if self._guard is None:
+            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -303,13 +339,16 @@ class SlurmLauncher(BatchLauncher):
         words += f", by {who}" if who else ""
         host = fields.get("NodeList", "").replace("(null)", "")
         error = not_started(handle, words, deleted=end.deleted, host=host)
+        failed = handle.id in self._at_once and not Path(handle.log).exists()
+        if failed:
+            self._at_once.stop(words)
         return Report(
             TaskState.ENDED if end.clean else TaskState.FAILED,
             words,
             error,
             deleted=end.deleted,
             fault=end.fault,
-            blameless=end.blameless,
+            blameless=end.blameless or failed,
         )
 
     def _who_cancelled(self, handle: Handle) -> str:
@@ -324,6 +363,7 @@ class SlurmLauncher(BatchLauncher):
     def _forget(self, handles: Iterable[Handle]) -> None:
         for handle in handles:
             self._tasks.pop(handle, None)
+            self._at_once.forget(handle.id)
             self._absent.discard(handle)
             for known in (self._reasons, self._started, self._ending_since):
                 known.pop(handle, None)
@@ -359,6 +399,7 @@ class SlurmLauncher(BatchLauncher):
                 logger.warning("process %d still tries to cancel this run's jobs: %s", guard.leave(), error)
             else:
                 guard.dismiss()
+                self._at_once.close()
         self.script.unlink(missing_ok=True)
 
 
