@@ -17,8 +17,8 @@ FLOORS = {
     6: "functional gathering line executor pool",
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub opening desk inline local worker agent hearing",
-    3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
-    "outbox runner stage cradle target schedulers",
+    3: "limits state lending crew answers stock recalls fleet pools fairqueue work blame events transport session channel nursery hand "
+    "memory output outbox runner stage cradle target schedulers",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
     "units adjust packing security config setting settingsfiles openfiles",
     1: "errors _version",
@@ -42,7 +42,7 @@ DECIDES = {
     "__future__",
 }
 PURE = {
-    **dict.fromkeys(("gridengine.state", "gridengine.crew", "gridengine.answers"), DECIDES),
+    **dict.fromkeys(("gridengine.state", "gridengine.crew", "gridengine.answers", "gridengine.recalls", "gridengine.fairqueue"), DECIDES),
     **dict.fromkeys(
         ("gridengine.algebra", "gridengine.resources", "gridengine.units", "gridengine.adjust", "gridengine.packing"),
         DECIDES | {"abc", "contextlib", "copy", "numbers", "operator", "re", "statistics"},
