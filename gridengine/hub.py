@@ -70,6 +70,8 @@ LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
 MOST_MESSAGES = MOST_TASKS = 1000
+MOST_EVENTS = 100
+"""How many submissions are taken in before workers are heard: their first answers say how many calls are to travel together."""
 
 
 class Listener(Protocol):
@@ -342,15 +344,15 @@ class Hub:
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 
     def _take_in(self, now: float) -> None:
-        asked = len(self._catching_up)
-        while self._inbox:
+        asked, waiting = len(self._catching_up), len(self._inbox)
+        for _ in range(min(waiting, MOST_EVENTS)):
             self._handle(self._inbox[0], now)
             self._inbox.popleft()  # not before: should the core fail, whoever submitted it is to be told
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
             self._handle(Received(peer, message, buffers), now)
-        for _ in range(asked):
+        for _ in range(asked if waiting <= MOST_EVENTS else 0):
             self._catching_up.popleft().set()
 
     def _handle(self, event: Event, now: float) -> None:

@@ -44,6 +44,8 @@ LARGEST_WINDOW, LARGEST_SHARE = 65_536, 16
 """So many calls are handed over at most, or so many for each slot."""
 GATHER_SECONDS, GATHER_RATE = 0.025, 2000
 """Calls that take less, or of which all slots do more in a second, travel together. Those that travel alone can be ended alone."""
+MOST_AT_ONCE = 8
+"""While slots may be idle a quick call is handed over at once, but for each so many that are on their way one has to wait for others."""
 RECALL_SECONDS = 1.0
 """How often calls are taken back, at most, for having become slow."""
 MOST_CALLS = 1024
@@ -139,7 +141,7 @@ class Intake:
         self._load = 0
         self._low = self._capacity - 1
         """Below which load more is handed over."""
-        self._gather_seconds = max(GATHER_SECONDS, hub.slots / GATHER_RATE)
+        self._gather_seconds = min(max(GATHER_SECONDS, hub.slots / GATHER_RATE), AHEAD_SECONDS / 2)
         self._lightened_at = 0.0
         self._cancels = self._killed = False
         self._handing_over = threading.RLock()
@@ -166,12 +168,15 @@ class Intake:
 
     def add(self, promise: Promise) -> None:
         """Take a call."""
+        work: Work = promise.work  # once it waits, another thread may hand it over
         with self.lock:
             self.check()
             self._waiting.append(promise)
             self._open += 1
-        # Later ones gather until there are many, or until the next of those before them have ended.
-        if self._in_flight < self._smallest or len(self._waiting) >= MOST_CALLS:
+        waiting, in_flight = len(self._waiting), self._in_flight
+        at_once = in_flight < self._smallest and (MOST_AT_ONCE * waiting >= in_flight or not self._travel_together(work))
+        # The others gather until there are many, or until the next of those before them have ended.
+        if at_once or waiting >= MOST_CALLS:
             self.hand_over()
 
     def cancel_waiting(self) -> None:
