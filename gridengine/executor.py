@@ -89,7 +89,7 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             wait: return when they have.
-            cancel_futures: withdraw those that have not been handed to the workers.
+            cancel_futures: withdraw those that have not begun.
         """
         self._line.intake.stop()
         if cancel_futures:

@@ -21,6 +21,7 @@ from gridengine.units import whole
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
+    from gridengine.hub import Counts
     from gridengine.protocol import Payload
 
 
@@ -177,6 +178,8 @@ class Flight:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
         self.hub, self._scheduler, self._ours = hub_at(plan.scheduler, lambda scheduler: scheduler.prepare())
+        self._submitter = 0
+        """The number that all these calls have in common, by which they take turns with others: that of the first task."""
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
         self._loaded: list[Task] = []
@@ -186,6 +189,10 @@ class Flight:
         """Whether everything loaded has settled."""
         return not self._blocks
 
+    def counts(self) -> Counts:
+        """Return how much of these calls runs, on how many workers there are."""
+        return self.hub.counts(self._submitter)
+
     def load(self, calls: Sequence[Any], first: int) -> int:
         """Have calls wait for `depart`, the first of which is call number `first`; return the size of their pickle in bytes.
 
@@ -193,7 +200,9 @@ class Flight:
             PicklingError: one of them cannot travel; none of them waits.
         """
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
-        task = self._plan.limits.task(self.hub.new_id(), payload, len(calls), self._plan.form, first=first)
+        id = self.hub.new_id()
+        self._submitter = self._submitter or id
+        task = self._plan.limits.task(id, payload, len(calls), self._plan.form, first=first, submitter=self._submitter)
         self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
         return _size(payload)

@@ -96,7 +96,7 @@ def gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool |
     if not head:
         return []
     results = _Results()
-    with Flight(plan) as flight, ProgressBar(flight.hub.counts, shown=progress) as bar:
+    with Flight(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
         _send_all(plan, flight, itertools.chain(head, calls), total, results)
         while not flight.empty:
             _take(plan, flight, results, bar.patience())
