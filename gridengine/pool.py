@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
+from gridengine.errors import ConfigurationError
 from gridengine.gathering import Results, length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable
@@ -55,6 +56,8 @@ class Pool:
         resources: Resource | None = None,
     ) -> None:
         if maxtasksperchild is not None:
+            if not isinstance(maxtasksperchild, int) or maxtasksperchild < 1:
+                raise ConfigurationError(f"maxtasksperchild must be a positive whole number or None, not {maxtasksperchild!r}")
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
         limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
         self._line = Line(scheduler, processes, initial=initial_of(initializer, initargs), limits=limits, daemon=True)

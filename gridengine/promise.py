@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any
@@ -301,12 +301,16 @@ class Promise(Future[Any]):
         raise RuntimeError("the outcome of a call is set by the workers")
 
     def set_result(self, result: Any) -> None:
-        """As `set_running_or_notify_cancel`."""
-        self.set_running_or_notify_cancel()
+        """As `set_running_or_notify_cancel`.
+
+        Raises:
+            InvalidStateError: always.
+        """
+        raise InvalidStateError(f"the outcome of a call is set by the workers: {self!r}")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """As `set_running_or_notify_cancel`."""
-        self.set_running_or_notify_cancel()
+        """As `set_result`."""
+        self.set_result(None)
 
     def __reduce__(self) -> Any:
         raise TypeError("a future cannot be pickled; pass its result")

@@ -293,3 +293,9 @@ def test_the_initializer_prepares_each_process() -> None:
         assert [pool.apply(os.getenv, (name,)) for name in names] == ["ready"] * 20
         assert pool.map(os.getenv, names) == ["ready"] * 20
         assert list(pool.imap(os.getenv, names)) == ["ready"] * 20
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.5, "12"])
+def test_maxtasksperchild_is_a_positive_number_though_it_has_no_effect(value: Any) -> None:
+    with pytest.raises(ValueError, match="maxtasksperchild"):
+        gridengine.Pool(maxtasksperchild=value)

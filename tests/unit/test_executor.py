@@ -374,8 +374,10 @@ def test_asyncio_gets_exceptions(executor: gridengine.Executor) -> None:
 
 def test_nobody_else_sets_an_outcome(waiting: gridengine.Executor) -> None:
     future = waiting.submit(square, 1)
-    for act in (future.set_running_or_notify_cancel, lambda: future.set_result(1), lambda: future.set_exception(OSError())):
-        with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError):
+        future.set_running_or_notify_cancel()
+    for act in (lambda: future.set_result(1), lambda: future.set_exception(OSError())):
+        with pytest.raises(concurrent.futures.InvalidStateError):
             act()
 
 
