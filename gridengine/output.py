@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -158,12 +159,17 @@ class Outlet:
         while data := self._next():
             for step in _steps(data):
                 self._put(step)
-                if self._thread is not threading.current_thread():
-                    return  # it was not waited for
+                if self._dropped:
+                    return
             if self.awaited:
                 self.awaited = False
                 self._wake()
         atexit.unregister(self.close)
+
+    @property
+    def _dropped(self) -> bool:
+        """Whether what this thread was to write is not waited for any more: all about it has been said."""
+        return self._thread is not threading.current_thread()
 
     def _next(self) -> bytes:
         """Return what there is to pass on, nothing at the end."""
@@ -182,7 +188,7 @@ class Outlet:
     def _put(self, step: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
         assert self._fd is not None
-        while step:
+        while step and not self._dropped:
             lost = 0
             try:
                 count = os.write(self._fd, step)
@@ -190,6 +196,8 @@ class Outlet:
                 select.select([], [self._fd], [])
                 continue
             except OSError as error:  # closed, full or gone; later there may be room again
+                if self._dropped:
+                    return
                 count = lost = len(step)
                 self._complain(error)
             step = step[count:]
@@ -331,3 +339,60 @@ class Tap:
         """Close the pipe."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
+
+
+class Taps:
+    """The taps of an agent: each is read when there is something, while those who take it have room.
+
+    Args:
+        outlets: of those who take it, those whose room wakes whoever calls `tick`.
+        watch: has a function called whenever a descriptor is readable.
+        unwatch: undoes that.
+    """
+
+    def __init__(self, outlets: Outlets, watch: Callable[[int, Callable[[int], None]], None], unwatch: Callable[[int], None]) -> None:
+        self._outlets = outlets
+        self._watch = watch
+        self._unwatch = unwatch
+        self._full: dict[Tap, None] = {}
+        self._held: dict[Tap, None] = {}
+
+    def read(self, tap: Tap) -> None:
+        """Read a tap from here on."""
+        self._watch(tap.fileno(), partial(self._drain, tap))
+
+    def remove(self, tap: Tap) -> None:
+        """Read a tap no more."""
+        self._unwatch(tap.fileno())
+        self._full.pop(tap, None)
+        self._held.pop(tap, None)
+
+    def tick(self, now: float) -> float:
+        """Go on with what could not be read before, and with lines that wait; return after how many seconds to be called again."""
+        if self._full:
+            self._go_on()
+        wait = math.inf
+        for tap in list(self._held):
+            wait = min(wait, tap.press(now))
+            if not tap.holds:
+                del self._held[tap]
+        return wait
+
+    def _drain(self, tap: Tap, events: int) -> None:
+        tap.drain()
+        if tap.holds:
+            self._held[tap] = None
+        if tap.ended:
+            self._unwatch(tap.fileno())
+        elif tap.full:
+            self._unwatch(tap.fileno())
+            self._full[tap] = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again what was not read for want of room, where there is room now."""
+        for outlet in self._outlets:
+            outlet.awaited = True  # before looking: room that comes after that wakes us
+        for tap in [tap for tap in self._full if not tap.full]:
+            del self._full[tap]
+            self.read(tap)
