@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,9 @@ from gridengine import ProcessScheduler
 from gridengine.ownmodules import LOOK_SECONDS, own_modules
 from gridengine.schedulers.base import Run, worker_command
 from gridengine.schedulers.process import ProcessLauncher, worker_environment
+
+if TYPE_CHECKING:
+    from tests.conftest import GridEngine, Slurm
 
 NUMBERS = itertools.count()
 
@@ -118,3 +122,31 @@ def test_calls_that_run_meanwhile_are_not_disturbed(scheduler: ProcessScheduler,
 def test_while_nothing_changes_the_same_processes_go_on(scheduler: ProcessScheduler, project: Project) -> None:
     pids = [set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)]
     assert len(set().union(*pids)) <= 2
+
+
+SCRIPT = """
+import importlib, pathlib, gridengine, model, helper
+
+def write(text):
+    pathlib.Path(helper.__file__).write_text(text)
+
+if __name__ == "__main__":
+    with gridengine.{scheduler}(max_workers=2) as scheduler:
+        print(set(gridengine.map(model.value, range(20), scheduler=scheduler)))
+        write("VALUE = 22")
+        print(set(gridengine.map(model.value, range(20), scheduler=scheduler)))
+        write("VALUE = 333")
+        importlib.reload(helper)
+        print(set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)))
+"""
+FILES = {"model.py": "import helper\ndef value(_): return helper.VALUE\n", "helper.py": "VALUE = 1"}
+
+
+@pytest.mark.grid_engine
+def test_on_grid_engine_too(grid_engine: GridEngine) -> None:
+    assert grid_engine.run(SCRIPT.format(scheduler="GridEngineScheduler"), files=FILES).stdout == "{1}\n{22}\n{333}\n"
+
+
+@pytest.mark.slurm
+def test_on_slurm_too(slurm: Slurm) -> None:
+    assert slurm.run(SCRIPT.format(scheduler="SlurmScheduler"), files=FILES).stdout == "{1}\n{22}\n{333}\n"

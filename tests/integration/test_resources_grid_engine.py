@@ -98,3 +98,36 @@ def check_mixed(cluster: Cluster) -> None:
 
 def test_a_mixed_dispatch_is_packed_on_grid_engine(grid_engine: GridEngine) -> None:
     check_mixed(grid_engine)
+
+
+def check_own_kinds_that_fail(cluster: Cluster, scheduler: str) -> None:
+    """Each method of a kind that is called here for workers of their own may raise anything: only calls that ask for it fail."""
+    told = cluster.run(
+        """
+import gridengine
+from gridengine import Capacity
+
+class Worded(Capacity):
+    def _native(self, system):
+        raise KeyboardInterrupt("of the words")
+
+class Given(Capacity):
+    def _alloc(self, res):
+        raise SystemExit("of what is given")
+
+if __name__ == "__main__":
+    with gridengine.{scheduler}(max_workers=2) as scheduler, gridengine.Executor(scheduler) as executor:
+        for kind in (Worded, Given, Given):
+            error = executor.with_options(resources=kind(1)).submit(abs, -1).exception(50)
+            print(type(error).__name__, "of the words" in str(error), "of what is given" in str(error))
+            print(executor.submit(abs, -1).result(50))
+""".replace("{scheduler}", scheduler),
+        check=False,
+        seconds=120,
+    )
+    lines = told.stdout.splitlines()
+    assert lines == ["ClusterError True False", "1", *["ConfigurationError False True", "1"] * 2], told.stderr
+
+
+def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone(grid_engine: GridEngine) -> None:
+    check_own_kinds_that_fail(grid_engine, "GridEngineScheduler")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.test_resources_grid_engine import check_mixed
+from tests.integration.test_resources_grid_engine import check_mixed, check_own_kinds_that_fail
 
 if TYPE_CHECKING:
     from tests.conftest import Slurm
@@ -16,3 +16,7 @@ pytestmark = pytest.mark.slurm
 
 def test_a_mixed_dispatch_is_packed_on_slurm(slurm: Slurm) -> None:
     check_mixed(slurm)
+
+
+def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone_on_slurm(slurm: Slurm) -> None:
+    check_own_kinds_that_fail(slurm, "SlurmScheduler")
