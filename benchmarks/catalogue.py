@@ -58,6 +58,7 @@ ON_SLURM = {
     "sbatch --array --wait": Entry("clusters:SlurmArray"),
     "submitit": Entry("clusters:Submitit", "submitit"),
     "executorlib": Entry("clusters:Executorlib", "executorlib"),
+    "executorlib, block allocation": Entry("clusters:ExecutorlibBlock", "executorlib"),
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }
