@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.openfiles import allow_open_files
@@ -72,7 +71,7 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
-        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: both take long to import, and workers need neither
+        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: they take long to import, and workers need none
 
         self._guard = ThreadAuthenticator(self._context, log=log)
         self._guard.start()
@@ -223,7 +222,8 @@ class Client:
                     f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(connection.addresses)}",
                     hint="set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine; is there a firewall?",
                 )
-            return str(recv_monitor_message(monitor)["endpoint"].decode())
+            _event, endpoint = monitor.recv_multipart()  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
+            return endpoint.decode()
         finally:
             probe.disable_monitor()
             probe.close(linger=0)

@@ -76,16 +76,16 @@ def _names(options: Sequence[str]) -> list[str]:
 def srun_command(options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]) -> list[str]:
     """Return the command that has one worker started, or gives up at once.
 
-    Its step is to be like a batch script: it leaves what its job has to steps that calls start (`--overlap`), and is neither bound nor set
-    up for MPI. `log` has a NUL where the number of the task is. With `%t` there the log is opened where the worker is (see srun(1), "IO
-    Redirection"), which knows itself by it.
+    Its step is to be like a batch script: it leaves what its job has to steps that calls start (`--overlap`), goes on when Slurm only
+    believes that its node has failed (`--no-kill`), and is neither bound nor set up for MPI. `log` has a NUL where the number of the task
+    is. With `%t` there the log is opened where the worker is (see srun(1), "IO Redirection"), which knows itself by it.
 
     Raises:
         Unsuitable: its log cannot be named.
     """
     if "\\" in str(script):
         raise Unsuitable("a log below a folder with a backslash in its name cannot be named")
-    step = ["--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--mpi=none", "--input=none"]
+    step = ["--nodes=1", "--ntasks=1", "--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none"]
     ours = [f"--job-name={name}", f"--output={log.replace('%', '%%')}".replace("\0", "%t"), f"--chdir={script.parent}"]
     return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]
 

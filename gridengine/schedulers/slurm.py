@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
-import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from gridengine.config import settings
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import Resource
-from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers._slurm_site import Site, impossible, refusal, unavailable
 from gridengine.schedulers._slurm_srun import AtOnce, Unsuitable
 from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation, is_permanent
-from gridengine.schedulers._slurm_words import own_walltime, sbatch_options, things
+from gridengine.schedulers._slurm_words import Option, own_options, own_walltime, sbatch_options, things
 from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.guard import Guard
+from gridengine.security import JOB_END
 
 logger = logging.getLogger("gridengine")
 
-Option = str | int | float | bool
+T = TypeVar("T")
 
-OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
-OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
-"""Options that users may not set."""
 CLOSE_SECONDS = 5.0
 ENDING_SECONDS = 30.0
 """For how long a task may be about to end before it is taken to have ended: a node that does not answer keeps it there for long."""
-REFUSE_RESTART = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
+FIRST = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME; another has taken its place, and it ends" >&2
     exit 0
-fi"""
-"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before."""
+fi
+[[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
+"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before. And a job of srun's outlives
+its worker when that srun is gone, as after a crash of the machine that it ran on."""
 
 
 class SlurmScheduler(BatchScheduler):
@@ -99,6 +101,7 @@ class SlurmScheduler(BatchScheduler):
         if not isinstance(strict, bool):
             raise TypeError(f"strict must be True or False, not {strict!r}")
         self._strict = strict
+        self._site_asked: Future[Site] | None = None
         if worker_resources is not None:
             self.hold(worker_resources)
 
@@ -107,34 +110,15 @@ class SlurmScheduler(BatchScheduler):
 
     def launcher(self, run: Run) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        return SlurmLauncher(run, script=self.script(run, REFUSE_RESTART), options=self._options, strict=self._strict)
+        launcher = SlurmLauncher(run, script=self.script(run, FIRST % JOB_END), options=self._options, strict=self._strict)
+        launcher.site_asked = self._site_asked
+        return launcher
 
-
-def own_options(given: Mapping[str, Option], native: str) -> list[str]:
-    """Return a scheduler's own options as sbatch takes them, one word each where that can be.
-
-    Raises:
-        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
-    """
-    if not isinstance(native, str):
-        raise TypeError(f"native must be a string, not {native!r}")
-    options = [_option(name, value) for name, value in given.items() if value is not False]
-    try:
-        options += shlex.split(native)
-    except ValueError as error:
-        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
-        if name.removeprefix("--") in OURS or name in OURS_SHORT:
-            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
-    return options
-
-
-def _option(name: str, value: Option) -> str:
-    if value is True:
-        return f"--{name.replace('_', '-')}"
-    if not isinstance(value, (str, int, float)):
-        raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
-    return f"--{name.replace('_', '-')}={line_of_text(name, str(value))}"
+    def prepare(self) -> None:
+        """Ask Slurm what it allows, which takes about as long as to import what is needed next."""
+        with self._lock:
+            if self._shared is None and not self._closed and self._site_asked is None:
+                self._site_asked = in_background(functools.partial(site_for, Slurm(os.environ), self._options))
 
 
 class SlurmLauncher(BatchLauncher):
@@ -148,6 +132,7 @@ class SlurmLauncher(BatchLauncher):
         self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = Slurm(os.environ)
         self._at_once = AtOnce(self._slurm.environment, self._name, self.script, script)
+        self.site_asked: Future[Site] | None = None
         self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
@@ -197,8 +182,8 @@ class SlurmLauncher(BatchLauncher):
         """
         if self._known_site is None:
             try:
-                partitions, _ = things(self._request(ANY)).get("--partition", ("", ""))
-                self._known_site = self._slurm.site(partitions)
+                asked, self.site_asked = self.site_asked, None
+                self._known_site = asked.result() if asked is not None else site_for(self._slurm, self._options)
             except (Missing, Trouble, Refused) as error:
                 raise unavailable(str(error)) from error
         return self._known_site
@@ -401,6 +386,26 @@ class SlurmLauncher(BatchLauncher):
                 guard.dismiss()
                 self._at_once.close()
         self.script.unlink(missing_ok=True)
+
+
+def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
+    """Return what a Slurm allows in the partitions that these options, or the settings, say."""
+    partitions, _ = things(sbatch_options(options, ANY, settings().slurm)).get("--partition", ("", ""))
+    return slurm.site(partitions)
+
+
+def in_background(ask: Callable[[], T]) -> Future[T]:
+    """Return the answer to come of a question that a thread asks now."""
+    answer: Future[T] = Future()
+
+    def fetch() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=fetch, name="gridengine-slurm-site", daemon=True).start()
+    return answer
 
 
 def why_unavailable() -> str:

@@ -17,6 +17,7 @@ from tests.integration.scenario import (
     ENDS,
     HOLD_FOUR,
     IMPATIENT,
+    QUICK,
     Scenario,
     bring_up,
     call_home_never,
@@ -89,7 +90,7 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) 
 
 
 def test_calls_of_cancelled_tasks_and_arrays_run_again_in_new_ones_whoever_cancelled_them(slurm: Slurm) -> None:
-    scenario = play(slurm, HOLD_FOUR)
+    scenario = play(slurm, HOLD_FOUR, environment={**QUICK, "GRIDENGINE_SLURM_SRUN": "no"})
     one = scenario.began(4)[0]
     slurm.command("scancel", one.id)
     scenario.began(2, index=one.index)

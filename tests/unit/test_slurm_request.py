@@ -12,9 +12,9 @@ from gridengine.schedulers import SlurmScheduler
 from gridengine.schedulers._slurm import command_environment, sbatch_command
 from gridengine.schedulers._slurm_site import Site, parse_share, refusal, said, site_of, unavailable
 from gridengine.schedulers._slurm_srun import Unsuitable, srun_command, srun_options
+from gridengine.schedulers._slurm_words import own_options
 from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
-from gridengine.schedulers.slurm import own_options
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none
@@ -64,6 +64,7 @@ def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> N
         "--nodes=1",
         "--ntasks=1",
         "--overlap",
+        "--no-kill",
         "--cpu-bind=none",
         "--mpi=none",
         "--input=none",
