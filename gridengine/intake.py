@@ -7,6 +7,7 @@ and are handed over in blocks as earlier ones settle: about as many as the worke
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import pickle
@@ -230,10 +231,11 @@ class Intake:
             return
         if self._daemon:
             self.kill_all()
-        try:
-            self.close(wait=True)
-        except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
-            log.warning("interrupted while waiting for calls; they are ended")
+        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is told
+            try:
+                self.close(wait=True)
+            except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
+                log.warning("interrupted while waiting for calls; they are ended")
 
     # ---------------------------------------------------------------- handing over
 
