@@ -292,17 +292,22 @@ class Hub:
         """Wait for what is not daemon, as the standard library does, unless an exception ends the interpreter; then end all."""
         if os.getpid() != self._owner:
             return
+        try:
+            self._wait_for_jobs()
+            self._end(wait=True)
+            self._outlets.close()
+        except KeyboardInterrupt:  # another: what is left ends by itself, its end of the line being gone
+            self._end(wait=False)
+            self._outlets.drop("interrupted")
+
+    def _wait_for_jobs(self) -> None:
+        """Wait for what is not daemon, until an interrupt, and not at all when an exception ends the interpreter."""
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         try:
             with self._settled:
                 self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
         except KeyboardInterrupt:
             log.warning("interrupted while waiting for jobs; they are ended")
-        try:
-            self._end(wait=True)
-            self._outlets.close()
-        except KeyboardInterrupt:  # another: what is left ends by itself, its end of the line being gone
-            self._outlets.drop("interrupted")
 
     # ---------------------------------------------------------------- the I/O thread
 

@@ -9,6 +9,7 @@ quick have become slow.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import os
@@ -284,10 +285,11 @@ class Intake:
             return
         if self._daemon:
             self.kill_all()
-        try:
-            self.close(wait=True)
-        except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
-            log.warning("interrupted while waiting for calls; they are ended")
+        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is told
+            try:
+                self.close(wait=True)
+            except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
+                log.warning("interrupted while waiting for calls; they are ended")
 
     # ---------------------------------------------------------------- handing over
 

@@ -150,6 +150,7 @@ class Outlet:
         with self._changed:
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
+                self.passed = self.accepted
                 self._why, self._thread = why, None
                 self._pending.clear()
         atexit.unregister(self.close)
@@ -159,15 +160,14 @@ class Outlet:
         while data := self._next():
             for step in _steps(data):
                 self._put(step)
-                if self._dropped:
+                if self._is_dropped():
                     return
             if self.awaited:
                 self.awaited = False
                 self._wake()
         atexit.unregister(self.close)
 
-    @property
-    def _dropped(self) -> bool:
+    def _is_dropped(self) -> bool:
         """Whether what this thread was to write is not waited for any more: all about it has been said."""
         return self._thread is not threading.current_thread()
 
@@ -188,7 +188,7 @@ class Outlet:
     def _put(self, step: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
         assert self._fd is not None
-        while step and not self._dropped:
+        while step and not self._is_dropped():
             lost = 0
             try:
                 count = os.write(self._fd, step)
@@ -196,15 +196,16 @@ class Outlet:
                 select.select([], [self._fd], [])
                 continue
             except OSError as error:  # closed, full or gone; later there may be room again
-                if self._dropped:
+                if self._is_dropped():
                     return
                 count = lost = len(step)
                 self._complain(error)
             step = step[count:]
             with self._changed:
-                self.passed += count
-                self._lost += lost
-                self._changed.notify_all()
+                if not self._is_dropped():
+                    self.passed += count
+                    self._lost += lost
+                    self._changed.notify_all()
 
     def _complain(self, error: OSError) -> None:
         why = error.strerror or str(error)

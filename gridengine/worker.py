@@ -26,7 +26,7 @@ from gridengine.nursery import Nursery, adopt_orphans, end_children
 from gridengine.output import Outlets
 from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
 from gridengine.relay import Relay
-from gridengine.security import BEGAN, Connection, JOB_END
+from gridengine.security import BEGAN, JOB_END, Connection
 from gridengine.signals import restore_dispositions, unblock
 
 if TYPE_CHECKING:
