@@ -76,6 +76,7 @@ ON_SLURM = {
     "sbatch --array --wait": Entry("clusters:SlurmArray"),
     "submitit": Entry("clusters:Submitit", "submitit"),
     "executorlib": Entry("clusters:Executorlib", "executorlib", apart=True),
+    "executorlib, block allocation": Entry("clusters:ExecutorlibBlock", "executorlib", apart=True),
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }

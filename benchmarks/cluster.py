@@ -27,7 +27,8 @@ REMARK = "From the interpreter's start to all results, nothing warm: each run as
 class System:
     """A batch system: how to see whether it answers, which jobs it has, and how to delete them.
 
-    beside: the peer that our first result is compared with. few: those that take some half a second for each call, and so are not given
+    beside: the peer that our first result is compared with, unless it is wanted within `first_seconds`. few: those
+        that take some half a second for each call, and so are not given
         1,000. jobs: returns the ids of the jobs that were submitted in a folder.
     """
 
@@ -40,6 +41,7 @@ class System:
     alive: tuple[str, ...]
     delete: str
     jobs: Callable[[Path], list[str]]
+    first_seconds: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -54,9 +56,10 @@ class System:
         return Row(f"{self.key}-{calls}", title, (column,), calls, peers, first=True, on=self.key, remark=REMARK)
 
     def rows(self) -> tuple[Row, ...]:
-        first = f"{self.key}-1/{self.peers[0]}"
+        first, within = f"{self.key}-1/{self.peers[0]}", self.first_seconds
+        want = f"within 0.6 s of {self.beside}" if within is None else f"within {within:g} s"
         return (
-            self.row(1, "first result", f"within 0.6 s of {self.beside}", limit=lambda medians: medians[self.beside] + 0.6),
+            self.row(1, "first result", want, limit=lambda medians: medians[self.beside] + 0.6 if within is None else within),
             self.row(100, "100 noops"),
             self.row(MANY, "1,000 noops", "within 0.5 s of our first result", limit=lambda medians: medians[first] + 0.5),
         )
@@ -154,6 +157,7 @@ SLURM = System(
     alive=("sinfo", "--noheader"),
     delete="scancel",
     jobs=slurm_jobs,
+    first_seconds=0.3,
 )
 SYSTEMS = {system.key: system for system in (GRID_ENGINE, SLURM)}
 OURS = tuple(system.peers[0] for system in SYSTEMS.values())

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gridengine.events import Attempt
     from gridengine.executor import Executor
     from gridengine.functional import imap, imap_unordered, map, partial, starmap
-    from gridengine.job import Job
+    from gridengine.job import Job, active_children
     from gridengine.lent import Shared
     from gridengine.pool import Pool
     from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
@@ -85,6 +85,7 @@ __all__ = [
     "WorkerLost",
     "WorkerNotStarted",
     "__version__",
+    "active_children",
     "best_available",
     "current_job",
     "imap",
@@ -106,7 +107,7 @@ _HOMES = {
     **dict.fromkeys(("GVAR", "current_job"), "gridengine.current"),
     "Attempt": "gridengine.events",
     "Executor": "gridengine.executor",
-    "Job": "gridengine.job",
+    **dict.fromkeys(("Job", "active_children"), "gridengine.job"),
     "JobDispatcher": "gridengine.dispatcher",
     "Pool": "gridengine.pool",
     "Shared": "gridengine.lent",

@@ -22,15 +22,16 @@ from typing import Any
 
 import msgspec
 
-from gridengine import hearing
+from gridengine import hearing, parent
 from gridengine._version import __version__
 from gridengine.blocks import Block, Stored, store
+from gridengine.child_state import elsewhere
 from gridengine.errors import ProtocolError
 from gridengine.hand import NOWHERE, Allocation, Hand, Lane, Work
 from gridengine.memory import KillCounter, data_of
 from gridengine.nursery import Nursery
 from gridengine.openfiles import allow_one_more_runner
-from gridengine.output import Outlets, Tap
+from gridengine.output import Outlets, Taps
 from gridengine.processors import Processors
 from gridengine.protocol import (
     CANCELLED,
@@ -72,6 +73,7 @@ class Agent:
         output_bytes: how much of each of a watched run's standard output and error is kept.
         outlets: where what runners write is passed on to; whoever gave them closes them.
         relay: where what watched runs write is passed on to, too.
+        answer: answers what runners ask.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Agent:
         output_bytes: int,
         outlets: Outlets,
         relay: Relay | None = None,
+        answer: Callable[[bytes], parent.Answer] = elsewhere,
     ) -> None:
         self.send = send
         self.nursery = nursery
@@ -94,10 +97,7 @@ class Agent:
         self._output_bytes = output_bytes
         self._outlets = outlets
         self._relay = relay
-        self._paused: dict[Tap, None] = {}
-        """The outputs that are not read for now: those who take them have enough."""
-        self._held: dict[Tap, None] = {}
-        """The outputs of which the beginning of a line waits for its end."""
+        self._taps = Taps(outlets, self._watch, self.unwatch)
         self._functions: dict[bytes, tuple[Define, Payload]] = {}
         self._blocks: dict[bytes, Block] = {}
         """Where the large buffers of functions and shared objects are; open as long as a runner may want to map them."""
@@ -115,7 +115,9 @@ class Agent:
         self._ticked = math.inf
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
+        self._answer = answer
         self._watch(nursery.fileno(), partial(hearing.hear_nursery, self))
+        self._watch(nursery.questions.fileno(), self._hear_questions)
         self.broken = ""
         """Why this agent can run nothing any more; empty while it can."""
 
@@ -151,13 +153,7 @@ class Agent:
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)
-        if self._paused:
-            self._resume()
-        for tap in list(self._held):
-            waits.append(tap.press(now))
-            if not tap.holds:
-                del self._held[tap]
-        return min(waits)
+        return min(*waits, self._taps.tick(now))
 
     def close(self) -> None:
         """End all runners and what they left behind; send what they had answered before. May be called twice.
@@ -362,7 +358,7 @@ class Agent:
         self.hands[hand.id] = hand
         self._watch(hand.channel.fileno(), partial(hearing.hear_runner, self, hand))
         for tap in hand.taps:
-            self._watch(tap.fileno(), partial(self._hear_output, tap))
+            self._taps.read(tap)
         for name in [name for name, (message, _) in self._functions.items() if message.shared]:
             self._define_to(hand, name)  # calls name what they need only to those who unpickle them
         return hand
@@ -401,24 +397,9 @@ class Agent:
 
     # What runners say
 
-    def _hear_output(self, tap: Tap, events: int) -> None:
-        tap.drain()
-        if tap.holds:
-            self._held[tap] = None
-        if tap.ended:
-            self.unwatch(tap.fileno())
-        elif tap.full:
-            self.unwatch(tap.fileno())
-            self._paused[tap] = None
-            self._resume()
-
-    def _resume(self) -> None:
-        """Read again what was not read for want of room, where there is room now."""
-        for outlet in self._outlets:
-            outlet.awaited = True  # before looking: room that comes after that wakes us
-        for tap in [tap for tap in self._paused if not tap.full]:
-            del self._paused[tap]
-            self._watch(tap.fileno(), partial(self._hear_output, tap))
+    def _hear_questions(self, events: int) -> None:
+        if not parent.reply(self.nursery.questions, self._answer):
+            self.unwatch(self.nursery.questions.fileno())
 
     @staticmethod
     def leave_lane(hand: Hand) -> None:
@@ -434,12 +415,10 @@ class Agent:
         del self.hands[hand.id]
         if hand in self.idle:
             self.idle.remove(hand)
-        for fd in (hand.channel.fileno(), *(tap.fileno() for tap in hand.taps)):
-            self.unwatch(fd)
-        hand.take_output()
+        self.unwatch(hand.channel.fileno())
         for tap in hand.taps:
-            self._paused.pop(tap, None)
-            self._held.pop(tap, None)
+            self._taps.remove(tap)
+        hand.take_output()
         hand.close()
 
     # Descriptors

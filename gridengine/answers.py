@@ -55,7 +55,7 @@ def results(core: DispatchState, worker: Worker, message: Results, buffers: Payl
 
 def _result(core: DispatchState, run: Running, result: Result, payload: Payload, now: float) -> None:
     span = run.span
-    span.open.function.measured(result.stop - result.start, result.seconds)
+    span.open.measured(result.stop - result.start, result.seconds)
     run.done, run.touched = result.stop, now
     if run.done == span.stop:
         core.end_run(run)
@@ -72,7 +72,8 @@ def _result(core: DispatchState, run: Running, result: Result, payload: Payload,
     if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
         core.again(replace(span, start=result.start, stop=result.stop), out_of_memory=result.status == OUT_OF_MEMORY)
         return
-    core.settle(span, result.start, result.stop, payload=payload, raised=raised, exitcode=int(raised), stdout=stdout, stderr=stderr)
+    outcome = {"payload": payload, "raised": raised, "exitcode": int(raised), "stdout": stdout, "stderr": stderr, "seconds": result.seconds}
+    core.settle(span, result.start, result.stop, **outcome)
 
 
 def crashed(core: DispatchState, worker: Worker, message: Crashed, buffers: Payload, now: float) -> None:

@@ -17,6 +17,7 @@ import io
 import linecache
 import marshal
 import pickle
+import socket
 import sys
 import types
 import weakref
@@ -27,7 +28,16 @@ from typing import Any, TypeAlias
 from gridengine import classes, lent, typeparameters
 from gridengine.callersmain import tell
 from gridengine.classes import Definition, is_by_value, is_importable, known_classes
-from gridengine.exceptions import exception_parts, fill_exception, make_exception, native_base, reduces_natively
+from gridengine.exceptions import (
+    Aside,
+    BoundedFile,
+    exception_parts,
+    fill_exception,
+    lost_members,
+    make_exception,
+    native_base,
+    reduces_natively,
+)
 
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
@@ -37,6 +47,8 @@ Source: TypeAlias = tuple[str, int, list[str]]
 
 NAMESPACE = ("__name__", "__package__", "__file__")
 """What a function's global variables hold beside those that its code names."""
+MOST_ASIDE = 64 * 1024
+"""How many bytes of pickle what may be left out takes at most."""
 FUNCTION_PARTS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__", "__type_params__")
 GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
@@ -54,6 +66,7 @@ class Pickler(pickle.Pickler):
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     homeward = False
     needs: dict[lent.Lent, lent.Shared[Any] | None] | None = None
+    _is_aside = False
     _spaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
 
@@ -120,7 +133,8 @@ class Pickler(pickle.Pickler):
     def reduce_exception(self, error: BaseException) -> Reduction:
         """Return an exception's type, `args` and attributes, unless its class says itself how it is pickled."""
         kind = type(error)
-        if kind is native_base(kind):
+        obj = AttributeError.obj.__get__(error) if isinstance(error, AttributeError) else None  # type: ignore[attr-defined]
+        if kind is native_base(kind) and obj is None and not lost_members(error):
             return NotImplemented
         if not reduces_natively(kind):
             reduction = error.__reduce_ex__(5)
@@ -129,11 +143,30 @@ class Pickler(pickle.Pickler):
         arguments, attributes = exception_parts(error)
         if kind.__setstate__ is not BaseException.__setstate__:
             return make_exception, (kind, arguments), attributes
+        if obj is not None and (aside := self._pickled_aside(obj)) is not None:
+            attributes["obj"] = aside
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
+
+    def _pickled_aside(self, obj: Any) -> Aside | None:
+        """Return an object that may be left out, pickled on its own; None when it cannot be, or is large."""
+        if self._is_aside:
+            return None
+        file = BoundedFile(MOST_ASIDE)
+        pickler = Pickler(file, 5)
+        pickler.homeward, pickler.recipes, pickler._is_aside = self.homeward, self.recipes, True
+        try:
+            pickler.dump(obj)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # its own code may do anything
+            return None
+        return Aside(file.getvalue()) if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):
     """Pickles a definition only to compare it: other classes are mere tokens, each having a version of its own."""
+
+    _is_aside = True
 
     def __init__(self, *arguments: Any, recipes: Mapping[type, Recipe], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -295,6 +328,12 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     return NotImplemented if name is None else (getattr, (sys, name))
 
 
+def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
+    from gridengine import descriptors  # few need it
+
+    return descriptors.reduce_socket(pickler, one)
+
+
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
         types.FunctionType: Pickler.reduce_function,
@@ -304,6 +343,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
+        socket.socket: _reduce_socket,
         property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
         classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),

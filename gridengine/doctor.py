@@ -21,7 +21,7 @@ from typing import Any
 from gridengine.config import settings, told
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers._drmaa import Unavailable, named_system
-from gridengine.schedulers._drmaa_words import GRID_ENGINE, SLURM
+from gridengine.schedulers._drmaa_words import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers._gridengine_words import PER_SLOT
 from gridengine.schedulers._signs import library_paths, without_slurm
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble
@@ -148,10 +148,11 @@ def _grid_engine(environment: Mapping[str, str]) -> Iterator[Finding]:
     try:
         system = named_system(libraries[0], environment)
     except Unavailable as error:
-        remedy = "is it a DRMAA library, for this Python's architecture? A Grid Engine's wants SGE_ROOT"
+        system = GRID_ENGINE_UNNAMED
+        remedy = "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants SGE_ROOT and SGE_CELL to be right"
         yield Finding("grid_engine", "library", State.BROKEN, str(error), remedy)
-        return
-    yield Finding("grid_engine", "library", State.OK, f"{libraries[0]}, which speaks to {system}")
+    else:
+        yield Finding("grid_engine", "library", State.OK, f"{libraries[0]}, which speaks to {system}")
     if system.kind != GRID_ENGINE:
         better = ": SlurmScheduler needs no DRMAA library" if system.kind == SLURM and not without_slurm(environment) else ""
         yield Finding("grid_engine", "system", State.OK, f"{system.name}, and no Grid Engine{better}")

@@ -14,7 +14,7 @@
     │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
     │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
     │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
-    │   └── PicklingError                   an argument, function or result that cannot travel
+    │   └── PicklingError (pickle's too)    an argument, function or result that cannot travel
     └── ProtocolError                       a peer broke the protocol: a fault of this package
         └── MessageTooLong                  what a worker sends is more than it said, or than fits here
 
@@ -24,6 +24,7 @@ The user's own exception is not in the tree: it arrives as itself, with a `Remot
 from __future__ import annotations
 
 import builtins
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ class Cancelled(CallError):
     """The call was terminated, killed, or its dispatcher was closed before it ended."""
 
 
-class PicklingError(CallError):
+class PicklingError(CallError, pickle.PicklingError):
     """A function, an argument or a result cannot travel; the text names which, and why."""
 
 
@@ -148,11 +149,11 @@ class MessageTooLong(ProtocolError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception where it was raised, as text; stands as its `__cause__`."""
+    """The traceback of an exception where it was raised, as text (`tb` too, as `multiprocessing` has it); stands as its `__cause__`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.text = text
+        self.text = self.tb = text
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'

@@ -35,7 +35,8 @@ class Task(Struct, frozen=True, gc=False):
     run again, `timeout` the seconds each call may take. A `watched` task has its output kept, its start told and its pushed values passed
     on, and a `name` for people; a `controlled` one is given a controller. `first` is the index of its first call among all that the user
     asked for. `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it. `needs` are
-    the shared objects that the calls refer to.
+    the shared objects that the calls refer to. `submitter` is whose it is: calls of several submitters take turns, and jobs have one
+    together.
     """
 
     id: int
@@ -51,6 +52,7 @@ class Task(Struct, frozen=True, gc=False):
     demand: Demand = ANY
     escalate_memory: float = 1.0
     needs: tuple[Lent, ...] = ()
+    submitter: int = 0
 
 
 class Attempt(Struct, frozen=True):
@@ -99,6 +101,15 @@ class CancelAsked(Struct, frozen=True):
 
     tasks: Sequence[int]
     signal: int
+
+
+class RecallAsked(Struct, frozen=True):
+    """Take back what has not begun of these calls: the number of each task, the first call and the one after the last.
+
+    They are settled, as `recalled`: those that wait at once, those that workers have when these have given them back.
+    """
+
+    calls: Sequence[tuple[int, int, int]]
 
 
 class Released(Struct, frozen=True):
@@ -160,7 +171,19 @@ class Closing(Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    Submitted | CancelAsked | Released | Received | Launched | LaunchFailed | Polled | Explained | Tick | Look | GoOn | Closing
+    Submitted
+    | CancelAsked
+    | RecallAsked
+    | Released
+    | Received
+    | Launched
+    | LaunchFailed
+    | Polled
+    | Explained
+    | Tick
+    | Look
+    | GoOn
+    | Closing
 )
 
 # ------------------------------------------------------------------ effects
@@ -200,7 +223,8 @@ class Settled(Struct, frozen=True):
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is settled exactly once.
 
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call; or it is None and `error` says
-    why there is none. `exitcode` is as that of a `multiprocessing.Process`. `last`: no call of the task is left.
+    why there is none. `exitcode` is as that of a `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were
+    taken back before they began, on request. `seconds` is how long they took together; None when that is not known.
     """
 
     task: int
@@ -214,6 +238,8 @@ class Settled(Struct, frozen=True):
     stderr: bytes = b""
     attempts: Sequence[Attempt] = ()
     last: bool = False
+    recalled: bool = False
+    seconds: float | None = None
 
 
 class Began(Struct, frozen=True):

@@ -25,7 +25,7 @@ class Executor(concurrent.futures.Executor):
 
     Args:
         scheduler: an instance (left open at shutdown), or a class or callable that gives one (closed at shutdown); None is the
-            process's own, made once by `schedulers.best_available`.
+            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
         max_workers: how many calls run at a time. With it a scheduler is made for this executor alone; an instance has its own.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs calls, before the first. When it raises,
             the calls fail with `concurrent.futures.BrokenExecutor`.
@@ -89,7 +89,7 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             wait: return when they have.
-            cancel_futures: withdraw those that have not been handed to the workers.
+            cancel_futures: withdraw those that have not begun.
         """
         self._line.intake.stop()
         if cancel_futures:

@@ -27,15 +27,16 @@ class Policy:
     own. resources: what each worker holds, if all calls are to share the workers and be packed; None has each worker hold what one call
     asks for. walltime: for how long a worker may be there, None where nobody says; margin_seconds: by how much more than the walltime in
     `resources`, or in what a call asks for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
-    that want less. gather_seconds: how long demand is gathered
-    before workers are asked for, so that one array job serves it. failed_starts: how many cluster tasks in a row may end without a call
-    home before that is an error.
+    that want less. gather_seconds: how long demand is gathered before workers are asked for, so that one array job serves it; for the
+    first of all it is not where these `start_at_once`. failed_starts: how many cluster tasks in a row may end without a call home before
+    that is an error.
     """
 
     max_workers: int = 1
     slots: int = 1
     idle_seconds: float = 5.0
     gather_seconds: float = 0.0
+    start_at_once: bool = False
     pooled: bool = False
     resources: Resource | None = None
     walltime: float | None = None
@@ -188,7 +189,8 @@ class Fleet:
         if calls_waiting and wanted > have:
             self.demand_since = now if self.demand_since is None else self.demand_since
             self.surplus_since = None
-            if not self.may_ask(now) or now - self.demand_since < self.policy.gather_seconds:
+            gathering = 0.0 if self.policy.start_at_once and not self.started else self.policy.gather_seconds
+            if not self.may_ask(now) or now - self.demand_since < gathering:
                 return []
             self.asked = wanted - have
             return [Launch(self.asked, self.demand)]

@@ -21,6 +21,7 @@ from gridengine.units import whole
 
 if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
+    from gridengine.hub import Counts
     from gridengine.protocol import Payload
 
 
@@ -106,10 +107,8 @@ def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
         return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
     try:
         values, complete = pickling.load_values(event.payload)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with what cannot be read: {error!r}"))]
+    except PicklingError as error:
+        return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
         count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
         return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with {count}"))]
@@ -139,7 +138,11 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
         error.attempts = tuple(map(str, attempts))
         error.log_tail = log_tail(attempts[-1].log) or None
     elif len(attempts) > 1:
-        notes = [*getattr(error, "__notes__", ()), *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1))]
+        notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
+        notes = [
+            *(notes if isinstance(notes, list) else ()),
+            *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
+        ]
         BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
     return error
 
@@ -175,6 +178,8 @@ class Flight:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
         self.hub, self._scheduler, self._ours = hub_at(plan.scheduler, lambda scheduler: scheduler.prepare())
+        self._submitter = 0
+        """The number that all these calls have in common, by which they take turns with others: that of the first task."""
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
         self._loaded: list[Task] = []
@@ -184,6 +189,10 @@ class Flight:
         """Whether everything loaded has settled."""
         return not self._blocks
 
+    def counts(self) -> Counts:
+        """Return how much of these calls runs, on how many workers there are."""
+        return self.hub.counts(self._submitter)
+
     def load(self, calls: Sequence[Any], first: int) -> int:
         """Have calls wait for `depart`, the first of which is call number `first`; return the size of their pickle in bytes.
 
@@ -191,7 +200,9 @@ class Flight:
             PicklingError: one of them cannot travel; none of them waits.
         """
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
-        task = self._plan.limits.task(self.hub.new_id(), payload, len(calls), self._plan.form, first=first)
+        id = self.hub.new_id()
+        self._submitter = self._submitter or id
+        task = self._plan.limits.task(id, payload, len(calls), self._plan.form, first=first, submitter=self._submitter)
         self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
         return _size(payload)

@@ -39,7 +39,7 @@ def map(
 
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed at the end); None is the
-            process's own, made once by `schedulers.best_available`.
+            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
         reraise: raise the exception of the first call that fails, in the order of the arguments, and cancel those after it. If
             False each exception stands in its call's place, and nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.
@@ -106,9 +106,10 @@ def imap(
 ) -> Results[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
-    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed is raised when
-    its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. Close the iterator, leave its `with`,
-    or drop it, and its calls are cancelled.
+    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed, or whose argument cannot
+    travel, is raised when its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. What the iterable
+    itself raises is raised after all results of the calls before it. Close the iterator, leave its `with`, or drop it, and its calls are
+    cancelled.
     """
     _begin(f, scheduler)
     from gridengine import gathering

@@ -96,7 +96,7 @@ def gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool |
     if not head:
         return []
     results = _Results()
-    with Flight(plan) as flight, ProgressBar(flight.hub.counts, shown=progress) as bar:
+    with Flight(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
         _send_all(plan, flight, itertools.chain(head, calls), total, results)
         while not flight.empty:
             _take(plan, flight, results, bar.patience())
@@ -174,6 +174,7 @@ class Results(Generic[T]):
         self._submitted = 0
         self._given = 0
         self._closed = False
+        self._fault: Exception | None = None
         self._at_once = False
         # An abandoned iterator ends its calls, and so does one still open when the interpreter exits. No more than that:
         # the collector may run in any thread, and must not wait there for workers to end.
@@ -200,7 +201,8 @@ class Results(Generic[T]):
     def __next__(self) -> T:
         if not self._or_close(self._await_next):
             self.close()
-            raise StopIteration
+            fault, self._fault = self._fault, None
+            raise StopIteration if fault is None else fault
         value, error = self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
         self._given += 1
         if error is None:
@@ -212,7 +214,7 @@ class Results(Generic[T]):
         return error  # type: ignore[return-value]
 
     def _or_close(self, act: Callable[[], bool]) -> bool:
-        """Do it; an error of the arguments, or a Ctrl-C, cancels everything."""
+        """Do it; an error, or a Ctrl-C, cancels everything."""
         try:
             return act()
         except BaseException:
@@ -240,21 +242,26 @@ class Results(Generic[T]):
         room = self._window - (self._submitted - self._given)
         if room < self._window // SHARES and not self._flight.empty:
             return True  # a little at a time would cost more than it gains
-        while room > 0 and not self._closed and (block := list(itertools.islice(self._calls, self._chunksize))):
+        while room > 0 and not self._closed and (block := self._next_block()):
             self._submit(block)
             self._take(0)
             self._at_once = self._flight.empty
             room = 0 if self._at_once else room - len(block)
         return self._submitted > self._given
 
+    def _next_block(self) -> list[Any]:
+        """Take the next arguments; none when the iterable has ended, or raised: that is raised once all results have been given."""
+        try:
+            return list(itertools.islice(self._calls, self._chunksize))
+        except Exception as error:
+            self._calls, self._fault = iter(()), error
+            return []
+
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted
         self._submitted += len(block)
-        if self._reraise:
-            self._flight.load(block, first)
-        else:
-            for outcome in self._flight.load_what_can_travel(block, first)[1]:
-                self._put(outcome)
+        for outcome in self._flight.load_what_can_travel(block, first)[1]:
+            self._put(outcome)
         self._flight.depart()
 
     def _take(self, timeout: float | None) -> None:

@@ -42,6 +42,7 @@ from gridengine.events import (
     Look,
     Lost,
     Note,
+    RecallAsked,
     Received,
     Released,
     Send,
@@ -76,6 +77,8 @@ CLOSE_SECONDS = 15.0
 LOCAL_THREADS, THREADS = 2, 5
 """This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks keys."""
 MOST_MESSAGES = MOST_TASKS = 1000
+MOST_EVENTS = 100
+"""How many submissions are taken in before workers are heard: their first answers say how many calls are to travel together."""
 
 
 class Listener(Protocol):
@@ -112,7 +115,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A look at the work: calls that wait, runs under way, workers that called home."""
+    """A look at the work: calls that wait, runs under way (or batches of one submitter), workers that called home."""
 
     waiting: int
     running: int
@@ -154,6 +157,7 @@ class Hub:
         self._closing = threading.RLock()
         self._closed = False
         self._settled = threading.Condition()
+        self._catching_up: deque[threading.Event] = deque()
         self._poll_seconds = LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds
         # A copy: whatever refers to the user's own scheduler would keep it from being collected.
         self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
@@ -227,19 +231,42 @@ class Hub:
         if os.getpid() == self._owner and not self._closed:
             self._post(CancelAsked(tuple(tasks), number))
 
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Take back what has not begun of these calls (a task, its first call, the one after the last): it is settled as `recalled`."""
+        if os.getpid() == self._owner and not self._closed:
+            self._post(RecallAsked(tuple(calls)))
+
+    def catch_up(self) -> None:
+        """Wait until all that this thread has asked for is decided, and, of workers of this machine, carried out."""
+        if os.getpid() != self._owner or threading.current_thread() is self._thread:
+            return
+        done = threading.Event()
+        with self._closing:
+            if self._closed:
+                return
+            self._catching_up.append(done)
+        self._wake()
+        done.wait()
+
     def release(self, name: bytes) -> None:
         """Note that nobody can hand in this shared object any more. Called by the collector too, at any point: it waits for no lock."""
         if os.getpid() == self._owner and not self._closed:
             self._post(Released(name))
 
-    def counts(self) -> Counts:
-        """Return how much waits and runs just now."""
-        return Counts(self._state.calls_waiting, self._state.running, len(self._state.workers))
+    def counts(self, submitter: int | None = None) -> Counts:
+        """Return how much waits and runs just now; with a submitter, how much of its runs."""
+        one = None if submitter is None else self._state.submitters.get(submitter)
+        running = self._state.running if submitter is None else 0 if one is None else one.batches
+        return Counts(self._state.calls_waiting, running, len(self._state.workers))
 
     def close(self, *, wait: bool = True) -> None:
         """End all that runs, the workers and the threads; what is not settled is settled with `Cancelled`. May be called twice."""
-        if os.getpid() != self._owner:
-            return
+        if os.getpid() == self._owner:
+            self._end(wait=wait)
+            if wait:
+                self.flush_output()
+
+    def _end(self, *, wait: bool) -> None:
         with self._closing:
             first, self._closed = not self._closed, True
             if first:
@@ -248,7 +275,6 @@ class Hub:
             self._wake()
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
-            self.flush_output()
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Wait until our standard output and error have taken what was printed up to now, or so many seconds, at most five."""
@@ -270,9 +296,13 @@ class Hub:
         try:
             with self._settled:
                 self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
-        finally:
-            self.close()
+        except KeyboardInterrupt:
+            log.warning("interrupted while waiting for jobs; they are ended")
+        try:
+            self._end(wait=True)
             self._outlets.close()
+        except KeyboardInterrupt:  # another: what is left ends by itself, its end of the line being gone
+            self._outlets.drop("interrupted")
 
     # ---------------------------------------------------------------- the I/O thread
 
@@ -324,7 +354,7 @@ class Hub:
         self._sleeping = True
         try:
             # What was posted before the line above saw nobody asleep.
-            woken = dict(poller.poll(0 if self._inbox else self._patience(until)))
+            woken = dict(poller.poll(0 if self._inbox or self._catching_up else self._patience(until)))
         finally:
             self._sleeping = False
         if self._wake_up in woken:
@@ -342,8 +372,10 @@ class Hub:
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 
     def _take_in(self, now: float) -> None:
-        while self._inbox:
-            self._handle(self._inbox.popleft(), now)
+        asked, waiting = len(self._catching_up), len(self._inbox)
+        for _ in range(min(waiting, MOST_EVENTS)):
+            self._handle(self._inbox[0], now)
+            self._inbox.popleft()  # not before: should the core fail, whoever submitted it is to be told
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
@@ -353,6 +385,8 @@ class Hub:
             self._handle(Received(peer, message, buffers), now)
         for peer, size in self._jobs_output.taken():
             self._link.send(peer, OutputTaken(size))
+        for _ in range(asked if waiting <= MOST_EVENTS else 0):
+            self._catching_up.popleft().set()
 
     def _handle(self, event: Event, now: float) -> None:
         for effect in self._state.handle(event, now):
@@ -436,6 +470,8 @@ class Hub:
         self._pending.clear()
         with self._settled:
             self._settled.notify_all()
+        for done in self._catching_up:
+            done.set()
 
 
 _PERFORM: dict[type, Callable[[Hub, Any], None]] = {

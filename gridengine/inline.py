@@ -64,7 +64,13 @@ class InlineHub:
         """End tasks that are being run, from inside a call: after the call."""
         self._cancelled.update(tasks)
 
-    def counts(self) -> Counts:
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Nothing waits here."""
+
+    def catch_up(self) -> None:
+        """Nothing is left to be done."""
+
+    def counts(self, submitter: int | None = None) -> Counts:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Counts(0, 0, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
     from gridengine.dispatcher import Hub
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+
+def active_children() -> list[Job]:
+    """Return the jobs that this process has started and that have not ended, as `multiprocessing.active_children` does."""
+    return [job for job in list(_running()) if job._parent_pid == os.getpid()]
+
+
+@functools.cache
+def _running() -> set[Job]:
+    return set()
 
 
 class _Host:
@@ -201,6 +212,25 @@ class Job:
     pid = ident
 
     @property
+    def sentinel(self) -> int:
+        """A descriptor that becomes ready to read when the job ends; `multiprocessing.connection.wait` takes it.
+
+        Raises:
+            ValueError: the job has not been started.
+        """
+        host = self._at_home("can only wait for a child process")
+        if host.ticket is None:
+            raise ValueError("process not started")
+        return host.ticket.sentinel()
+
+    @property
+    def authkey(self) -> bytes:
+        """The key by which processes of `multiprocessing` know each other: this process's own."""
+        import multiprocessing
+
+        return multiprocessing.current_process().authkey
+
+    @property
     def exitcode(self) -> int | None:
         """0, or 1 for an uncaught exception, n for `sys.exit(n)`, -n when signal n ended it; None while it has not ended."""
         self._check_open()
@@ -322,11 +352,16 @@ class Job:
     def _submit(self, luggage: Luggage, limits: Limits, ticket: Ticket) -> None:
         host = self._startable()
         host.ticket = ticket
+        running, act = _running(), functools.partial(_running().discard, self)
+        running.add(self)
         try:
             ticket.submit(luggage, limits)
         except BaseException:
+            running.discard(self)
             host.ticket = None
             raise
+        ticket.when_ended(act)
+        del self._target, self._args, self._kwargs  # what has travelled is not held here, as with processes: it may be large
 
     def _await(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come. A mutable job's attributes are then as the run left them."""

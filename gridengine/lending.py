@@ -150,7 +150,7 @@ class Lending:
         return booked(self._core.limited(pool.demand))
 
     def _wish(self, pool: WorkerPool) -> bool:
-        first = pool.waiting[0].open
+        first = pool.waiting.first().open
         lane = self._core.new_lane()
         try:
             self._packer.add(lane, self._request(pool), first.since, order=first.order)

@@ -192,6 +192,11 @@ def take_away(name: bytes) -> None:
     _shelf().brought.pop(name, None)
 
 
+def known(name: bytes) -> Lent | None:
+    """Return what was lent to others in this process by that name, while somebody refers to it."""
+    return _shelf().lent.get(name)
+
+
 def find(name: bytes) -> Any:
     """Return what a name stands for: where calls are run the object, and where they were handed in what may be handed in again.
 
@@ -202,7 +207,7 @@ def find(name: bytes) -> Any:
     brought = _shelf().brought.get(name)
     if brought is not None:
         return brought.object
-    lent = _shelf().lent.get(name)
+    lent = known(name)
     if lent is None:
         raise LookupError("a shared object is not, or no longer, known in this process")
     return lent.object if _IN_HAND.get() else lent

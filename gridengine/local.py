@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from gridengine.agent import Agent, introduce
+from gridengine.child_state import here
 from gridengine.config import Settings
 from gridengine.nursery import Nursery, is_ready
 from gridengine.openfiles import FILES_PER_RUNNER, allow_open_files
@@ -87,7 +88,8 @@ class LocalWorkers:
         try:
             if not is_ready(sock):
                 return
-        except EOFError:
+            nursery = Nursery(sock, process)
+        except (EOFError, OSError):
             self._give_up(sock, process)
             return
         self._starting.remove((sock, process))
@@ -95,12 +97,13 @@ class LocalWorkers:
         peer = os.urandom(16)
         agent = self._agents[peer] = Agent(
             partial(self._say, peer),
-            Nursery(sock, process),
+            nursery,
             slots=self._slots,
             spare=self._spare,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
             outlets=self._outlets,
+            answer=here,
         )
         self._poller.register(agent.fileno(), select.POLLIN)
         self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))

@@ -26,7 +26,7 @@ from msgspec import Struct
 from gridengine.signals import restore_dispositions, unblock
 
 _RECORD = struct.Struct("=4q")
-_FORK, _SIGNAL = 1, 2
+_FORK, _SIGNAL, _QUESTIONS = 1, 2, 3
 _FORKED, _REFUSED, _EXITED, _READY = 1, 2, 3, 4
 ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu; qsub(1), -notify)."""
@@ -61,12 +61,13 @@ class Exited(Struct, frozen=True):
 
 
 class Ends(Struct, frozen=True):
-    """What a runner is born with: its end of the channel, the write ends of its output pipes, and its shared words."""
+    """What a runner is born with: its end of the channel, the write ends of its output pipes, its shared words, and where questions go."""
 
     channel: int
     stdout: int
     stderr: int
     words: int
+    questions: int = -1
 
 
 class Process(Protocol):
@@ -77,11 +78,20 @@ class Process(Protocol):
 
 
 class Nursery:
-    """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`)."""
+    """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`).
+
+    By the socket `questions` all its runners ask the agent (see `parent`).
+
+    Raises:
+        OSError: no descriptors left; the nursery is gone.
+    """
 
     def __init__(self, sock: socket.socket, process: Process) -> None:
         self._socket = sock
         self._process = process
+        self.questions, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(sock, [_RECORD.pack(_QUESTIONS, 0, 0, 0)], [theirs.fileno()])
 
     @classmethod
     def fork_off(cls, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> Self:
@@ -147,6 +157,7 @@ class Nursery:
         """End all runners, and what they left behind, and the nursery; wait for that, within reason. May be called twice."""
         if self._socket.fileno() < 0:
             return
+        self.questions.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             self._process.send_signal(signal.SIGCONT)  # a stopped process would not see it
@@ -200,7 +211,8 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         unblock()
         prepare()
         gc.freeze()  # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and finds little
-        _Keeper(sock, run, parent).serve()
+        keeper = _Keeper(sock, run, parent)
+        keeper.serve()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -217,6 +229,7 @@ class _Keeper:
         self._socket = sock
         self._run = run
         self._parent = parent
+        self._questions = -1
         self._pids: dict[int, int] = {}
         self._leftovers = _Leftovers()
         self._wake, self._woken = socket.socketpair()
@@ -252,6 +265,9 @@ class _Keeper:
         kind, runner, number, _ = _RECORD.unpack(data)
         if kind == _FORK:
             self._fork(runner, fds)
+        elif kind == _QUESTIONS:
+            (self._questions,) = fds
+            os.set_inheritable(self._questions, False)
         elif runner in self._pids:
             _signal_group(self._pids[runner], number)
         return True
@@ -264,7 +280,7 @@ class _Keeper:
             self._tell(_REFUSED, runner, error.errno or 0)
         else:
             if pid == 0:
-                self._be_runner(parent, Ends(*fds))
+                self._be_runner(parent, Ends(*(*fds, self._questions)))
             self._pids[runner] = pid
             self._tell(_FORKED, runner, pid)
         finally:

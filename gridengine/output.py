@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -76,12 +77,12 @@ class Outlet:
     """A descriptor of our own to which a thread passes on what runners write, as fast as its reader takes it.
 
     Args:
-        fd: the descriptor; others may share it, so it is not made non-blocking.
+        fd: the descriptor; others may share it, so it is not made non-blocking. None is nowhere.
         name: for people.
         wake: called in the thread when there is room again, or something was passed on, after `awaited` was set.
     """
 
-    def __init__(self, fd: int, name: str, wake: Callable[[], None]) -> None:
+    def __init__(self, fd: int | None, name: str, wake: Callable[[], None]) -> None:
         self._fd = fd
         self._name = name
         self._wake = wake
@@ -108,6 +109,9 @@ class Outlet:
             return
         with self._changed:
             self.accepted += len(data)
+            if self._fd is None:
+                self.passed = self.accepted
+                return
             self._pending += data
             if self._thread is None:
                 self._ended = False
@@ -139,9 +143,14 @@ class Outlet:
             while self._thread is not None and self.passed > before:
                 before = self.passed
                 self._changed.wait_for(lambda: self._thread is None or self.passed > before, PATIENCE_SECONDS)  # noqa: B023
+        self.drop(f"its reader took nothing for {PATIENCE_SECONDS:g} s")
+
+    def drop(self, why: str) -> None:
+        """Drop what the reader has not taken; how much, and why, is logged."""
+        with self._changed:
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
-                self._why, self._thread = f"its reader took nothing for {PATIENCE_SECONDS:g} s", None
+                self._why, self._thread = why, None
                 self._pending.clear()
         atexit.unregister(self.close)
         self._tell()
@@ -150,12 +159,17 @@ class Outlet:
         while data := self._next():
             for step in _steps(data):
                 self._put(step)
-                if self._thread is not threading.current_thread():
-                    return  # it was not waited for
+                if self._dropped:
+                    return
             if self.awaited:
                 self.awaited = False
                 self._wake()
         atexit.unregister(self.close)
+
+    @property
+    def _dropped(self) -> bool:
+        """Whether what this thread was to write is not waited for any more: all about it has been said."""
+        return self._thread is not threading.current_thread()
 
     def _next(self) -> bytes:
         """Return what there is to pass on, nothing at the end."""
@@ -173,7 +187,8 @@ class Outlet:
 
     def _put(self, step: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
-        while step:
+        assert self._fd is not None
+        while step and not self._dropped:
             lost = 0
             try:
                 count = os.write(self._fd, step)
@@ -181,6 +196,8 @@ class Outlet:
                 select.select([], [self._fd], [])
                 continue
             except OSError as error:  # closed, full or gone; later there may be room again
+                if self._dropped:
+                    return
                 count = lost = len(step)
                 self._complain(error)
             step = step[count:]
@@ -218,13 +235,8 @@ class Outlets:
     """The standard output and error of this process. What is for one that was closed when Python began goes nowhere, as with `print`."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._nowhere: int | None = None
-        numbers = [number if stream is not None else self._open_nowhere() for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__))]
-        self.stdout, self.stderr = Outlet(numbers[0], "standard output", wake), Outlet(numbers[1], "standard error", wake)
-
-    def _open_nowhere(self) -> int:
-        self._nowhere = os.open(os.devnull, os.O_WRONLY) if self._nowhere is None else self._nowhere
-        return self._nowhere
+        self.stdout = Outlet(None if sys.__stdout__ is None else 1, "standard output", wake)
+        self.stderr = Outlet(None if sys.__stderr__ is None else 2, "standard error", wake)
 
     def __iter__(self) -> Iterator[Outlet]:
         return iter((self.stdout, self.stderr))
@@ -240,13 +252,15 @@ class Outlets:
         for outlet in self:
             outlet.end()
 
+    def drop(self, why: str) -> None:
+        """Drop what the readers have not taken; how much, and why, is logged."""
+        for outlet in self:
+            outlet.drop(why)
+
     def close(self) -> None:
         """Wait for the readers, within reason (see `Outlet.close`). May be called twice."""
         for outlet in self:
             outlet.close()
-        if self._nowhere is not None:
-            os.close(self._nowhere)
-            self._nowhere = None
 
 
 class Tap:
@@ -325,3 +339,60 @@ class Tap:
         """Close the pipe."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
+
+
+class Taps:
+    """The taps of an agent: each is read when there is something, while those who take it have room.
+
+    Args:
+        outlets: of those who take it, those whose room wakes whoever calls `tick`.
+        watch: has a function called whenever a descriptor is readable.
+        unwatch: undoes that.
+    """
+
+    def __init__(self, outlets: Outlets, watch: Callable[[int, Callable[[int], None]], None], unwatch: Callable[[int], None]) -> None:
+        self._outlets = outlets
+        self._watch = watch
+        self._unwatch = unwatch
+        self._full: dict[Tap, None] = {}
+        self._held: dict[Tap, None] = {}
+
+    def read(self, tap: Tap) -> None:
+        """Read a tap from here on."""
+        self._watch(tap.fileno(), partial(self._drain, tap))
+
+    def remove(self, tap: Tap) -> None:
+        """Read a tap no more."""
+        self._unwatch(tap.fileno())
+        self._full.pop(tap, None)
+        self._held.pop(tap, None)
+
+    def tick(self, now: float) -> float:
+        """Go on with what could not be read before, and with lines that wait; return after how many seconds to be called again."""
+        if self._full:
+            self._go_on()
+        wait = math.inf
+        for tap in list(self._held):
+            wait = min(wait, tap.press(now))
+            if not tap.holds:
+                del self._held[tap]
+        return wait
+
+    def _drain(self, tap: Tap, events: int) -> None:
+        tap.drain()
+        if tap.holds:
+            self._held[tap] = None
+        if tap.ended:
+            self._unwatch(tap.fileno())
+        elif tap.full:
+            self._unwatch(tap.fileno())
+            self._full[tap] = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again what was not read for want of room, where there is room now."""
+        for outlet in self._outlets:
+            outlet.awaited = True  # before looking: room that comes after that wakes us
+        for tap in [tap for tap in self._full if not tap.full]:
+            del self._full[tap]
+            self.read(tap)

@@ -14,6 +14,7 @@ import io
 import math
 import os
 import pickle
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -161,8 +162,15 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`."""
-    values, complete = load_items(payload)
+    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+
+    Raises:
+        PicklingError: this is no list.
+    """
+    try:
+        values, complete = load_items(payload)
+    except Exception as error:
+        raise PicklingError(f"the results cannot be rebuilt here: {_reason(error)}") from error
     for value in () if complete else values:
         if type(value) is Unloadable:
             cause = value.error
@@ -248,12 +256,17 @@ def _pickle_anything(obj: Any, *, homeward: bool = False, store: Store | None = 
 
 
 def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
-    """Pickle something without further recipes, or, when it is refused so, with dill's."""
+    """Pickle something without further recipes but those for what `multiprocessing` makes, or, when it is refused so, with dill's."""
+    own: Mapping[type, Recipe] = {}
+    if "multiprocessing.reduction" in sys.modules:
+        from gridengine.descriptors import recipes as own_recipes
+
+        own = own_recipes()
     try:
-        return pickle_with({})
+        return pickle_with(own)
     except (TypeError, pickle.PicklingError) as error:
         try:
-            return pickle_with(dill_recipes())
+            return pickle_with({**dill_recipes(), **own})
         except (TypeError, pickle.PicklingError):
             raise error from None  # dill's words would be about dill
 
@@ -349,8 +362,14 @@ def _failure(obj: Any) -> Exception | None:
 def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]) -> PicklingError:
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside = "", False
-    while (found := _first_failure(parts, seen)) is not None:
-        label, obj, error = found
+    kinds: set[type] = set()
+    # What a recipe has refused is named itself, not a part of it.
+    while not (id(obj) in seen and getattr(error, "refused", None) is obj) and (found := _first_failure(parts, seen)) is not None:
+        label, part, failure = found
+        if isinstance(error, RecursionError) and type(part) in kinds:  # what is nested too deeply is told from its outside
+            break
+        obj, error = part, failure
+        kinds.add(type(obj))
         if label.startswith("argument"):
             what = f"{label} of {what}"
         else:
@@ -361,7 +380,8 @@ def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set
         parts = _parts(obj)
     if len(path) > LONG_PATH:
         path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
-    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}")
+    hint = "it is nested too deeply; hand it over as a flat list of its parts, say" if isinstance(error, RecursionError) else None
+    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}", hint=hint)
 
 
 def _first_failure(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:

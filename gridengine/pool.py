@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
+from gridengine.errors import ConfigurationError
 from gridengine.gathering import Results, length_of, zipped
 from gridengine.initial import initial_of
 from gridengine.limits import Limits, Raisable
 from gridengine.line import Line
-from gridengine.promise import Promise, Stretch
+from gridengine.promise import Promise, Stretch, call_safely
 from gridengine.protocol import SINGLE, STAR
 from gridengine.resources import Resource
 from gridengine.schedulers.base import Place
@@ -54,6 +56,8 @@ class Pool:
         resources: Resource | None = None,
     ) -> None:
         if maxtasksperchild is not None:
+            if not isinstance(maxtasksperchild, int) or maxtasksperchild < 1:
+                raise ConfigurationError(f"maxtasksperchild must be a positive whole number or None, not {maxtasksperchild!r}")
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
         limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
         self._line = Line(scheduler, processes, initial=initial_of(initializer, initargs), limits=limits, daemon=True)
@@ -226,7 +230,7 @@ class MapResult(AsyncResult[list[T]]):
     """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
 
     def __init__(self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
-        self._stretches = stretches
+        self._stretches = stretches[::-1]
         self._reading = threading.Lock()
         self._values: list[T | None] = [None] * sum(stretch.count for stretch in stretches)
         self._error: BaseException | None = None
@@ -236,8 +240,8 @@ class MapResult(AsyncResult[list[T]]):
         """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile loses nothing."""
         with self._reading:
             while self._stretches and self._error is None:
-                self._read(self._stretches[0])
-                self._stretches = self._stretches[1:]
+                self._read(self._stretches[-1])
+                self._stretches.pop()
             if self._error is not None:
                 self._stretches, self._values = [], []
             return self._values, self._error
@@ -269,11 +273,13 @@ class Callbacks:
         self._left = itertools.count(len(promises) - 1, -1)
         self._returned = threading.Event()
         for promise in promises:
-            promise.add_done_callback(self._ended)
+            promise.add_done_callback(self._ended)  # type: ignore[arg-type]
 
-    def _ended(self, _: object) -> None:
-        if next(self._left):
-            return
+    def _ended(self, promise: Promise) -> None:
+        if not next(self._left):
+            self._intake.call_back(functools.partial(call_safely, self._call, promise, BaseException))
+
+    def _call(self, _: object) -> None:
         try:
             value, error = self._outcome()
             callback, error_callback = self._callbacks
@@ -331,7 +337,7 @@ class PoolIterator(Results[T]):
     def finish(self) -> None:
         """Submit what is left of the arguments, and wait for all results; they are kept until they are taken."""
         with self._taking:
-            while not self._closed and (block := list(itertools.islice(self._calls, self._chunksize))):
+            while not self._closed and (block := self._next_block()):
                 self._submit(block)
             while not self._flight.empty:
                 self._take(None)

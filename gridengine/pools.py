@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from gridengine.fairqueue import FairQueue
 from gridengine.fleet import Fleet, spare_of
 from gridengine.resources import WTime
 from gridengine.schedulers.base import ANY, Demand
-from gridengine.work import Known, Phase, Seat, Span, Worker
+from gridengine.work import Phase, Seat, Span, Submitter, Worker
 
 BATCH_SECONDS = 0.025
 LEAST_SECONDS = 0.001
@@ -32,7 +32,7 @@ class WorkerPool:
         self.calls = 0
         self.slots = 0
         self.workers = 0
-        self.waiting: deque[Span] = deque()
+        self.waiting = FairQueue()
         self.idle: dict[Seat, None] = {}
         self.ahead: dict[Seat, None] = {}
         self.hard: float | None = None
@@ -94,11 +94,13 @@ class WorkerPool:
 
     def drop(self, which: Callable[[Span], bool]) -> list[Span]:
         """Take such spans out of the queue and return them."""
-        kept: deque[Span] = deque()
-        dropped: list[Span] = []
-        for span in self.waiting:
-            (dropped if which(span) else kept).append(span)
-        self.waiting = kept
+        return self._dropped(self.waiting.drop(which))
+
+    def take_out(self, calls: Mapping[int, tuple[int, int]], submitters: Iterable[Submitter]) -> list[Span]:
+        """Take out of the queue what is among these calls of these submitters' tasks and was never handed out, and return it."""
+        return self._dropped(self.waiting.take_out(calls, submitters))
+
+    def _dropped(self, dropped: list[Span]) -> list[Span]:
         self.calls -= sum(span.calls for span in dropped)
         return dropped
 
@@ -108,45 +110,44 @@ class WorkerPool:
             return None
         if self.idle:
             return next(reversed(self.idle))
-        if self.ahead and self._may_go_ahead(self.waiting[0]):
+        if self.ahead and may_go_ahead(self.waiting.first()):
             return next(reversed(self.ahead))
         return None
 
-    def _may_go_ahead(self, span: Span) -> bool:
-        seconds = span.open.function.seconds
-        return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1
-
-    def next_spans(self, worker: Worker) -> Iterator[Span]:
-        """Take from the front of the queue what is a sensible piece of work for one runner: calls of one function."""
-        function, attempt = self.waiting[0].open.function, self.waiting[0].attempt
-        room = self._sensible_calls(function) if attempt == 1 else 1
+    def next_spans(self, worker: Worker) -> list[Span]:
+        """Take what is a sensible piece of work for one runner: calls of one function, of the submitter whose turn it is."""
+        submitter, queue = self.waiting.begin_turn()
+        function, attempt = queue[0].open.function, queue[0].attempt
+        room = self._sensible_calls(queue[0].open.pace.seconds) if attempt == 1 else 1
         left = self.share_left(worker)
         room = room if left is None else min(room, left)
+        spans: list[Span] = []
         size = 0
-        for _ in range(MOST_RUNS):
-            span = self.waiting.popleft()
+        while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
+            span = queue[0]
+            if span.open.function is not function or span.attempt != attempt:
+                break
             calls = span.stop - span.start
             if calls > room:
-                self.waiting.appendleft(replace(span, start=span.start + room))
+                queue[0] = replace(span, start=span.start + room)
                 span, calls = replace(span, stop=span.start + room), room
+            else:
+                queue.popleft()
             self.calls -= calls
             room -= calls
             size += sum(map(len, span.open.task.payload))
-            yield span
-            if not room or size > MOST_BYTES or not self.waiting:
-                return
-            after = self.waiting[0]
-            if after.open.function is not function or after.attempt != attempt:
-                return
+            spans.append(span)
+        self.waiting.end_turn(submitter)
+        return spans
 
-    def _sensible_calls(self, function: Known) -> int:
+    def _sensible_calls(self, seconds: float | None) -> int:
         """How many calls make one batch: what takes `BATCH_SECONDS`; less to leave work for every slot, but no less than pays the message.
 
         One when nothing is known yet.
         """
-        if function.seconds is None:
+        if seconds is None:
             return 1
-        seconds = max(function.seconds, 1e-9)
+        seconds = max(seconds, 1e-9)
         if seconds > BATCH_SECONDS:
             return 1
         share = -(-self.calls // (2 * max(self.slots, 1)))
@@ -160,3 +161,9 @@ class WorkerPool:
     def is_spent(self, now: float) -> bool:
         """Return whether a queue with workers of its own has neither calls nor workers, and nothing to remember."""
         return not (self.waiting or self.size or self.fleet.started) and now >= self.fleet.ask_again_at
+
+
+def may_go_ahead(span: Span) -> bool:
+    """Return whether calls are quick enough to be given to a worker before it has room for them."""
+    seconds = span.open.pace.seconds
+    return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1

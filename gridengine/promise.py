@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
 from typing import TYPE_CHECKING, Any
@@ -91,7 +91,7 @@ class Watch:
 class Promise(Future[Any]):
     """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a call that runs.
 
-    `held` is the call while it waits, then what settled with it (`Packed`), then its result. `work` is what it is a call of, then who
+    `held` is the call until it has ended, then what settled with it (`Packed`), then its result. `work` is what it is a call of, then who
     runs it, then its place in what settled with it.
     """
 
@@ -166,24 +166,31 @@ class Promise(Future[Any]):
     # What users ask
 
     def cancel(self) -> bool:
-        """Withdraw the call if it has not been handed to the workers; return whether it is cancelled."""
+        """Withdraw the call if it has not begun; return whether it is cancelled."""
+        if self._state == RUNNING:
+            self.home.recall(self)
+        if self.withdraw(PENDING) and self.watch is not None:
+            self.call_back()
+        return self._state == CANCELLED_AND_NOTIFIED
+
+    def withdraw(self, state: str) -> bool:
+        """Cancel the call if this is its state, and wake who waits; return whether it was. Callbacks are left to who asked."""
         with self.home.lock:
-            if self._state != PENDING:
-                return self._state == CANCELLED_AND_NOTIFIED
+            if self._state != state:
+                return False
             if self.watch is None:
                 self._cancelled()
                 return True
         with self._condition:
             with self.home.lock:
-                if self._state != PENDING:
-                    return self._state == CANCELLED_AND_NOTIFIED
+                if self._state != state:
+                    return False
                 self._cancelled()
                 sleepers = self._watched().rouse()
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
             self._condition.notify_all()
         wake(sleepers)
-        self.call_back()
         return True
 
     def _cancelled(self) -> None:
@@ -294,12 +301,16 @@ class Promise(Future[Any]):
         raise RuntimeError("the outcome of a call is set by the workers")
 
     def set_result(self, result: Any) -> None:
-        """As `set_running_or_notify_cancel`."""
-        self.set_running_or_notify_cancel()
+        """As `set_running_or_notify_cancel`.
+
+        Raises:
+            InvalidStateError: always.
+        """
+        raise InvalidStateError(f"the outcome of a call is set by the workers: {self!r}")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """As `set_running_or_notify_cancel`."""
-        self.set_running_or_notify_cancel()
+        """As `set_result`."""
+        self.set_result(None)
 
     def __reduce__(self) -> Any:
         raise TypeError("a future cannot be pickled; pass its result")
@@ -311,29 +322,42 @@ class Stretch(Promise):
     `held` is the payload of the calls while they wait, `first` the number of the first of them, for people.
     """
 
-    __slots__ = ("_pieces", "count", "first", "left", "taken", "task")
+    __slots__ = ("_pace", "_pieces", "count", "first", "left", "load", "taken", "task")
     daemon = True
 
     def __init__(self, home: Intake, work: Work, payload: Payload, count: int, first: int) -> None:
         super().__init__(home, work, payload)
         self.first = first
         self.count = self.left = count
-        self.task = self.taken = 0
+        self.task = self.load = self.taken = 0
+        self._pace = work.pace
         self._pieces: dict[int, Settled | Outcome] = {}
         self._looked_into()
+
+    @property
+    def calls(self) -> tuple[int, int, int]:
+        """The task, and from where to where its calls are."""
+        return self.task, 0, self.count
+
+    def depart(self, task: int, load: int) -> None:
+        """Note as which task the calls are handed over, and the load of each."""
+        self.held, self.work = None, self
+        self.task, self.load = task, load
 
     def settled(self, event: Settled) -> None:
         """Take what has settled, in the I/O thread."""
         calls = event.stop - event.start
+        if event.seconds is not None:
+            self._pace.measured(calls, event.seconds)
         with self._condition:
             self._pieces[event.start] = event
             self.left -= calls
             self._condition.notify_all()
         if self.left:
-            self.home.progressed(calls)
+            self.home.progressed(calls, self.load)
         else:
             self.home.forget(self.task)
-            self.home.settled([self], Done(), calls)
+            self.home.settled([self], Done(), calls, self.load)
 
     def began(self, event: Began) -> None:
         """Not asked for."""
@@ -358,6 +382,8 @@ class Stretch(Promise):
             return Outcome(start, self.count, (), self.exception() or RuntimeError("these results have been taken"))
         if isinstance(piece, Outcome):
             return piece
+        if piece.recalled:
+            raise CancelledError
         outcomes = outcomes_of(piece)
         with self._condition:
             self._pieces.update((one.start, one) for one in outcomes)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine import background, lent, pickling
+from gridengine import background, inherit, lent, pickling
 from gridengine.adjust import replaced
 from gridengine.blocks import fetch
 from gridengine.callersmain import CallersMain
@@ -79,12 +79,13 @@ def map_words(fd: int) -> memoryview:
 
 def main(ends: Ends) -> NoReturn:
     """Be a runner until the agent closes the channel."""
+    GVAR.in_runner = True
     for fd in (ends.channel, ends.words):
         os.set_inheritable(fd, False)
     words = map_words(ends.words)
     os.close(ends.words)
     take_over_streams(ends)
-    GVAR.in_runner = True
+    inherit.prepare(ends.questions)
     runner = Runner(Channel(socket.socket(fileno=ends.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
@@ -257,7 +258,8 @@ class Runner:
         if isinstance(error, MemoryError):
             self._run_out(assignment, assignment.start, error)
         if assignment.watched:
-            traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
+            with contextlib.suppress(Exception):  # user code may have closed or replaced standard error
+                traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)

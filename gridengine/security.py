@@ -13,6 +13,8 @@ from gridengine.errors import ConfigurationError
 
 BEGAN = "GRIDENGINE_JOB_BEGAN"
 """The variable in which a worker finds when its cluster job began, as /proc/uptime said it."""
+JOB_END = "GRIDENGINE_JOB_END"
+"""The variable with the command that ends a worker's own job, where that would outlive a worker which leaves for want of a dispatcher."""
 
 
 @dataclass(frozen=True, slots=True)

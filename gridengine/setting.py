@@ -46,6 +46,7 @@ class SlurmSite:
     partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
     gpus: the options that ask for GPUs; {n} is their number (default `--gres=gpu:{n}`).
     native: options for every submission.
+    srun: whether the first workers are started by `srun`, at once, where there is room (default yes).
     tokens: for each name of a `Token`, the options that ask for it (default for any name: `--constraint=` and the name).
     """
 
@@ -54,6 +55,7 @@ class SlurmSite:
     qos: str = ""
     gpus: str = "--gres=gpu:{n}"
     native: str = ""
+    srun: bool = True
     tokens: Mapping[str, str] = field(default_factory=dict)
 
 

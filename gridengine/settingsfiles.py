@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError
-from gridengine.setting import Said, checked, known, variable
+from gridengine.setting import Said, checked, known
 from gridengine.trusted import Doubtful, open_trusted
 from gridengine.units import shown
 
@@ -41,7 +41,7 @@ def layers(environment: Mapping[str, str]) -> list[dict[str, Said]]:
             if path.name == PROJECTS and CODE in found[-1]:
                 raise ConfigurationError(
                     f"{found[-1][CODE].by}: {CODE} is not believed from a project's file: it names code that is loaded",
-                    hint=f"say it in {users_file(environment)}, in {variable(CODE)} or as an argument",
+                    hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as an argument",
                 )
     return found
 

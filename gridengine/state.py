@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine import answers, blame, crew, stock
+from gridengine import answers, blame, crew, recalls, stock
 from gridengine.adjust import GroupTimes, replaced
 from gridengine.errors import GridEngineError
 from gridengine.events import (
@@ -35,6 +35,7 @@ from gridengine.events import (
     Look,
     Lost,
     Polled,
+    RecallAsked,
     Received,
     Released,
     Send,
@@ -46,18 +47,17 @@ from gridengine.events import (
 from gridengine.fleet import Fleet, Policy
 from gridengine.fleet import Started as StartedWorker
 from gridengine.lending import Lending, can_hold
-from gridengine.pools import WorkerPool
+from gridengine.pools import WorkerPool, may_go_ahead
 from gridengine.protocol import (
     Assign,
     Assignment,
     Cancel,
     Hello,
-    Recall,
 )
 from gridengine.resources import Memory, Resource, WTime
 from gridengine.schedulers.base import ANY, Demand
 from gridengine.stalls import Stall
-from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Worker
+from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Submitter, Worker
 
 LATE_SECONDS = 0.05
 MOST_LOOKED_AT = 200
@@ -82,6 +82,8 @@ class DispatchState:
         self.runs: dict[int, Running] = {}
         self.resting: set[bytes] = set()
         """The workers that might work and have nothing to do."""
+        self.submitters: dict[int, Submitter] = {}
+        """Who has open tasks."""
         self.unfilled: dict[WorkerPool, None] = {}
         """The queues that had more to hand out than an event may: the next is to be `GoOn`."""
         self.times = GroupTimes()
@@ -204,7 +206,8 @@ class DispatchState:
         for task in event.tasks:
             self._last_order += 1
             needs = stock.take_shared(self, event.function, task)
-            self.open[task.id] = one = Open(task, known, task.count, needs, self._last_order, now)
+            submitter = self._submitter(task.submitter)
+            self.open[task.id] = one = Open(task, known, task.count, submitter, submitter.pace(known), needs, self._last_order, now)
             known.open += 1
             pool = self.pool_for(task.demand)
             pool.put(Span(one, 0, task.count, task.demand))
@@ -219,6 +222,14 @@ class DispatchState:
             home = pool if self.lending is None else self.common
             if pool.calls and home.fleet.may_ask(now) and home.size < self.policy.max_workers:
                 self.scale(now)
+
+    def _submitter(self, number: int) -> Submitter:
+        """Return who has one more task here."""
+        submitter = self.submitters.get(number)
+        if submitter is None:
+            submitter = self.submitters[number] = Submitter(number)
+        submitter.open += 1
+        return submitter
 
     def _must_be_possible(self, pool: WorkerPool) -> None:
         try:
@@ -312,16 +323,14 @@ class DispatchState:
         self.restless = False
         for worker in busy.values():
             begun = worker.under_way()
-            spare = [run for run in worker.runs.values() if run.number not in begun or run.span.stop - run.done > 1]
+            spare = worker.spare()
             self.restless = self.restless or bool(spare)
             late = [worker.runs[number] for number in begun if now - worker.runs[number].touched > LATE_SECONDS]
             if worker.phase is not Phase.READY or not spare or not late:
                 continue
             for run in late:
-                run.span.open.function.exceeded(now - run.touched)
-            for run in spare:
-                run.touched, run.recalled = now, True
-            self.effects.append(Send(worker.id, Recall([run.number for run in spare])))
+                run.span.open.pace.exceeded(now - run.touched)
+            recalls.send(self, worker, spare, now)
 
     # ---------------------------------------------------------------- handing out
 
@@ -374,6 +383,11 @@ class DispatchState:
             stock.give(self, worker, span.open.function)
         if worker.generation != self.generation:
             stock.renew(self, worker)
+        submitter = span.open.submitter
+        submitter.batches += 1
+        batch.load = 1 if may_go_ahead(span) else 2
+        submitter.load += batch.load
+        submitter.served = self.last_run
         worker.batches += 1
         seat.batches += 1
         self.resting.discard(worker.id)
@@ -402,6 +416,8 @@ class DispatchState:
         run.span.open.runs.pop(run.number, None)
         run.batch.left -= 1
         if not run.batch.left:
+            run.span.open.submitter.batches -= 1
+            run.span.open.submitter.load -= run.batch.load
             seat.batches -= 1
             worker.batches -= 1
             if not worker.batches and worker.phase is Phase.READY:
@@ -429,11 +445,17 @@ class DispatchState:
             return
         if span.open.cancelled:
             self.settle_cancelled(span, span.open.cancelled)
+        elif span.open.recalled and span.attempt == 1:
+            recalls.come_back(self, span)
         else:
-            pool = self.pool_for(span.demand)
-            pool.put_back(span)
-            if self.lending is not None:
-                self.lending.stir(pool)
+            self.put_back(span)
+
+    def put_back(self, span: Span) -> None:
+        """Have calls wait before all others."""
+        pool = self.pool_for(span.demand)
+        pool.put_back(span)
+        if self.lending is not None:
+            self.lending.stir(pool)
 
     def settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"", *, worker: Worker | None = None) -> None:
         """Settle calls that somebody ended; `number` is the signal, and `worker` where the first of them ran."""
@@ -450,6 +472,9 @@ class DispatchState:
         if last:
             del self.open[one.task.id]
             stock.let_go(self, one)
+            one.submitter.open -= 1
+            if not one.submitter.open:
+                del self.submitters[one.submitter.number]
 
     def give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
@@ -514,6 +539,7 @@ def _assignment(run: Running) -> Assignment:
 _HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
     Submitted: DispatchState._submitted,
     CancelAsked: DispatchState._cancel_asked,
+    RecallAsked: recalls.asked,
     Released: stock.released,
     Received: DispatchState._received,
     Launched: crew.launched,

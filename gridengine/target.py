@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,9 +42,11 @@ class Target:
         if self.target is None:
             return None
         try:
-            return self.target(*args, **kwargs)
+            with named(name):
+                return self.target(*args, **kwargs)
         except BaseException as error:
-            tell(name, error)
+            with contextlib.suppress(Exception):  # the stream may be closed, and the outcome tells it all the same
+                tell(name, error)
             raise
 
 
@@ -60,15 +63,30 @@ def run(job: Runnable, controller: Any = None) -> Any:
     """Run a job that travelled as a whole."""
     job._here = True
     try:
-        value = job.run() if controller is None else job.run(controller)
+        with named(job.name):
+            value = job.run() if controller is None else job.run(controller)
     except BaseException as error:
-        tell(job.name, error)
+        with contextlib.suppress(Exception):
+            tell(job.name, error)
         if not job._mutable:
             raise
         return Left(attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)])
     finally:
         job._here = False  # it may be a part of what is returned
     return Left(attributes_of(job), value) if job._mutable else value
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Within, `multiprocessing.current_process()` has a job's name."""
+    from multiprocessing.process import current_process
+
+    process = current_process()
+    before, process.name = process.name, name
+    try:
+        yield
+    finally:
+        process.name = before
 
 
 def attributes_of(job: object) -> dict[str, Any]:

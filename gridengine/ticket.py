@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
+import os
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +46,8 @@ class Ticket:
         self.end: Settled | None = None
         self.start: Began | None = None
         self.notes: list[Payload] = []
+        self._sentinel: int | None = None
+        self._at_end: list[Callable[[], object]] = []
         self._changed = threading.Condition()
         self._hub = hub
         self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
@@ -60,6 +65,9 @@ class Ticket:
             log.error("%s could not be run to its end: %s", self._name, event.error)
         with self._changed:
             self.end = event
+            for act in self._at_end:
+                act()
+            self._at_end.clear()
             self._changed.notify_all()
 
     def began(self, event: Began) -> None:
@@ -80,6 +88,22 @@ class Ticket:
             self._ours = False
             self._scheduler.close()
         return come
+
+    def when_ended(self, act: Callable[[], object]) -> None:
+        """Have this done, in the I/O thread, as the job ends, before anybody can see that it has; now if it has ended."""
+        with self._changed:
+            if self.end is None:
+                self._at_end.append(act)
+                return
+        act()
+
+    def sentinel(self) -> int:
+        """Return a descriptor that can be read once the job has ended, as `multiprocessing.connection.wait` asks."""
+        if self._sentinel is None:
+            self._sentinel, other = os.pipe2(os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._sentinel).atexit = False
+            self.when_ended(functools.partial(os.close, other))
+        return self._sentinel
 
     def end_event(self) -> Settled:
         """Return how it ended; only to be asked once it has."""

@@ -15,17 +15,18 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import psutil
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils.monitor import recv_monitor_message
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.openfiles import allow_open_files
 from gridengine.protocol import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
 from gridengine.security import Connection
 from gridengine.session import Frames, Session
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
 
 log = logging.getLogger("gridengine")
 
@@ -70,6 +71,8 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
+        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: they take long to import, and workers need none
+
         self._guard = ThreadAuthenticator(self._context, log=log)
         self._guard.start()
         self._guard.configure_curve_callback("*", _OneKey(worker_public))
@@ -219,7 +222,8 @@ class Client:
                     f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(connection.addresses)}",
                     hint="set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine; is there a firewall?",
                 )
-            return str(recv_monitor_message(monitor)["endpoint"].decode())
+            _event, endpoint = monitor.recv_multipart()  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
+            return endpoint.decode()
         finally:
             probe.disable_monitor()
             probe.close(linger=0)
@@ -300,6 +304,8 @@ def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
 
 def own_addresses() -> list[str]:
     """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    import psutil
+
     found = [
         entry.address.split("%")[0]
         for entries in psutil.net_if_addrs().values()

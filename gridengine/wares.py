@@ -12,7 +12,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from gridengine.byvalue import global_names
@@ -24,6 +24,7 @@ from gridengine.lent import Lent, Shared
 from gridengine.limits import Limits
 from gridengine.protocol import FULL, SINGLE, STAR
 from gridengine.typeparameters import FIXED
+from gridengine.work import Pace
 
 KEPT_FUNCTIONS = 64
 KEPT_BYTES = 16_000_000
@@ -45,13 +46,14 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What calls must share to travel together."""
+    """What calls must share to travel together, and what they take."""
 
     function: Function
     form: int
     limits: Limits
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True)

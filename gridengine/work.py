@@ -17,17 +17,9 @@ if TYPE_CHECKING:
     from gridengine.pools import WorkerPool
 
 
-class Known(Struct):
-    """A function in use, or kept for a while after: its open tasks, its workers, and the mean duration of its calls.
+class Pace(Struct, eq=False):
+    """How long calls take now: their mean duration in seconds; None while it is not known."""
 
-    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are `held`.
-    """
-
-    function: Function
-    open: int = 0
-    shared: bool = False
-    held: bool = False
-    workers: set[bytes] = field(default_factory=set)
     seconds: float | None = None
 
     def measured(self, calls: int, seconds: float) -> None:
@@ -40,22 +32,65 @@ class Known(Struct):
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
+class Known(Struct):
+    """A function in use, or kept for a while after: its open tasks, its workers, and how long its calls take, whoever submits them.
+
+    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are `held`.
+    """
+
+    function: Function
+    open: int = 0
+    shared: bool = False
+    held: bool = False
+    workers: set[bytes] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
+
+
+class Submitter(Struct, eq=False):
+    """Who has calls here: how many tasks are open, and how many batches of them workers have, which with their loads are its share.
+
+    `served` is the number of the run that was handed out last; `last` the function that was submitted last, and how long its calls take.
+    """
+
+    number: int
+    open: int = 0
+    batches: int = 0
+    load: int = 0
+    served: int = 0
+    last: tuple[Known, Pace] | None = None
+
+    def pace(self, function: Known) -> Pace:
+        """Return how long calls of a function take, now that it is submitted: at first as long as those of others."""
+        if self.last is None or self.last[0] is not function:
+            self.last = function, Pace(function.pace.seconds)
+        return self.last[1]
+
+
 class Open(Struct, gc=False):
     """A task not all of whose calls are settled.
 
     `needs` are the shared objects that it or its function refers to; `order` is its place among all tasks, and `since` when it was
-    submitted; `cancelled` is the signal that it was ended with, 0 while nobody ended it.
+    submitted; `cancelled` is the signal that it was ended with, 0 while nobody ended it; `recalled`: the
+    calls, from one to before another, that are not to begin any more.
     """
 
     task: Task
     function: Known
     unsettled: int
+    submitter: Submitter
+    pace: Pace
     needs: tuple[Known, ...] = ()
     order: int = 0
     since: float = 0.0
     cancelled: int = 0
+    recalled: tuple[tuple[int, int], ...] = ()
     runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)
+
+    def measured(self, calls: int, seconds: float) -> None:
+        """Learn from an answer how long calls take."""
+        self.pace.measured(calls, seconds)
+        self.function.pace.measured(calls, seconds)
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -74,9 +109,13 @@ class Span(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, gc=False):
-    """What one runner was given at a time: how many of its runs have not ended."""
+    """What one runner was given at a time: how many of its runs have not ended, and its part in the share of its submitter.
+
+    That of quick calls is half as large: half of their batches wait behind others at their workers.
+    """
 
     left: int = 0
+    load: int = 2
 
 
 class Seat(Struct, eq=False):
@@ -172,6 +211,11 @@ class Worker(Struct):
         if phase not in NEXT_PHASES[self.phase]:
             raise AssertionError(f"a worker cannot go from {self.phase} to {phase}")
         self.phase = phase
+
+    def spare(self) -> list[Running]:
+        """Return the runs not all of whose calls have begun, as far as is known here."""
+        begun = self.under_way()
+        return [run for run in self.runs.values() if run.number not in begun or run.span.stop - run.done > 1]
 
     def under_way(self) -> set[int]:
         """Return the runs that its runners are in: they take batches, and the runs of a batch, in order."""

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from gridengine.nursery import Nursery, adopt_orphans, end_children
 from gridengine.output import Outlets
 from gridengine.protocol import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
 from gridengine.relay import Relay
-from gridengine.security import BEGAN, Connection
+from gridengine.security import BEGAN, Connection, JOB_END
 from gridengine.signals import restore_dispositions, unblock
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ REFUSED = 3
 """The exit status of a worker that its dispatcher does not want."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
 """What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
+END_SECONDS = 60.0
+"""How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
 """For how many beats a worker that was stopped and goes on listens before it takes silence for the dispatcher's end."""
 
@@ -94,6 +97,7 @@ class Worker:
         self.reason = ""
         """Why to leave; empty while there is no reason."""
         self.status = 0
+        self._abandoned = False
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status.
@@ -119,6 +123,8 @@ class Worker:
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
         self._client.send(Goodbye(self.reason), ())
+        if self._abandoned:
+            end_job(os.environ.get(JOB_END, ""))
         return self.status
 
     def _loop(self, wake: socket.socket) -> None:
@@ -169,12 +175,25 @@ class Worker:
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
         elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
+            self._abandoned = True
             self._leave(f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1)
         return min(connection.beat_seconds, connection.lease_seconds)
 
     def _leave(self, reason: str, *, status: int = 0) -> None:
         if not self.reason:
             self.reason, self.status = reason, status
+
+
+def end_job(command: str) -> None:
+    """Have the batch system end the job that this process runs in, where somebody says how: nobody else is left who might."""
+    if not command:
+        return
+    import shlex
+
+    try:
+        subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"gridengine worker on {socket.gethostname()}: this job may stay until its time is over: {error}", file=sys.stderr)
 
 
 def seconds_since(began: str) -> float:

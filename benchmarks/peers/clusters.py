@@ -78,15 +78,24 @@ class Submitit(Peer):
 class Executorlib(Peer):
     """Its workers are steps that `srun` starts, one for each call."""
 
+    stays = False
+    """Whether workers stay for the calls that follow."""
+
     def __init__(self, workers: int) -> None:
         from executorlib import SlurmJobExecutor
 
         super().__init__(workers)
         resources = {"slurm_cmd_args": ["--mem=500M", "--immediate=0"]}
-        self.executor = SlurmJobExecutor(max_cores=workers, resource_dict=resources)
+        self.executor = SlurmJobExecutor(max_cores=workers, resource_dict=resources, block_allocation=self.stays)
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         return self.gather([self.executor.submit(f, x) for x in xs])
 
     def close(self) -> None:
         self.executor.shutdown()
+
+
+class ExecutorlibBlock(Executorlib):
+    """Its workers are steps that `srun` starts, one for each worker."""
+
+    stays = True

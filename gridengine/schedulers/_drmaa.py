@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from gridengine.schedulers._drmaa_words import GRID_ENGINE_UNNAMED, System, system_of
 from gridengine.schedulers._signs import library_paths, without_grid_engine
-from gridengine.schedulers.base import python_path
+from gridengine.schedulers.base import hiding_flags, python_command, python_path
 
 logger = logging.getLogger("gridengine")
 
@@ -109,7 +109,7 @@ class Child:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gridengine.schedulers._drmaa_child", str(os.getpid()), contact],
+                python_command(sys.executable, hiding_flags(), "gridengine.schedulers._drmaa_child", str(os.getpid()), contact),
                 stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.algebra import Resource
@@ -12,9 +13,15 @@ from gridengine.config import SlurmSite
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers._options import agree, filled, native_words
+from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers.base import MARGIN_SECONDS, Demand
 from gridengine.units import DAY, format_seconds, to_bytes
 
+Option = str | int | float | bool
+
+OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
+OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
+"""Options that users may not set."""
 SHORT = {"-A": "--account", "-C": "--constraint", "-c": "--cpus-per-task", "-p": "--partition", "-q": "--qos", "-t": "--time"}
 """The short forms of options that are compared."""
 ALIKE = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
@@ -24,6 +31,33 @@ SIGNAL_SECONDS = 30
 """How long before its end a worker is told to leave, should it not have left by itself."""
 EARLY_SECONDS = 60
 """By how much earlier Slurm may send that signal than it was asked to (sbatch(1), --signal)."""
+
+
+def own_options(given: Mapping[str, Option], native: str) -> list[str]:
+    """Return a scheduler's own options as sbatch takes them, one word each where that can be.
+
+    Raises:
+        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
+    """
+    if not isinstance(native, str):
+        raise TypeError(f"native must be a string, not {native!r}")
+    options = [_option(name, value) for name, value in given.items() if value is not False]
+    try:
+        options += shlex.split(native)
+    except ValueError as error:
+        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
+    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
+        if name.removeprefix("--") in OURS or name in OURS_SHORT:
+            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
+    return options
+
+
+def _option(name: str, value: Option) -> str:
+    if value is True:
+        return f"--{name.replace('_', '-')}"
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
+    return f"--{name.replace('_', '-')}={line_of_text(name, str(value))}"
 
 
 def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:

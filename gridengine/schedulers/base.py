@@ -9,6 +9,7 @@ import os
 import shlex
 import socket
 import subprocess
+import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -197,6 +198,8 @@ class Scheduler(ABC):
     """How many processes with nothing to do a worker keeps at most; None is as many as it has slots."""
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
+    start_at_once = False
+    """Whether the first workers start at once where there is room: then they are asked for before it is known how many are wanted."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
@@ -297,9 +300,39 @@ def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
     raise GridEngineError("workers of this scheduler call by themselves")
 
 
+_HIDING = frozenset({"-I", "-E", "-S", "-s"})
+"""The flags that keep an interpreter from importing what the environment, or the user's own folder, offers."""
+_HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
+"""Those that change nothing of what calls do."""
+
+
+def interpreter_flags() -> list[str]:
+    """Return the options by which this interpreter was started, as `multiprocessing` passes them on (`-O`, `-W`, `-X`, ...)."""
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
+
+
+def hiding_flags() -> list[str]:
+    """Return those of them that keep an interpreter from importing what the environment offers."""
+    return [flag for flag in interpreter_flags() if flag in _HIDING]
+
+
+def python_command(python: str, flags: Sequence[str], module: str, *arguments: str) -> list[str]:
+    """Return what runs a module of this package; `-P`: it imports nothing from the working directory.
+
+    Where the flags keep PYTHONPATH from being read, or site-packages from being found, the package's own folder is named.
+    """
+    if not {"-I", "-E", "-S"}.intersection(flags):
+        return [python, *flags, "-P", "-m", module, *arguments]
+    path = os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute()) if "-S" in flags else python_path("")
+    run = f"runpy.run_module({module!r}, None, '__main__', True)"
+    code = f"import runpy, sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {run}"
+    return [python, *flags, "-P", "-c", code, path, *arguments]
+
+
 def worker_command(python: str, connection: Path) -> list[str]:
-    """Return the argument list that starts a worker. `-P`: it imports nothing from the working directory."""
-    return [python, "-P", "-m", "gridengine.worker", str(connection)]
+    """Return the argument list that starts a worker elsewhere, with those of this interpreter's flags that change what calls do."""
+    flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
+    return python_command(python, flags, "gridengine.worker", str(connection))
 
 
 def python_path(inherited: str) -> str:

@@ -66,7 +66,7 @@ class BatchScheduler(Scheduler):
             worker_command(self._python, run.connection),
             prologue=self._prologue,
             environment=self._environment,
-            path=python_path(os.environ.get("PYTHONPATH", "")),
+            path=python_path("" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")),
             first=first,
         )
 

@@ -33,6 +33,8 @@ from gridengine.schedulers.base import (
     Scheduler,
     TaskState,
     TryAgain,
+    interpreter_flags,
+    python_command,
     python_path,
 )
 from gridengine.units import to_gigabytes, whole
@@ -251,7 +253,7 @@ class ProcessLauncher(Launcher):
 
 
 def _command(descriptor: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "gridengine.cradle", descriptor]
+    return python_command(sys.executable, interpreter_flags(), "gridengine.cradle", descriptor)
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:

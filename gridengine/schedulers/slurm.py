@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
-import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from gridengine.config import settings
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources import Resource
-from gridengine.schedulers._script import line_of_text
 from gridengine.schedulers._slurm import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers._slurm_site import Site, impossible, refusal, unavailable
+from gridengine.schedulers._slurm_srun import AtOnce, Unsuitable
 from gridengine.schedulers._slurm_states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation, is_permanent
-from gridengine.schedulers._slurm_words import own_walltime, sbatch_options, things
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, Run, TaskState, TryAgain
+from gridengine.schedulers._slurm_words import Option, own_options, own_walltime, sbatch_options, things
+from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.guard import Guard
+from gridengine.security import JOB_END
 
 logger = logging.getLogger("gridengine")
 
-Option = str | int | float | bool
+T = TypeVar("T")
 
-OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
-OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
-"""Options that users may not set."""
 CLOSE_SECONDS = 5.0
 ENDING_SECONDS = 30.0
 """For how long a task may be about to end before it is taken to have ended: a node that does not answer keeps it there for long."""
-REFUSE_RESTART = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
+FIRST = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME; another has taken its place, and it ends" >&2
     exit 0
-fi"""
-"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before."""
+fi
+[[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
+"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before. And a job of srun's outlives
+its worker when that srun is gone, as after a crash of the machine that it ran on."""
 
 
 class SlurmScheduler(BatchScheduler):
@@ -62,6 +66,8 @@ class SlurmScheduler(BatchScheduler):
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
     """
+
+    start_at_once = True
 
     def __init__(
         self,
@@ -95,6 +101,7 @@ class SlurmScheduler(BatchScheduler):
         if not isinstance(strict, bool):
             raise TypeError(f"strict must be True or False, not {strict!r}")
         self._strict = strict
+        self._site_asked: Future[Site] | None = None
         if worker_resources is not None:
             self.hold(worker_resources)
 
@@ -103,38 +110,19 @@ class SlurmScheduler(BatchScheduler):
 
     def launcher(self, run: Run) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        return SlurmLauncher(run, script=self.script(run, REFUSE_RESTART), options=self._options, strict=self._strict)
+        launcher = SlurmLauncher(run, script=self.script(run, FIRST % JOB_END), options=self._options, strict=self._strict)
+        launcher.site_asked = self._site_asked
+        return launcher
 
-
-def own_options(given: Mapping[str, Option], native: str) -> list[str]:
-    """Return a scheduler's own options as sbatch takes them, one word each where that can be.
-
-    Raises:
-        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
-    """
-    if not isinstance(native, str):
-        raise TypeError(f"native must be a string, not {native!r}")
-    options = [_option(name, value) for name, value in given.items() if value is not False]
-    try:
-        options += shlex.split(native)
-    except ValueError as error:
-        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
-        if name.removeprefix("--") in OURS or name in OURS_SHORT:
-            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
-    return options
-
-
-def _option(name: str, value: Option) -> str:
-    if value is True:
-        return f"--{name.replace('_', '-')}"
-    if not isinstance(value, (str, int, float)):
-        raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
-    return f"--{name.replace('_', '-')}={line_of_text(name, str(value))}"
+    def prepare(self) -> None:
+        """Ask Slurm what it allows, which takes about as long as to import what is needed next."""
+        with self._lock:
+            if self._shared is None and not self._closed and self._site_asked is None:
+                self._site_asked = in_background(functools.partial(site_for, Slurm(os.environ), self._options))
 
 
 class SlurmLauncher(BatchLauncher):
-    """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at once."""
+    """Starts workers as the tasks of array jobs, the first by srun, that all have one name, and asks for all of them at once."""
 
     def __init__(self, run: Run, *, script: str, options: Sequence[str], strict: bool = True) -> None:
         super().__init__(run, script=script)
@@ -143,6 +131,8 @@ class SlurmLauncher(BatchLauncher):
         # Of this launcher alone: what has this name and is not known to it is cancelled.
         self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = Slurm(os.environ)
+        self._at_once = AtOnce(self._slurm.environment, self._name, self.script, script)
+        self.site_asked: Future[Site] | None = None
         self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
@@ -153,9 +143,36 @@ class SlurmLauncher(BatchLauncher):
         self._absent: set[Handle] = set()
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks, in arrays no larger than the site allows."""
+        """Have srun start the first workers, if there is room, and submit the others, in arrays no larger than the site allows."""
         self.largest = max(1, self._site().largest)
-        return super().launch(count, demand)
+        handles = self._start_at_once(count, demand)
+        try:
+            return handles + (super().launch(count - len(handles), demand) if count > len(handles) else [])
+        except (TryAgain, GridEngineError):
+            if not handles:
+                raise
+            return handles  # what keeps the others from it is told at the next launch
+
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what is submitted, and how the first workers are started where there is room at once."""
+        plan = super().plan(count, demand)
+        try:
+            return replace(plan, request={**plan.request, "srun": self._at_once.command(self._options_for(demand), self._log(1, "\0"))})
+        except Unsuitable:
+            return plan
+
+    def _start_at_once(self, count: int, demand: Demand) -> list[Handle]:
+        places = 0 if self._in_doubt else min(count, self._at_once.places)
+        if not places:
+            return []
+        self.prepare()
+        self._watch_over()
+        logs = [self._log(self._launches + place, "\0") for place in range(1, places + 1)]
+        self._launches += places
+        jobs, self._in_doubt = self._at_once.start(self._options_for(demand), logs)
+        handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
+        self.launched(handles, demand)
+        return handles
 
     def _site(self) -> Site:
         """Return what this Slurm allows; it is asked once.
@@ -165,8 +182,8 @@ class SlurmLauncher(BatchLauncher):
         """
         if self._known_site is None:
             try:
-                partitions, _ = things(self._request(ANY)).get("--partition", ("", ""))
-                self._known_site = self._slurm.site(partitions)
+                asked, self.site_asked = self.site_asked, None
+                self._known_site = asked.result() if asked is not None else site_for(self._slurm, self._options)
             except (Missing, Trouble, Refused) as error:
                 raise unavailable(str(error)) from error
         return self._known_site
@@ -188,8 +205,7 @@ class SlurmLauncher(BatchLauncher):
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array, or one job where the site has no arrays."""
         command = self.request(count, demand, log)["argv"]
-        if self._guard is None:
-            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
+        self._watch_over()
         try:
             if self._in_doubt:
                 self._sweep(self._slurm.jobs(self._name))
@@ -201,6 +217,11 @@ class SlurmLauncher(BatchLauncher):
             raise TryAgain(f"Slurm cannot be reached: {error}") from error
         except Refused as error:
             raise refusal(str(error), self._options_for(demand), count) from error
+
+    def _watch_over(self) -> None:
+        """See that nothing of this launcher's outlives this process."""
+        if self._guard is None:
+            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -303,13 +324,16 @@ class SlurmLauncher(BatchLauncher):
         words += f", by {who}" if who else ""
         host = fields.get("NodeList", "").replace("(null)", "")
         error = not_started(handle, words, deleted=end.deleted, host=host)
+        failed = handle.id in self._at_once and not Path(handle.log).exists()
+        if failed:
+            self._at_once.stop(words)
         return Report(
             TaskState.ENDED if end.clean else TaskState.FAILED,
             words,
             error,
             deleted=end.deleted,
             fault=end.fault,
-            blameless=end.blameless,
+            blameless=end.blameless or failed,
         )
 
     def _who_cancelled(self, handle: Handle) -> str:
@@ -324,6 +348,7 @@ class SlurmLauncher(BatchLauncher):
     def _forget(self, handles: Iterable[Handle]) -> None:
         for handle in handles:
             self._tasks.pop(handle, None)
+            self._at_once.forget(handle.id)
             self._absent.discard(handle)
             for known in (self._reasons, self._started, self._ending_since):
                 known.pop(handle, None)
@@ -359,7 +384,28 @@ class SlurmLauncher(BatchLauncher):
                 logger.warning("process %d still tries to cancel this run's jobs: %s", guard.leave(), error)
             else:
                 guard.dismiss()
+                self._at_once.close()
         self.script.unlink(missing_ok=True)
+
+
+def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
+    """Return what a Slurm allows in the partitions that these options, or the settings, say."""
+    partitions, _ = things(sbatch_options(options, ANY, settings().slurm)).get("--partition", ("", ""))
+    return slurm.site(partitions)
+
+
+def in_background(ask: Callable[[], T]) -> Future[T]:
+    """Return the answer to come of a question that a thread asks now."""
+    answer: Future[T] = Future()
+
+    def fetch() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=fetch, name="gridengine-slurm-site", daemon=True).start()
+    return answer
 
 
 def why_unavailable() -> str:

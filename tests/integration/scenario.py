@@ -38,12 +38,12 @@ import gridengine
 from gridengine import GridEngineScheduler, Job, SlurmScheduler
 
 FOLDER = Path.cwd()
-NAMES = (("JOB_ID", "SLURM_ARRAY_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"))
+JOB, TASK = ("JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID")
 
 
 def hold(index, folder=str(FOLDER)):
     """Say where this call runs, wait until it is told to go on, say that it ends."""
-    job, task = (os.environ.get(grid_engine) or os.environ[slurm] for grid_engine, slurm in NAMES)
+    job, task = (next((os.environ[name] for name in names if name in os.environ), "none") for names in (JOB, TASK))
     where = f"{index} {os.getpid()} {job} {task}"
     Path(folder, f"began {where}").touch()
     while not Path(folder, "go").exists():
@@ -98,6 +98,11 @@ class Began:
     pid: int
     job: str
     task: str
+
+    @property
+    def id(self) -> str:
+        """The batch system's id of its worker: of a task of an array on Slurm, or of a job that is none."""
+        return self.job if self.task == "none" else f"{self.job}_{self.task}"
 
     @property
     def lives(self) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gridengine.protocol import CRASH, TIMEOUT, Crashed, Hello, Stop
-from tests.integration.script_driver import MakeScript
+from tests.integration.script_driver import ROOT, MakeScript, Script
 from tests.integration.test_worker_process import Office
 
 # ---------------------------------------------------------------- signals
@@ -160,3 +163,79 @@ def test_threads_that_never_end_are_cut_off_after_the_grace_time_with_a_word(scr
     assert done.returncode == 0
     assert done.stdout == ""
     assert done.stderr == "threads that calls have left running go on for more than 0.2 s, and are cut off\n"
+
+
+# ---------------------------------------------------------------- flags of the interpreter
+
+FLAGS = ["-O", "-OO", "-b", "-B", "-E", "-I", "-s", "-W error::UserWarning", "-X dev", "-X utf8"]
+
+LOOK = """
+        import sys
+
+        def look():
+            flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"}
+            return {name: value for name, value in flags.items() if not callable(value)}, sys.warnoptions, sys._xoptions, __debug__
+
+        def there():
+            with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+                return executor.submit(look).result()
+"""
+
+
+def with_flags(script: Script, flags: str) -> Script:
+    python, *arguments = script.command
+    return replace(script, command=[python, *flags.replace("-W ", "-W").split(), *arguments])
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_workers_have_the_flags_of_the_interpreter(script: MakeScript, flags: str) -> None:
+    made = script(f"""{LOOK}
+        print(there() == look() or (there(), look()))
+    """)
+    done = with_flags(made, flags).run()
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(("flags", "strangers"), [("-I", 0), ("-E", 0), ("-O", 2)])
+def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
+    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, strangers: int
+) -> None:
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "sitecustomize.py").write_text("print('a stranger')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "planted"))
+    made = script(f"""{LOOK}
+        there()
+    """)
+    done = with_flags(made, flags).run()
+    assert (done.stdout, done.stderr) == ("a stranger\n" * strangers, "")
+
+
+def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
+    done = subprocess.run([sys.executable, "-I", "-S", path], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+FIND = """
+import gridengine
+with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+    print(executor.submit(lambda: sys.flags.no_site).result())
+"""
+
+START = """
+import subprocess, sys
+from pathlib import Path
+from gridengine.schedulers.base import worker_command
+command = worker_command(sys.executable, Path("/nowhere"))
+print(command[1:-2])
+raise SystemExit(subprocess.run(command, env={}).returncode)
+"""
+
+
+@pytest.mark.parametrize(("flags", "passed"), [(["-O", "-Werror"], ["-O", "-Werror", "-P", "-m"]), (["-I"], ["-I", "-P", "-c"])])
+def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[str]) -> None:
+    done = subprocess.run([sys.executable, *flags, "-c", START], cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith(str(passed)[:-1])
+    assert done.stderr == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or directory: '/nowhere'\n"
+    assert done.returncode == 2

@@ -76,7 +76,7 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_comes_home(grid_engin
     ("environment", "check", "words", "remedy"),
     [
         ({"DRMAA_LIBRARY_PATH": "/nosuch/libdrmaa.so"}, "library", "/nosuch/libdrmaa.so", "DRMAA_LIBRARY_PATH"),
-        ({"DRMAA_LIBRARY_PATH": "/etc/hostname"}, "job", "/etc/hostname: file too short", "docs"),
+        ({"DRMAA_LIBRARY_PATH": "/etc/hostname"}, "library", "/etc/hostname: file too short", "is it a DRMAA library"),
         ({"SGE_QMASTER_PORT": "9"}, "master", "qmaster", "is sge_qmaster running?"),
         ({"SGE_CELL": "nosuch"}, "master", "nosuch", "nosuch/common/act_qmaster"),
         ({"PATH": "/nosuch", "SGE_ROOT": "/nosuch"}, "commands", "qconf is neither", "correct SGE_ROOT"),

@@ -124,10 +124,11 @@ plan = launcher.plan(1, demand)
 handles = launcher.launch(1, demand)
 wait_for(launcher, handles)
 launcher.close()
-tell(argv=plan.request["argv"], log=Path(handles[0].log).read_text())
+tell(argv=plan.request["argv"], srun=plan.request["srun"], log=Path(handles[0].log).read_text())
 """,
     )
     fields = dict(re.findall(r"(\S+?)=(\S+)", told["log"]))
     assert (fields["CPUs/Task"], fields["MinMemoryNode"], fields["TimeLimit"]) == ("2", "1G", "00:12:00")
     assert (fields["Features"], fields["TresPerNode"], fields["NodeList"]) == ("feature-n2", "gres:gpu:2", "n2")
-    assert fields["Command"] == told["argv"][-1]
+    assert fields["Command"] == "/bin/bash" == told["srun"][-2]
+    assert told["srun"][-1] == told["argv"][-1]

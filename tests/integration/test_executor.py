@@ -177,6 +177,35 @@ def test_a_cancelled_call_never_runs(scheduler: gridengine.ProcessScheduler, tmp
     assert list(tmp_path.glob("ran-*")) == []
 
 
+def after_quick_calls(executor: gridengine.Executor, gate: Gate) -> list[concurrent.futures.Future[int]]:
+    """Return the futures of calls that wait, handed over together as the quick ones before them; the first of them runs."""
+    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
+        future.result(SECONDS)
+    futures = [executor.submit(negate, WAITING, gate.paths) for _ in range(200)]
+    gate.await_begin()
+    return futures
+
+
+def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -> None:
+    with gridengine.Executor(gridengine.ProcessScheduler, max_workers=1) as executor:
+        futures = after_quick_calls(executor, gate)
+        cancelled = [future.cancel() for future in futures]
+        gate.open()
+        assert cancelled == [False] + [True] * 199
+        assert futures[0].result(SECONDS) == -WAITING
+
+
+def test_after_quick_calls_the_shutdown_cancels_all_that_has_not_begun(gate: Gate) -> None:
+    executor = gridengine.Executor(gridengine.ProcessScheduler, max_workers=1)
+    futures = after_quick_calls(executor, gate)
+    executor.shutdown(wait=False, cancel_futures=True)
+    done, _ = concurrent.futures.wait(futures[1:], SECONDS)
+    gate.open()
+    executor.shutdown(wait=True)
+    assert len(done) == 199
+    assert [future.cancelled() for future in futures] == [False] + [True] * 199
+
+
 def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.submit(begin_and_wait, *gate.paths)
     gate.await_begin()

@@ -538,6 +538,51 @@ def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(scri
         printed = read_all(terminal)
         assert process.wait(20) == -signal.SIGINT
     assert "KeyboardInterrupt" in printed
+    assert "atexit" not in printed
+    assert one.leftovers() == []
+
+
+STUBBORN = """
+import signal, time
+
+def work(x=0):
+    signal.signal(signal.SIGTERM, lambda number, frame: print("asked to end", flush=True))
+    print("working", flush=True)
+    while True:
+        time.sleep(600)
+
+scheduler = gridengine.ProcessScheduler(1)
+executor = gridengine.Executor(scheduler=scheduler)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "waits"),
+    [
+        ("job = gridengine.Job(target=work, scheduler=scheduler); job.start(); job.join()", ""),
+        ("gridengine.map(work, [1], scheduler=scheduler)", ""),
+        ("executor.submit(work).result()", ""),
+        ("gridengine.Job(target=work, scheduler=scheduler).start()", "interrupted while waiting for jobs; they are ended\n"),
+        ("executor.submit(work)", "interrupted while waiting for calls; they are ended\n"),
+    ],
+    ids=["job", "map", "executor", "waiting for a job", "waiting for calls"],
+)
+def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: MakeScript) -> None:
+    one = script(STUBBORN + ending)
+    process = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "working\n"
+    process.send_signal(signal.SIGINT)
+    if waits:
+        assert process.stderr.readline() == waits
+    else:
+        assert process.stdout.readline() == "asked to end\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert "KeyboardInterrupt" in said or waits
+    assert "atexit" not in said
+    assert not waits or said == ""
     assert one.leftovers() == []
 
 

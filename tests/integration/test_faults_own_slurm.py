@@ -34,7 +34,7 @@ def hold_alone(own: OwnSlurm, given: str = "max_workers=1", *, retries: int = 0)
 
 
 def id_of(one: Began) -> str:
-    return f"{one.job}_{one.task}"
+    return one.id
 
 
 def ran_again(scenario: Scenario) -> None:

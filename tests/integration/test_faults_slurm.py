@@ -17,6 +17,7 @@ from tests.integration.scenario import (
     ENDS,
     HOLD_FOUR,
     IMPATIENT,
+    QUICK,
     Scenario,
     bring_up,
     call_home_never,
@@ -37,7 +38,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to 
 
 def id_of(scenario: Scenario, index: int | None = None) -> str:
     one = scenario.begun(index)[-1]
-    return f"{one.job}_{one.task}"
+    return one.id
 
 
 def jobs(slurm: Slurm) -> set[str]:
@@ -89,9 +90,9 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) 
 
 
 def test_calls_of_cancelled_tasks_and_arrays_run_again_in_new_ones_whoever_cancelled_them(slurm: Slurm) -> None:
-    scenario = play(slurm, HOLD_FOUR)
+    scenario = play(slurm, HOLD_FOUR, environment={**QUICK, "GRIDENGINE_SLURM_SRUN": "no"})
     one = scenario.began(4)[0]
-    slurm.command("scancel", f"{one.job}_{one.task}")
+    slurm.command("scancel", one.id)
     scenario.began(2, index=one.index)
     assert len(scenario.begun()) == 5
     slurm.administer("scancel", one.job)
@@ -263,7 +264,7 @@ def test_a_run_outlives_a_restart_of_a_daemon_and_later_cancellations_are_seen(s
         bring_up("slurm")
     assert len(scenario.begun()) == 2
     assert all(one.lives for one in first)
-    slurm.command("scancel", f"{first[0].job}_{first[0].task}")
+    slurm.command("scancel", first[0].id)
     scenario.began(2, index=first[0].index, seconds=100)
     scenario.go()
     assert scenario.result()["results"] == [0, 1]

@@ -20,7 +20,7 @@ from gridengine.config import settings
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.local import LocalWorkers
 from gridengine.output import Outlets
-from gridengine.schedulers.base import TaskState
+from gridengine.schedulers.base import TaskState, interpreter_flags
 from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
 
 
@@ -77,7 +77,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
     assert seen["values"] == [1, 2]
     assert seen["processes"] >= 3
     assert seen["addresses"] == []
-    assert {word for word in seen["command lines"] if not word.isdigit()} == {"-P", "-m", "gridengine.cradle"}
+    assert {word for word in seen["command lines"] if not word.isdigit()} == {*interpreter_flags(), "-P", "-m", "gridengine.cradle"}
     assert seen["files"] == []
     assert list(folder.iterdir()) == []
 

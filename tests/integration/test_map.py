@@ -474,6 +474,47 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(script: Mak
     assert not (tmp_path / "started-2").exists()
 
 
+def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        begun = threading.Event()
+        ends: list[BaseException] = []
+
+        def keep_busy() -> None:
+            try:
+                for _ in gridengine.imap(time.sleep, [0.01] * 10_000, scheduler=scheduler, chunksize=100):
+                    begun.set()
+            except gridengine.GridEngineError as error:
+                ends.append(error)
+
+        other = threading.Thread(target=keep_busy)
+        other.start()
+        begun.wait()
+        assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [x * x for x in range(100)]
+        with gridengine.Executor(scheduler) as executor:
+            assert list(executor.map(square, range(100))) == [x * x for x in range(100)]
+        assert other.is_alive(), "it had to wait for the others' end"
+    other.join()
+    assert len(ends) == 1
+
+
+def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
+    one = script(
+        """
+        import time
+        scheduler = gridengine.ProcessScheduler(2)
+        with gridengine.Executor(scheduler) as executor:
+            other = executor.submit(time.sleep, 4)
+            gridengine.map(time.sleep, [0.5] * 6, scheduler=scheduler, chunksize=1)
+            other.cancel()
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    assert " 1 running on 1 workers" in printed
+    assert " 2 running" not in printed
+
+
 def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> None:
     one = script(
         """

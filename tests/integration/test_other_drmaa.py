@@ -11,11 +11,20 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from gridengine.config import Settings
+from gridengine.resources import ZERO, Cores, Memory, WTime
+from gridengine.schedulers._drmaa_words import system_of, worded
+from gridengine.schedulers._request import Request
+from gridengine.schedulers.base import Demand
 from tests.integration.script_driver import MakeScript, Script
+
+if TYPE_CHECKING:
+    from tests.conftest import Slurm
 
 SOURCE = Path(__file__).parents[1] / "support" / "drmaa_library.c"
 
@@ -99,9 +108,16 @@ def test_cluster_tasks_that_have_ended_keep_none_of_the_others_from_being_delete
     assert any(line.startswith("ended") for line in done.record)
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
 def wait_for_ended_tasks(script: Script) -> None:
     """Wait until tasks have ended that nobody has asked for since: the library's children, not reaped."""
-    (speaker,) = [process for process in script.processes() if any("_drmaa_child" in word for word in process.cmdline())]
+    (speaker,) = [process for process in script.processes() if any("_drmaa_child" in word for word in words_of(process))]
     until = time.monotonic() + 30
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
         assert time.monotonic() < until
@@ -123,9 +139,13 @@ if __name__ == "__main__":
     script = site.script(source, GRIDENGINE_POLL_SECONDS="600")
     with script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(4)] == [f"{x}\n" for x in range(4)]
-        wait_for_ended_tasks(script)
-        process.send_signal(signal.SIGINT if gently else signal.SIGKILL)
+        try:
+            assert [process.stdout.readline() for _ in range(4)] == [f"{x}\n" for x in range(4)]
+            wait_for_ended_tasks(script)
+            process.send_signal(signal.SIGINT if gently else signal.SIGKILL)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert script.leftovers() == []
     assert any(line.startswith("terminate") for line in site.record())
 
@@ -259,3 +279,19 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
     broken = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
     assert [one["check"] for one in broken] == ["library"]
     assert "invalid ELF header" in broken[0]["text"] or "file too short" in broken[0]["text"]
+
+
+@pytest.mark.slurm
+def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
+    here, settings = system_of("SLURM 22.05.8", ""), Settings()
+    asked = [
+        worded(here, Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}), Demand(Cores(2)), ZERO, settings),
+        worded(here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings),
+    ]
+    done = slurm.run(f"""
+import subprocess
+for words in {[one.specification().split() for one in asked]!r}:
+    subprocess.run(["sbatch", "--test-only", *words, "--wrap", "true"], check=True)
+print("taken")
+""")
+    assert done.stdout.splitlines()[-1] == "taken"

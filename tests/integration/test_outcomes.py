@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import gridengine
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster, GridEngine, Slurm
 
 SECONDS = 60
 CALLS, BAD = 1000, 500
@@ -156,3 +159,114 @@ def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Sch
     for job in jobs:
         job.start()
     assert [job.outcome(SECONDS).__class__ for job in jobs] == [KeyError, PicklingError, int]
+
+
+class Unhelpful(Exception):
+    """Raises when it is asked for what it has not."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+class WrongNotes(Exception):
+    """Has notes that are none."""
+
+    __notes__ = 5
+
+
+def fail_with(kind: type[Exception]) -> None:
+    raise kind("text")
+
+
+def close_and_fail() -> None:
+    sys.stderr.close()
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize("kind", [Unhelpful, WrongNotes])
+def test_an_exception_whose_own_code_fails_is_its_calls_outcome(kind: type[Exception], scheduler: Scheduler) -> None:
+    [error] = gridengine.map(fail_with, [kind], scheduler=scheduler, reraise=False, retry_on=kind, retries=1)
+    assert type(error) is kind
+    job = gridengine.Job(target=fail_with, args=(kind,), scheduler=scheduler)
+    job.start()
+    assert type(job.outcome(SECONDS)) is kind
+
+
+def test_a_job_that_has_closed_its_standard_error_raises_what_it_raised() -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        job = gridengine.Job(target=close_and_fail, scheduler=scheduler)
+        job.start()
+        assert repr(job.outcome(SECONDS)) == "KeyError('mine')"
+
+
+ON_A_CLUSTER = """
+import sys
+import gridengine
+
+class Number:
+    def __init__(self, number, bad):
+        self.number, self.bad = number, bad
+
+    def __setstate__(self, state):
+        if state["bad"]:
+            raise KeyError("no")
+        vars(self).update(state)
+
+def number_of(one):
+    if one.number == 7:
+        sys.exit("no licence")
+    return one.number
+
+def bad_result(number):
+    return Number(number, number == 5)
+
+def broken():
+    yield from range(3)
+    raise LookupError("no more arguments")
+
+def kinds(results):
+    return {place: type(one).__name__ for place, one in enumerate(results) if isinstance(one, BaseException)}
+
+if __name__ == "__main__":
+    with SCHEDULER(max_workers=2) as scheduler:
+        arguments = [Number(number, number == 500) for number in range(1000)]
+        print(kinds(gridengine.map(number_of, arguments, scheduler=scheduler, reraise=False)))
+        print(kinds(gridengine.map(bad_result, range(100), scheduler=scheduler, reraise=False)))
+        with gridengine.Executor(scheduler) as executor:
+            print(sum(future.result() for future in [executor.submit(abs, 1) for _ in range(5000)]))
+            print(kinds([future.exception() for future in [executor.submit(number_of, one) for one in arguments]]))
+        called = []
+        with gridengine.Pool(scheduler=scheduler) as pool:
+            result = pool.map_async(number_of, arguments[:10], chunksize=1, error_callback=called.append)
+            result.wait()
+            print(repr(called), result.successful())
+            results = pool.imap(abs, broken())
+            print([next(results) for _ in range(3)])
+            try:
+                next(results)
+            except LookupError as error:
+                print(error)
+"""
+
+
+def check_outcomes(cluster: Cluster, scheduler: str) -> None:
+    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{scheduler}"))
+    assert told.stdout.splitlines() == [
+        "{7: 'SystemExit', 500: 'KeyError'}",
+        "{5: 'PicklingError'}",
+        "5000",
+        "{7: 'SystemExit', 500: 'KeyError'}",
+        "[SystemExit('no licence')] False",
+        "[0, 1, 2]",
+        "no more arguments",
+    ], told.stderr
+
+
+@pytest.mark.grid_engine
+def test_on_grid_engine_each_outcome_is_its_own_calls(grid_engine: GridEngine) -> None:
+    check_outcomes(grid_engine, "GridEngineScheduler")
+
+
+@pytest.mark.slurm
+def test_on_slurm_each_outcome_is_its_own_calls(slurm: Slurm) -> None:
+    check_outcomes(slurm, "SlurmScheduler")

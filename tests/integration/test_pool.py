@@ -215,6 +215,40 @@ def test_imap_goes_on_after_a_failing_call(pool: gridengine.Pool) -> None:
     assert list(results) == [4]
 
 
+def broken(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise LookupError("no more arguments")
+
+
+@pytest.mark.parametrize("method", ["imap", "imap_unordered"])
+def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(method: str, pool: gridengine.Pool) -> None:
+    results = getattr(pool, method)(square, broken(20))
+    assert sorted(results.next(SECONDS) for _ in range(20)) == [index * index for index in range(20)]
+    with pytest.raises(LookupError, match="no more arguments"):
+        results.next(SECONDS)
+    with pytest.raises(LookupError, match="no more arguments"):
+        next(getattr(pool, method)(square, broken(0)))
+
+
+def test_an_error_of_the_iterable_does_not_keep_a_pool_from_being_joined() -> None:
+    pool = gridengine.Pool(2)
+    results = pool.imap(square, broken(500))
+    pool.close()
+    pool.join()
+    assert [next(results) for _ in range(500)] == [index * index for index in range(500)]
+    with pytest.raises(LookupError, match="no more arguments"):
+        next(results)
+
+
+def test_a_callback_is_never_called_in_the_thread_that_submits(pool: gridengine.Pool) -> None:
+    threads: list[threading.Thread] = []
+    result = pool.apply_async(square, (threading.Lock(),), error_callback=lambda _: threads.append(threading.current_thread()))
+    result.wait(SECONDS)
+    assert not result.successful()
+    assert threads != [threading.current_thread()]
+    assert len(threads) == 1
+
+
 def test_after_close_and_join_results_are_still_to_be_had() -> None:
     pool = gridengine.Pool(2)
     iterator, result = pool.imap(square, iter(range(500))), pool.map_async(square, range(10))
@@ -259,3 +293,9 @@ def test_the_initializer_prepares_each_process() -> None:
         assert [pool.apply(os.getenv, (name,)) for name in names] == ["ready"] * 20
         assert pool.map(os.getenv, names) == ["ready"] * 20
         assert list(pool.imap(os.getenv, names)) == ["ready"] * 20
+
+
+@pytest.mark.parametrize("value", [0, -1, 0.5, "12"])
+def test_maxtasksperchild_is_a_positive_number_though_it_has_no_effect(value: Any) -> None:
+    with pytest.raises(ValueError, match="maxtasksperchild"):
+        gridengine.Pool(maxtasksperchild=value)

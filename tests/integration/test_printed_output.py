@@ -233,7 +233,7 @@ def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScrip
 
 
 def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScript) -> None:
-    script = with_head("gridengine.starmap(say, [('call', 8000)] * 4, scheduler=ProcessScheduler(4))")
+    script = with_head("gridengine.starmap(say, [('call', 2000)] * 4, scheduler=ProcessScheduler(4))")
     process = script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -241,7 +241,7 @@ def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScri
     left = process.stdout.read()
     assert (
         said
-        == f"{4 * 8000 * 26 - len(left)} bytes that runners printed were not written to standard output: its reader took nothing for 5 s\n"
+        == f"{4 * 2000 * 26 - len(left)} bytes that runners printed were not written to standard output: its reader took nothing for 5 s\n"
     )
 
 

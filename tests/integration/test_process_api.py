@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +315,83 @@ def test_a_script_for_multiprocessing_works_with_one_line_changed(tmp_path: Path
     actual = run_script(tmp_path, MULTIPROCESSING_SCRIPT.replace(import_line, "from gridengine import Job as Process"))
     assert expected.returncode == 0, expected.stderr
     assert (actual.stdout, actual.stderr, actual.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+# ------------------------------------------------------------------ what processes are known by
+
+
+def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.ProcessScheduler) -> None:
+    ours, theirs = os.pipe()
+    job, other = (Job(target=time.sleep, args=(seconds,), scheduler=scheduler, daemon=True) for seconds in (0, 600))
+    with pytest.raises(ValueError, match="not started"):
+        job.sentinel  # noqa: B018
+    job.start()
+    other.start()
+    assert wait([job.sentinel, other.sentinel, ours], 30) == [job.sentinel]
+    assert not job.is_alive()
+    assert job.sentinel == job.sentinel
+    other.kill()
+    assert wait([other.sentinel], 30) == [other.sentinel]
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(scheduler: gridengine.ProcessScheduler) -> None:
+    job = ended(Job(target=do_nothing, scheduler=scheduler))
+    sentinel = job.sentinel
+    assert wait([sentinel], 0) == [sentinel]
+    job.close()
+    del job
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(sentinel)
+
+
+def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(scheduler: gridengine.ProcessScheduler) -> None:
+    before = gridengine.active_children()
+    job = Job(target=time.sleep, args=(600,), scheduler=scheduler, daemon=True)
+    assert job not in gridengine.active_children()
+    job.start()
+    assert [one for one in gridengine.active_children() if one not in before] == [job]
+    job.kill()
+    job.join()
+    assert job not in gridengine.active_children()
+
+
+def name_of_this_process() -> str:
+    return multiprocessing.current_process().name
+
+
+class Named(Job):
+    def run(self, controller: Any = None) -> str:
+        return name_of_this_process()
+
+
+def test_the_process_of_a_job_has_its_name_and_that_of_a_call_has_not(scheduler: gridengine.ProcessScheduler) -> None:
+    jobs = [Job(target=name_of_this_process, name="a", scheduler=scheduler), Named(name="b", scheduler=scheduler)]
+    assert [ended(job).result() for job in jobs] == ["a", "b"]
+    assert not {"a", "b"} & set(gridengine.starmap(name_of_this_process, [()] * 20, scheduler=scheduler, chunksize=1))
+
+
+def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
+    assert Job(target=do_nothing).authkey == multiprocessing.current_process().authkey
+
+
+class Kept:
+    def __call__(self, other: Kept) -> None:
+        pass
+
+
+def test_a_started_job_holds_neither_its_target_nor_its_arguments(scheduler: gridengine.ProcessScheduler) -> None:
+    kept = Kept()
+    gone = weakref.ref(kept)
+    job = Job(target=kept, args=(kept,), scheduler=scheduler)
+    del kept
+    job.start()
+    job.join()
+    gc.collect()
+    assert gone() is None
+    assert job.exitcode == 0
 
 
 EXIT_SCRIPT = """

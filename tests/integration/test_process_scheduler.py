@@ -19,7 +19,7 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
-from gridengine.schedulers.base import Handle, Report, Run, TaskState
+from gridengine.schedulers.base import Handle, Report, Run, TaskState, interpreter_flags
 from gridengine.schedulers.process import ProcessLauncher
 
 MakeLauncher = Callable[[str], ProcessLauncher]
@@ -81,12 +81,12 @@ def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(ma
     (handle,) = launcher.launch(1)
     wait_for(handle)
     words = (tmp_path / "arguments").read_text().split()
-    assert words[:-1] == ["-P", "-m", "gridengine.cradle"]
+    assert words[:-1] == [*interpreter_flags(), "-P", "-m", "gridengine.cradle"]
     assert int(words[-1]) > 2
 
 
 def test_the_other_end_of_a_worker_s_socket_is_handed_over(make_launcher: MakeLauncher, adopted: Adopted) -> None:
-    launcher = make_launcher('echo "it is $$" >&$4')
+    launcher = make_launcher('for descriptor; do :; done; echo "it is $$" >&$descriptor')
     (handle,) = launcher.launch(1)
     [(end, process)] = adopted
     assert end.recv(100) == f"it is {handle.id}\n".encode()

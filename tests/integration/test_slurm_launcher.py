@@ -245,7 +245,7 @@ tell(reason=report.reason, blameless=report.blameless, deleted=report.deleted)
         ("launcher.script.unlink()", "unable to open"),
     ],
 )
-def test_what_cannot_be_started_says_why(slurm: Slurm, break_it: str, words: str) -> None:
+def test_what_sbatch_cannot_start_says_why(slurm: Slurm, break_it: str, words: str) -> None:
     told = run(
         slurm,
         f"""
@@ -260,6 +260,7 @@ except Exception as error:
 launcher.close()
 tell(words=words)
 """,
+        environment={"GRIDENGINE_SLURM_SRUN": "no"},
     )
     assert words.lower() in told["words"].lower()
 

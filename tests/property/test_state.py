@@ -27,8 +27,10 @@ from gridengine.events import (
     Launch,
     Launched,
     LaunchFailed,
+    Look,
     Lost,
     Polled,
+    RecallAsked,
     Received,
     Released,
     Send,
@@ -59,10 +61,12 @@ from gridengine.protocol import (
     Goodbye,
     Hello,
     Message,
+    Recall,
     Refuse,
     Result,
     Results,
     Returned,
+    Shortened,
     Started,
     Stop,
     TakeBack,
@@ -212,6 +216,23 @@ class Peer:
                 batch.remove(item)
         self.batches = [batch for batch in self.batches if batch]
 
+    def recalled(self, message: Recall) -> None:
+        """Give back what has not begun, the rest of a run that has among it."""
+        back = []
+        running = self.running
+        for batch in list(self.batches):
+            begun = batch[0] if any(batch is one for one in running) else None
+            for item in [item for item in batch if item.run in message.runs]:
+                if item is not begun:
+                    batch.remove(item)
+                    back.append(item.run)
+                elif item.stop > item.done + 1:
+                    item.stop = item.done + 1
+                    self.say(Shortened(item.run, item.stop))
+        self.batches = [batch for batch in self.batches if batch]
+        if back:
+            self.say(Returned(back))
+
     def leave(self, reason: str) -> None:
         self.say(Goodbye(reason))
         self.said_goodbye = True
@@ -270,6 +291,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Forget: lambda peer, message: peer.functions.difference_update(message.functions),
     Assign: Peer.assigned,
     Cancel: Peer.cancelled,
+    Recall: Peer.recalled,
     Stop: lambda peer, message: peer.leave("asked to"),
 }
 
@@ -327,6 +349,8 @@ class Play(RuleBasedStateMachine):
         self.launches: deque[Launch] = deque()
         self.needs: dict[int, set[bytes]] = {}
         self.released: set[bytes] = set()
+        self.recalled: dict[int, set[int]] = {}
+        self.counts: dict[int, int] = {}
         self.last_task = 0
         self.last_handle = 0
         self.honest = False
@@ -374,6 +398,7 @@ class Play(RuleBasedStateMachine):
         self.left[effect.task] -= calls
         assert effect.last == (not self.left[effect.task])
         assert (effect.payload is None) == (effect.error is not None)
+        assert not effect.recalled or calls <= self.recalled.get(effect.task, set()), "taken back, and nobody asked for it"
         if effect.payload is not None:
             assert [bytes(buffer) for buffer in effect.payload] == [f"{effect.task} {effect.start} {effect.stop}".encode()]
 
@@ -393,6 +418,8 @@ class Play(RuleBasedStateMachine):
         calls = set(range(one.start, one.stop))
         assert calls
         assert calls <= self.left[one.task], "handed out what is settled"
+        back = {call for start, stop in self.core.open[one.task].recalled for call in range(start, stop)}
+        assert one.attempt > 1 or not calls & back, "handed out what was to be taken back"
         assert one.attempt <= self.core.open[one.task].task.retries + 1
 
     # ------------------------------------------------------------ users
@@ -404,8 +431,9 @@ class Play(RuleBasedStateMachine):
         watched=st.booleans(),
         needs=st.sets(st.integers(0, 2), max_size=2),
         demand=st.sampled_from(DEMANDS),
+        submitter=st.integers(0, 2),
     )
-    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int], demand: Demand) -> None:
+    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int], demand: Demand, submitter: int) -> None:
         if self.policy.resources is None and not self.policy.pooled:
             demand = ANY
         tasks = []
@@ -414,10 +442,10 @@ class Play(RuleBasedStateMachine):
         for size in sizes:
             self.last_task += 1
             self.left[self.last_task] = set(range(size))
+            self.counts[self.last_task] = size
             self.needs[self.last_task] = names
-            tasks.append(
-                Task(self.last_task, (b"calls",), size, retries=retries, watched=watched, needs=lent, demand=demand, escalate_memory=2.0)
-            )
+            options = {"retries": retries, "watched": watched, "needs": lent, "demand": demand, "submitter": submitter}
+            tasks.append(Task(self.last_task, (b"calls",), size, escalate_memory=2.0, **options))  # type: ignore[arg-type]
         self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function), tasks))
         for name in sorted(names & self.released):
             self.play(Released(name))
@@ -430,6 +458,30 @@ class Play(RuleBasedStateMachine):
     @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
     def cancel(self, which: int, number: int) -> None:
         self.play(CancelAsked([self.last_task - which, self.last_task - which - 1], number))
+
+    @rule(which=st.integers(0, 5), start=st.integers(0, 3), count=st.sampled_from([1, 2, 100]), both=st.booleans())
+    def recall(self, which: int, start: int, count: int, both: bool) -> None:
+        calls = []
+        for task in (self.last_task - which, self.last_task - which - 1)[: 1 + both]:
+            stop = min(start + count, self.counts.get(task, 0))
+            if start >= stop:
+                continue
+            calls.append((task, start, stop))
+            self.recalled.setdefault(task, set()).update(range(start, stop))
+        waiting = {
+            (span.open.task.id, call)
+            for pool in self.core.pools.values()
+            for span in pool.waiting
+            if span.attempt == 1
+            for call in range(span.start, span.stop)
+        }
+        self.play(RecallAsked(calls))
+        for task, first, stop in calls:
+            assert not any((task, call) in waiting and call in self.left[task] for call in range(first, stop)), "not taken back"
+
+    @rule()
+    def look(self) -> None:
+        self.play(Look())
 
     # ------------------------------------------------------------ the scheduler
 
@@ -624,6 +676,7 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
         assert set(one.runs) == {number for number, run in core.runs.items() if run.span.open is one}
+    check_submitters(core)
     assert core.calls_waiting == sum(span.stop - span.start for span in waiting)
     assert core.runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
     for pool in core.pools.values():
@@ -637,6 +690,17 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         assert home.workers == sum(worker.pool is home for worker in core.workers.values())
     check_workers(core)
     check_functions(core)
+
+
+def check_submitters(core: DispatchState) -> None:
+    batches = list({id(run.batch): (run.batch, run.span.open.submitter) for run in core.runs.values()}.values())
+    for number, submitter in core.submitters.items():
+        assert submitter.number == number
+        assert submitter.open == sum(one.submitter is submitter for one in core.open.values()) > 0
+        assert submitter.batches == sum(one is submitter for _, one in batches)
+        assert submitter.load == sum(batch.load for batch, one in batches if one is submitter)
+    for run in core.runs.values():
+        assert core.submitters[run.span.open.task.submitter] is run.span.open.submitter
 
 
 def check_workers(core: DispatchState) -> None:

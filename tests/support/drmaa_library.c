@@ -8,7 +8,6 @@
  *   - ids are "7_1", or "7" of a single task; the contact is empty; a task that was killed is told to have been aborted.
  *
  * What is asked of it goes to the file TEST_DRMAA_RECORD, a line for each submission and termination.
- * TEST_DRMAA_STUBBORN=7_2 names a task that cannot be terminated for as long as the file TEST_DRMAA_RECORD.stubborn is there.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -212,10 +211,6 @@ static int has_ended(Task *task) {
 }
 
 static int terminate(Task *task, char *words, size_t size) {
-    const char *stubborn = getenv("TEST_DRMAA_STUBBORN");
-    char path[4096];
-    snprintf(path, sizeof path, "%s.stubborn", or_default("TEST_DRMAA_RECORD", "/nowhere/"));
-    if (stubborn && !strcmp(stubborn, task->id) && !access(path, F_OK)) return fail(INTERNAL, words, size, "not now: %s", task->id);
     if (has_ended(task)) {
         record("ended %s\n", task->id);
         return fail(INTERNAL, words, size, "cannot terminate %s: it is already completing or completed", task->id);

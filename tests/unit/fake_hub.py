@@ -52,6 +52,8 @@ class FakeHub:
     departures: list[int] = field(default_factory=list)
     cancelled: dict[int, int] = field(default_factory=dict)
     settled: set[int] = field(default_factory=set)
+    given_back: dict[int, set[int]] = field(default_factory=dict)
+    seconds: float = 1e-6
     closed: bool = False
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -61,7 +63,24 @@ class FakeHub:
     def check(self, demand: object) -> None:
         """Take any request."""
 
-    def counts(self) -> FakeCounts:
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Give back what has not begun: of the tasks that are not settled all but the first `slots`."""
+        open_tasks = [entry for entry in self.entries if entry.task.id not in self.settled]
+        waiting = {entry.task.id: entry for entry in open_tasks[self.slots :]}
+        for task, start, stop in calls:
+            if task in waiting:
+                gone = self.given_back.setdefault(task, set())
+                for index in sorted(set(range(start, stop)) - gone):
+                    gone.add(index)
+                    error = Cancelled("it was taken back")
+                    waiting[task].listener.settled(Settled(task, index, index + 1, None, error=error, exitcode=1, recalled=True))
+                if len(gone) == waiting[task].task.count:
+                    self.settled.add(task)
+
+    def catch_up(self) -> None:
+        """All is done at once."""
+
+    def counts(self, submitter: int | None = None) -> FakeCounts:
         return FakeCounts()
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Any) -> None:
@@ -79,7 +98,8 @@ class FakeHub:
         if task.watched:
             entry.listener.began(Began(task.id, 4711, "here", 1))
         for index, call in enumerate(pickling.load_calls(task.payload)):
-            self.settle(entry, self._outcome(entry, index, call))
+            if index not in self.given_back.get(task.id, ()):
+                self.settle(entry, self._outcome(entry, index, call))
 
     def settle(self, entry: Entry, event: Settled) -> None:
         self.settled.add(entry.task.id)
@@ -112,10 +132,13 @@ class FakeHub:
         try:
             with contextlib.redirect_stderr(stderr):
                 value = function(*args, **kwargs, **extra)
-            return Settled(task.id, index, index + 1, pickling.dump_values([value]), stderr=stderr.getvalue().encode())
+            return Settled(
+                task.id, index, index + 1, pickling.dump_values([value]), stderr=stderr.getvalue().encode(), seconds=self.seconds
+            )
         except BaseException as error:
             payload = pickling.dump_exception(error)
-            return Settled(task.id, index, index + 1, payload, raised=True, exitcode=1, stderr=stderr.getvalue().encode())
+            outcome = {"raised": True, "exitcode": 1, "stderr": stderr.getvalue().encode(), "seconds": self.seconds}
+            return Settled(task.id, index, index + 1, payload, **outcome)
 
 
 class FakeScheduler(Scheduler):

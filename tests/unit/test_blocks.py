@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import socket
 import threading
 import weakref
 from pathlib import Path
@@ -204,6 +205,7 @@ class NoNursery:
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
+        self.questions, self._theirs = socket.socketpair()
 
     def fileno(self) -> int:
         return self._reading
@@ -211,6 +213,8 @@ class NoNursery:
     def close(self) -> None:
         for fd in (self._reading, self._writing):
             os.close(fd)
+        self.questions.close()
+        self._theirs.close()
 
 
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:

@@ -374,8 +374,10 @@ def test_asyncio_gets_exceptions(executor: gridengine.Executor) -> None:
 
 def test_nobody_else_sets_an_outcome(waiting: gridengine.Executor) -> None:
     future = waiting.submit(square, 1)
-    for act in (future.set_running_or_notify_cancel, lambda: future.set_result(1), lambda: future.set_exception(OSError())):
-        with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError):
+        future.set_running_or_notify_cancel()
+    for act in (lambda: future.set_result(1), lambda: future.set_exception(OSError())):
+        with pytest.raises(concurrent.futures.InvalidStateError):
             act()
 
 
@@ -539,7 +541,72 @@ def test_the_shutdown_waits_for_what_was_submitted(waiting: gridengine.Executor,
 def test_the_shutdown_can_cancel_what_waits(waiting: gridengine.Executor, hub: Stage) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]
     waiting.shutdown(wait=False, cancel_futures=True)
-    assert [future.cancelled() for future in futures] == [index >= 2 * hub.slots for index in range(20)]
+    assert [future.cancelled() for future in futures] == [index >= hub.slots for index in range(20)]
+
+
+def after_quick_calls(executor: gridengine.Executor, hub: Stage) -> list[Future[Any]]:
+    """Return the futures of slow calls that were handed over as quick ones, as those before them were; the first have begun."""
+    for index in range(5000):
+        executor.submit(square, index)
+    run_all(executor)
+    futures = [executor.submit(square, index) for index in range(200)]
+    hub.run_what_is_there()
+    while not all(future.running() or future.done() for future in futures):
+        assert hub.submissions.acquire(timeout=SECONDS)
+    assert hub.entries[-1].task.count > 1
+    return [future for future in futures if not future.done()]
+
+
+def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+    futures = [waiting.submit(square, index) for index in range(2 * hub.slots)]
+    called: list[Future[int]] = []
+    ended = threading.Event()
+    futures[-1].add_done_callback(lambda future: (called.append(future), ended.set()))
+    assert [future.running() for future in futures] == [True] * 4
+    assert [future.cancel() for future in futures] == [False, False, True, True]
+    assert ended.wait(SECONDS)
+    assert called == [futures[-1]]
+    with pytest.raises(CancelledError):
+        futures[-1].result()
+    run_all(waiting)
+    assert [future.result() for future in futures[:2]] == [0, 1]
+
+
+def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(waiting: gridengine.Executor, hub: Stage) -> None:
+    hub.slots = 0  # nothing has begun
+    futures = after_quick_calls(waiting, hub)
+    assert futures[7].cancel()
+    assert not any(future.cancelled() for future in futures if future is not futures[7])
+    run_all(waiting)
+    assert all(future.result(SECONDS) is not None for future in futures if future is not futures[7])
+
+
+def test_the_shutdown_can_cancel_what_was_handed_over(waiting: gridengine.Executor, hub: Stage) -> None:
+    hub.slots = 0
+    futures = after_quick_calls(waiting, hub)
+    waiting.shutdown(wait=False, cancel_futures=True)
+    assert all(future.cancelled() for future in futures)
+    waiting.shutdown(wait=True)
+
+
+def test_calls_that_have_become_slow_are_taken_back(waiting: gridengine.Executor, hub: Stage) -> None:
+    futures = after_quick_calls(waiting, hub)
+    hub.slots, hub.seconds = 0, 0.5
+    hub.run(next(entry for entry in hub.entries if entry.task.id not in hub.settled))
+    running = [future for future in futures if future.running()]
+    assert len(running) <= 4
+    hub.seconds = 1e-6
+    run_all(waiting)
+    assert all(future.result(SECONDS) is not None for future in futures)
+
+
+def test_a_map_over_whose_calls_the_shutdown_comes_is_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+    hub.slots = 0
+    results = waiting.map(square, range(100), chunksize=10)
+    assert [entry.task.count for entry in hub.entries] == [10]
+    waiting.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(CancelledError):
+        next(results)
 
 
 def test_an_executor_that_is_collected_lets_its_calls_end() -> None:

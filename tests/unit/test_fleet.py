@@ -74,6 +74,14 @@ def test_demand_that_goes_away_is_gathered_anew() -> None:
     assert scale(fleet, 2.5, waiting=1) == [Launch(1)]
 
 
+def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_others_gathered() -> None:
+    fleet = make(gather_seconds=1.0, start_at_once=True)
+    assert scale(fleet, 0.0, waiting=1) == [Launch(1)]
+    fleet.launched(handles(1), 0.1)
+    assert scale(fleet, 0.1, waiting=5) == []
+    assert scale(fleet, 1.1, waiting=5) == [Launch(4)]
+
+
 def test_after_a_failure_nothing_is_asked_for_until_the_wait_is_over() -> None:
     fleet = make()
     fleet.hold_back(10.0)

@@ -18,9 +18,11 @@ FLOORS = {
     5: "job ticket flight wares intake promise progress",
     4: "dispatcher hub opening desk inline local worker agent hearing pending",
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory "
-    "output outbox encryption runner stage cradle target schedulers stalls relay background signals",
-    2: "initial frozen protocol current processors blocks lent ownmodules sharing pickling byvalue callersmain classes "
-    "exceptions resources algebra units adjust packing security config setting settingsfiles trusted openfiles itemwise typeparameters",
+    "output outbox encryption runner stage cradle target schedulers stalls relay background signals inherit recalls "
+    "fairqueue",
+    2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions "
+    "resources algebra units adjust packing security config setting settingsfiles openfiles itemwise typeparameters "
+    "parent child_state descriptors ownmodules trusted",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
@@ -42,7 +44,10 @@ DECIDES = {
     "__future__",
 }
 PURE = {
-    **dict.fromkeys(("gridengine.state", "gridengine.crew", "gridengine.answers", "gridengine.stalls"), DECIDES),
+    **dict.fromkeys(
+        [f"gridengine.{name}" for name in ("state", "crew", "answers", "stalls", "recalls", "fairqueue")],
+        DECIDES,
+    ),
     **dict.fromkeys(
         ("gridengine.algebra", "gridengine.resources", "gridengine.units", "gridengine.adjust", "gridengine.packing"),
         DECIDES | {"abc", "contextlib", "copy", "numbers", "operator", "re", "statistics"},

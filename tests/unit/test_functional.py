@@ -387,18 +387,43 @@ def test_an_imap_closes_a_scheduler_that_it_made_at_its_end() -> None:
     assert hub.closed
 
 
-def test_an_error_of_the_iterable_cancels_an_imap_and_propagates() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
+@pytest.mark.parametrize("imap", [gridengine.imap, gridengine.imap_unordered])
+@pytest.mark.parametrize("options", [{}, {"reraise": False}])
+def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
+    imap: Callable[..., Iterator[int]], options: dict[str, Any], scheduler: FakeScheduler
+) -> None:
+    for count in (0, 3, 100):
+        results = imap(square, broken(count), scheduler=scheduler, **options)
+        assert [next(results) for _ in range(count)] == [x * x for x in range(count)]
+        with pytest.raises(LookupError, match="no more arguments"):
+            next(results)
+        assert list(results) == []
+
+
+def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(scheduler: FakeScheduler) -> None:
+    results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
+    assert [next(results) for _ in range(6)] == [x * x for x in range(6)]
     with pytest.raises(LookupError, match="no more arguments"):
-        gridengine.imap(square, broken(3), scheduler=FakeScheduler(hub))
+        next(results)
+
+
+def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
+    def interrupted() -> Iterator[int]:
+        yield from range(3)
+        raise KeyboardInterrupt
+
+    hub = FakeHub(on_submit=lambda hub: None)
+    with pytest.raises(KeyboardInterrupt):
+        gridengine.imap(square, interrupted(), scheduler=FakeScheduler(hub))
     assert set(hub.cancelled) == {1, 2, 3}
 
 
-def test_an_unpicklable_argument_of_an_imap_is_an_error_that_cancels() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
+def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: FakeScheduler) -> None:
+    results = gridengine.imap(square, [2, threading.Lock(), 3], scheduler=scheduler)
+    assert next(results) == 4
     with pytest.raises(PicklingError, match="call 1"):
-        gridengine.imap(square, [0, threading.Lock(), 2], scheduler=FakeScheduler(hub))
-    assert set(hub.cancelled) == {1}
+        next(results)
+    assert list(results) == [9]
 
 
 def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(scheduler: FakeScheduler) -> None:

@@ -256,6 +256,26 @@ def test_an_object_too_deep_to_pickle_is_an_error_not_a_crash() -> None:
     assert "RecursionError" in text_of(pickling.dump_calls, [deep])
 
 
+class Node:
+    def __init__(self, following: Node | None) -> None:
+        self.following = following
+
+
+def test_what_is_nested_too_deeply_is_told_after_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    node: Node | None = None
+    for _ in range(20_000):
+        node = Node(node)
+    attempts: list[Any] = []
+    really_try = pickling._failure
+    monkeypatch.setattr(pickling, "_failure", lambda obj: attempts.append(obj) or really_try(obj))
+    text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
+    assert "argument 1 of call 0, at ['first']" in text
+    assert "nested too deeply" in text
+    assert len(attempts) < 10
+    while node is not None:  # else its end would need as many frames
+        node = node.following
+
+
 class Full:
     def __reduce__(self) -> Any:
         raise MemoryError("full")
@@ -270,6 +290,12 @@ def test_a_lack_of_memory_is_no_pickling_error() -> None:
 class NotBack:
     def __reduce__(self) -> Any:
         return int, ("no number",)
+
+
+def test_results_that_are_cut_off_are_told_as_such() -> None:
+    [body] = pickling.dump_values([1, 2])
+    with pytest.raises(PicklingError, match="the results cannot be rebuilt here"):
+        pickling.load_values([bytes(body)[:-2]])
 
 
 def test_what_cannot_be_rebuilt_is_told() -> None:
@@ -291,6 +317,65 @@ def test_our_own_errors_keep_all_they_know() -> None:
     assert vars(back) == vars(error)
     assert str(back) == str(error)
     assert isinstance(through(ConfigurationError("x")), ValueError)
+
+
+class Odd(AttributeError):
+    def __init__(self, what: str, more: int) -> None:
+        super().__init__(f"no {what}", name=what)
+        self.more = more
+
+
+class Named(AttributeError):
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "its own"
+
+
+def raised_by(act: Callable[[], Any]) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def back(error: BaseException) -> Any:
+    return pickling.load_exception(pickling.dump_exception(error))
+
+
+def test_builtin_exceptions_keep_what_is_not_among_their_arguments() -> None:
+    assert back(raised_by(lambda: (3).nothing)).name == "nothing"  # type: ignore[attr-defined]
+    assert back(raised_by(lambda: undefined)).name == "undefined"  # type: ignore[name-defined]  # noqa: F821
+    missing = raised_by(lambda: exec("import nowhere.at_all"))
+    assert (back(missing).name, back(missing).msg) == ("nowhere", "No module named 'nowhere'")
+    syntax = raised_by(lambda: compile("a b", "file", "exec"))
+    syntax.text = "another"  # type: ignore[attr-defined]
+    assert (back(syntax).text, back(syntax).lineno) == ("another", 1)
+    leave = SystemExit(1)
+    leave.code = 3
+    assert back(leave).code == 3
+    assert back(raised_by(Path("/nowhere").open)).filename == "/nowhere"
+    assert back(raised_by(lambda: "ä".encode("ascii"))).start == 0
+    assert back(ExceptionGroup("two", [raised_by(lambda: (3).nothing)])).exceptions[0].name == "nothing"  # type: ignore[attr-defined]
+
+
+def test_exceptions_of_ones_own_keep_what_their_builtin_base_has() -> None:
+    odd = back(Odd("colour", 3))
+    assert (odd.name, odd.more, str(odd)) == ("colour", 3, "no colour")
+    assert back(Named("x")).name == "its own"
+    locked = Odd("colour", 3)
+    locked.more = LOCK  # type: ignore[assignment]
+    assert back(locked).name == "colour"
+
+
+def test_the_object_that_lacked_an_attribute_comes_when_it_can() -> None:
+    assert back(AttributeError("no", name="x", obj=[1])).obj == [1]
+    for obj in (LOCK, b"x" * 1_000_000, NotBack()):
+        error = back(AttributeError("no", name="x", obj=obj))
+        assert (error.name, error.obj) == ("x", None)
+    circle = AttributeError("no", name="x")
+    circle.obj = [circle]
+    assert back(circle).obj[0].name == "x"
 
 
 def test_the_traceback_begins_with_the_users_frames() -> None:
@@ -319,6 +404,20 @@ def test_an_exception_whose_repr_fails_still_arrives() -> None:
     back = pickling.load_exception(pickling.dump_exception(error))
     assert type(back) is KeyError
     assert "whose repr raised ValueError" in back.bad  # type: ignore[attr-defined]
+
+
+class Unhelpful(Exception):
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_an_exception_whose_own_code_fails_still_arrives() -> None:
+    error = raised_by(lambda: (_ for _ in ()).throw(Unhelpful("text")))
+    came = back(error)
+    assert type(came) is Unhelpful
+    assert came.args == ("text",)
+    assert "Unhelpful (its text cannot be had: KeyError)" in came.__cause__.text
+    assert "raised_by" in came.__cause__.text
 
 
 def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:

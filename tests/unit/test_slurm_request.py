@@ -11,9 +11,10 @@ from gridengine.errors import ConfigurationError, SchedulerUnavailable, Submissi
 from gridengine.schedulers import SlurmScheduler
 from gridengine.schedulers._slurm import command_environment, sbatch_command
 from gridengine.schedulers._slurm_site import Site, parse_share, refusal, said, site_of, unavailable
+from gridengine.schedulers._slurm_srun import Unsuitable, srun_command, srun_options
+from gridengine.schedulers._slurm_words import own_options
 from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
-from gridengine.schedulers.slurm import own_options
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none
@@ -50,6 +51,60 @@ def test_an_array_is_submitted_in_one_command() -> None:
 def test_without_arrays_a_single_job_is_submitted() -> None:
     assert "--output=/runs/r/logs/worker.1.1.log" in command(count=0)
     assert not any(word.startswith("--array") for word in command(count=0))
+
+
+def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
+    script = Path("/runs/r/worker.sh")
+    command = srun_command(["--mem=3M"], name="me", log="/runs/r/%/worker.1.\0.log", script=script, shell=["/bin/bash", "-l"])
+    assert command == [
+        "srun",
+        "--verbose",
+        "--immediate",
+        "--mem=3M",
+        "--nodes=1",
+        "--ntasks=1",
+        "--overlap",
+        "--no-kill",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--input=none",
+        "--job-name=me",
+        "--output=/runs/r/%%/worker.1.%t.log",
+        "--chdir=/runs/r",
+        "/bin/bash",
+        "-l",
+        "/runs/r/worker.sh",
+    ]
+
+
+def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
+    options = ["--mem-per-cpu=5M", "-C", "a&b", "-c4", "--time=5", "--signal=B:TERM@30", "--gres", "gpu:2"]
+    variables = {"SBATCH_ACCOUNT": "a", "SBATCH_TIMELIMIT": "9", "SBATCH_MEM_PER_NODE": "7", "HOME": "/h"}
+    assert srun_options(options, variables) == [
+        "--account=a",
+        *options[:5],
+        "--signal=TERM@30",
+        *options[6:],
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [["--nodes=2"], ["-N", "2"], ["--ntasks=2"], ["--exclusive"], ["--requeue"], ["--export=NONE"], ["-n2"]]
+)
+def test_workers_whose_options_may_mean_another_thing_to_srun_are_left_to_sbatch(options: list[str]) -> None:
+    with pytest.raises(Unsuitable, match=options[0].partition("=")[0]):
+        srun_options(options, {})
+
+
+@pytest.mark.parametrize("name", ["SBATCH_EXPORT", "SBATCH_EXCLUSIVE", "SLURM_CLUSTERS", "SBATCH_SOMETHING_NEW"])
+def test_variables_for_sbatch_that_srun_has_no_option_for_leave_workers_to_sbatch(name: str) -> None:
+    with pytest.raises(Unsuitable, match=name):
+        srun_options([], {name: "1"})
+
+
+def test_a_backslash_in_the_run_directory_leaves_it_to_sbatch_to_say_so() -> None:
+    with pytest.raises(Unsuitable, match="backslash"):
+        srun_command([], name="me", log="/a\\b/1.log", script=Path("/a\\b/worker.sh"), shell=[])
 
 
 def test_percent_signs_in_the_run_directory_are_no_placeholders() -> None:

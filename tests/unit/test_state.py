@@ -413,7 +413,7 @@ def test_what_a_worker_with_its_share_done_gives_back_goes_to_an_idle_one() -> N
 def test_values_are_settled_as_they_came() -> None:
     play = Play()
     play.done(play.running())
-    assert play.seen(Settled) == [Settled(1, 0, 1, (b"values",), last=True)]
+    assert play.seen(Settled) == [Settled(1, 0, 1, (b"values",), last=True, seconds=1.0)]
 
 
 def test_values_may_come_in_pieces() -> None:
@@ -439,7 +439,7 @@ def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     play = Play()
     one = play.running()
     play.say(Results([Result(one.run, 0, 1, RAISED, 0.1)]), b"exception")
-    assert play.seen(Settled) == [Settled(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True)]
+    assert play.seen(Settled) == [Settled(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)]
 
 
 def test_an_exception_to_be_retried_is_retried() -> None:
@@ -464,7 +464,7 @@ def test_a_retry_in_the_middle_of_a_run_leaves_the_rest_of_it_running() -> None:
     play.submit(8)
     one = play.assigned()[0]
     play.say(Results([Result(one.run, 0, 1, VALUES, 0.1), Result(one.run, 1, 2, RETRYABLE, 0.1)]), b"values", b"exception")
-    assert play.values(one, 2, one.stop)[0] == Settled(2, 2, one.stop, (b"values",))
+    assert play.values(one, 2, one.stop)[0] == Settled(2, 2, one.stop, (b"values",), seconds=1.0)
 
 
 def test_a_watched_calls_output_is_settled_with_it() -> None:

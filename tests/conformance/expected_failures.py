@@ -1,0 +1,129 @@
+"""CPython's tests that cannot hold for us by nature, each with its reason. A test listed here that passes is an error: take it off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HANG_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a test must fail, and whether it does so by waiting for ever."""
+
+    reason: str
+    hangs: bool = False
+
+
+def because(reason: str, names: str, *, hangs: bool = False) -> dict[str, Failure]:
+    return dict.fromkeys(names.split(), Failure(reason, hangs))
+
+
+CONCURRENT_FUTURES = {
+    **because(
+        "it looks into an executor's list of processes, its manager thread or its queue; ours has its processes behind a worker",
+        """
+        ProcessPoolShutdownTest::test_context_manager_shutdown
+        ProcessPoolShutdownTest::test_del_shutdown
+        ProcessPoolShutdownTest::test_processes_terminate
+        ProcessPoolShutdownTest::test_shutdown_no_wait
+        ProcessPoolExecutorTest::test_idle_process_reuse_multiple
+        ProcessPoolExecutorTest::test_idle_process_reuse_one
+        ProcessPoolExecutorTest::test_killed_child
+        ProcessPoolExecutorTest::test_saturation
+        ExecutorDeadlockTest::test_shutdown_deadlock_pickle
+        """,
+    ),
+    **because(
+        "a queue of multiprocessing, which its initializer is given, is shared by inheritance alone, and a worker inherits nothing",
+        "FailingInitializerTest::test_initializer",
+    ),
+    **because(
+        "there is no max_tasks_per_child: a process that runs calls is kept, and replaced when it dies",
+        """
+        ProcessPoolExecutorTest::test_max_tasks_early_shutdown
+        ProcessPoolExecutorTest::test_max_tasks_per_child
+        ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
+        """,
+    ),
+    **because(
+        "the same ValueError in other words, which name the value: max_workers must be at least 1, not 0",
+        "ProcessPoolExecutorTest::test_max_workers_negative",
+    ),
+    **because(
+        "an argument that cannot be rebuilt on the worker fails its call, with what was raised; no process dies of it and nothing is broken",
+        """
+        ExecutorDeadlockTest::test_error_at_task_unpickle
+        ExecutorDeadlockTest::test_exit_at_task_unpickle
+        """,
+    ),
+    **because(
+        "a result that cannot be rebuilt here is a PicklingError of its call, and the executor goes on; there it is broken",
+        """
+        ExecutorDeadlockTest::test_error_during_result_unpickle_in_result_handler
+        ExecutorDeadlockTest::test_exit_during_result_unpickle_in_result_handler
+        """,
+    ),
+}
+
+MULTIPROCESSING = {
+    **because(
+        "locks, semaphores and simple queues of multiprocessing are shared by inheritance alone, and a job inherits nothing",
+        """
+        TestWait::test_wait_integer
+        TestSimpleQueue::test_empty
+        """,
+    ),
+    **because(
+        "multiprocessing's Value and Array are shared by inheritance alone, and a job inherits nothing",
+        """
+        WithProcessesTestValue::test_value
+        WithProcessesTestValue::test_rawvalue
+        WithProcessesTestArray::test_array
+        WithProcessesTestArray::test_rawarray
+        WithProcessesTestSharedCTypes::test_sharedctypes
+        WithProcessesTestSharedCTypes::test_synchronize
+        """,
+    ),
+    **because(
+        "a job's parent is a worker, which may be on another machine: it has no parent process in the sense of multiprocessing",
+        """
+        WithProcessesTestProcess::test_parent_process
+        WithProcessesTestProcess::test_parent_process_attributes
+        """,
+        hangs=True,
+    ),
+    **because(
+        "it looks into a pool's list of processes or sets its state; ours has its processes behind a worker",
+        """
+        WithProcessesTestPool::test_make_pool
+        WithProcessesTestPool::test_resource_warning
+        WithProcessesTestPoolWorkerLifetime::test_pool_worker_lifetime
+        """,
+    ),
+    **because(
+        "what an argument raises when it is pickled is the cause of a PicklingError, which names the argument, as with an Executor",
+        "WithProcessesTestPool::test_map_unplicklable",
+    ),
+    **because(
+        "a pool's processes are started when there are calls, and the initializer is run before the first of each",
+        "TestInitializers::test_pool_initializer",
+    ),
+    **because(
+        "the result that it returns, a lambda, cannot be pickled there and can here",
+        "WithProcessesTestPoolWorkerErrors::test_unpickleable_result",
+    ),
+}
+
+OTHERS = frozenset(
+    [
+        "ProcessPoolShutdownTest::test_hang_gh83386",
+        "ProcessPoolExecutorTest::test_max_workers_too_large",
+        "WithProcessesTestProcess::test_forkserver_sigint",
+        "WithProcessesTestProcess::test_forkserver_sigkill",
+        "WithManagerTestQueue::test_no_import_lock_contention",
+        "WithManagerTestQueue::test_queue_feeder_donot_stop_onexc",
+        "WithManagerTestQueue::test_queue_feeder_on_queue_feeder_error",
+    ]
+)
+"""Tests of other systems, of ways to start processes that are not ours to choose, and of nothing; they would be skipped."""

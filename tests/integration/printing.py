@@ -1,0 +1,61 @@
+"""Scripts that print on a real cluster: shared by the tests of Grid Engine and of Slurm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster
+
+DROP_IN = """
+import sys
+from gridengine import Job
+
+def speak(lines):
+    for number in range(lines):
+        print(f"line {number:05d} ".ljust(999, "x"))
+    print("that was all", file=sys.stderr)
+
+def fail():
+    raise ValueError("no such dog")
+
+if __name__ == "__main__":
+    for job in (Job(target=speak, args=(3000,)), Job(target=fail, name="the dog")):
+        job.start()
+        job.join()
+    print("all done")
+"""
+LOGGED = """
+import logging, os
+from pathlib import Path
+os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
+import gridengine
+
+def speak(number):
+    print(f"call {number}")
+
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+gridengine.map(speak, range(20))
+gridengine.schedulers.default_scheduler().close()
+[folder] = (Path.cwd() / "runs").iterdir()
+print(folder)
+print("".join(path.read_text() for path in folder.glob("logs/*.log")))
+"""
+
+
+def check_drop_in_jobs(cluster: Cluster) -> None:
+    """See that a script for `multiprocessing` prints here what it would print there, on the best scheduler there is."""
+    done = cluster.run(DROP_IN)
+    lines = [f"line {number:05d} ".ljust(999, "x") for number in range(3000)]
+    assert done.stdout.splitlines() == [*lines, "all done"]
+    first, second, *_, last = done.stderr.splitlines()
+    assert (first, second, last) == ("that was all", "Process the dog:", "ValueError: no such dog")
+
+
+def check_logs_of_calls(cluster: Cluster) -> None:
+    """See that what calls print is in logs, and where is said."""
+    done = cluster.run(LOGGED)
+    run, *printed = done.stdout.splitlines()
+    assert f"INFO what calls print goes to the workers' logs below {run}" in done.stderr.splitlines()
+    calls = [line for line in printed if line.startswith("call ")]  # the batch system may have put in words of its own
+    assert sorted(calls) == sorted(f"call {number}" for number in range(20))

@@ -1,0 +1,125 @@
+"""Submitters that share a scheduler take turns, played on the core."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from gridengine import fairqueue
+from gridengine.resources import Cores
+from tests.unit.test_state import Play, function
+
+SHARED = [None, Cores(4)]
+
+
+def play_with(shared: Any, slots: int = 4) -> Play:
+    play = Play(resources=shared, slots=slots)
+    play.hello(slots=slots)
+    return play
+
+
+def running(play: Play) -> dict[int, int]:
+    """Return how many batches of each submitter workers have."""
+    return dict(Counter(run.span.open.task.submitter for run in play.core.runs.values()))
+
+
+def end_first(play: Play, submitter: int | None = None, seconds: float = 1.0) -> None:
+    """End the run that was handed out first, of this submitter."""
+    run = next(one for one in play.core.runs.values() if submitter in (None, one.span.open.task.submitter))
+    assignment = type("Run", (), {"run": run.number, "start": run.span.start, "stop": run.span.stop})
+    play.done(assignment, seconds=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=["alike", "shared"])
+def test_who_comes_second_has_an_even_share_at_once(shared: Any) -> None:
+    play = play_with(shared)
+    play.submit(100, submitter=1)
+    play.submit(100, submitter=2, function=function(2))
+    assert running(play) == {1: 4}
+    end_first(play)
+    end_first(play)
+    assert running(play) == {1: 2, 2: 2}
+    for _ in range(20):
+        end_first(play)
+        assert running(play) == {1: 2, 2: 2}
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=["alike", "shared"])
+def test_what_one_does_not_want_the_others_have(shared: Any) -> None:
+    play = play_with(shared)
+    play.submit(100, submitter=1)
+    play.submit(1, submitter=2)
+    for _ in range(8):
+        end_first(play)
+    assert running(play) == {1: 4}
+
+
+def test_the_share_is_of_workers_and_not_of_batches() -> None:
+    """Calls of one take a hundred times as long: they get no more workers for that."""
+    play = play_with(None)
+    play.submit(1000, submitter=1)
+    play.submit(1000, submitter=2, function=function(2))
+    end_first(play)
+    end_first(play)
+    for _ in range(100):
+        end_first(play, 2)
+        assert running(play) == {1: 2, 2: 2}
+
+
+def test_with_one_slot_they_alternate() -> None:
+    play = play_with(None, slots=1)
+    for submitter in (1, 2, 3):
+        play.submit(10, submitter=submitter)
+    order = []
+    for _ in range(9):
+        order += list(running(play))
+        end_first(play)
+    assert order == [1, 2, 3] * 3
+
+
+def test_a_batch_is_of_one_submitter() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    for submitter in (1, 2):
+        play.submit(*[1] * 3, submitter=submitter)
+    owners: dict[int, set[int]] = {}
+    for run in play.core.runs.values():
+        owners.setdefault(id(run.batch), set()).add(run.span.open.task.submitter)
+    assert owners
+    assert all(len(those) == 1 for those in owners.values())
+
+
+def test_calls_that_come_back_wait_before_those_of_their_own_submitter() -> None:
+    play = play_with(None, slots=1)
+    play.submit(3, submitter=1, retries=2)
+    play.submit(3, submitter=2)
+    run = next(iter(play.core.runs.values()))
+    assignment = type("Run", (), {"run": run.number})
+    play.crash(assignment, 0)  # type: ignore[arg-type]
+    assert running(play) == {2: 1}
+    end_first(play)
+    assert [(run.span.start, run.span.attempt) for run in play.core.runs.values()] == [(0, 2)]
+
+
+def test_with_more_submitters_than_are_compared_all_have_turns() -> None:
+    many = 3 * fairqueue.MOST_COMPARED
+    play = play_with(None, slots=2)
+    for submitter in range(many):
+        play.submit(5, submitter=submitter)
+    seen: Counter[int] = Counter()
+    for _ in range(2 * many):
+        run = next(iter(play.core.runs.values()))
+        seen[run.span.open.task.submitter] += 1
+        end_first(play)
+    assert set(seen) == set(range(many))
+    assert max(seen.values()) <= 3
+
+
+def test_a_submitter_without_tasks_is_forgotten() -> None:
+    play = play_with(None)
+    play.submit(1, submitter=7)
+    assert set(play.core.submitters) == {7}
+    end_first(play)
+    assert not play.core.submitters
