@@ -50,7 +50,7 @@ class OwnModules:
         changed = [name for name, own in list(self._own.items()) if _has_changed(name, own)]
         self.generation += bool(changed)  # first: who looks meanwhile finds the change, or the number that tells of it
         self._seen.difference_update(changed)
-        last = len(sys.modules), next(reversed(sys.modules))  # what is new comes last
+        last = len(sys.modules), list(sys.modules)[-1]  # what is new comes last; other threads may import meanwhile
         if changed or last != self._last:
             self._last = last
             for name in sys.modules.keys() - self._seen:

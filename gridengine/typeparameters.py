@@ -30,7 +30,7 @@ class Deferred:
 
     def __call__(self) -> Any:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         return self.value
 
     def __reduce__(self) -> tuple[Any, ...]:
