@@ -98,6 +98,8 @@ class Worker:
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
         self._client.send(Goodbye(self.reason), ())
+        for end in (wake, woken):
+            end.close()
         return self.status
 
     def _loop(self, wake: socket.socket) -> None:
@@ -164,9 +166,13 @@ def seconds_since(began: str) -> float:
 
 
 def _log_path() -> str:
-    """Return the path of our standard output when that is a file, else an empty text."""
+    """Return the path of our standard output when that is a file, else an empty text.
+
+    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our making.
+    """
     try:
-        return str(Path("/proc/self/fd/1").readlink()) if stat.S_ISREG(os.fstat(1).st_mode) else ""
+        path = os.fsencode(Path("/proc/self/fd/1").readlink())
+        return path.decode(errors="backslashreplace") if stat.S_ISREG(os.fstat(1).st_mode) else ""
     except OSError:
         return ""
 

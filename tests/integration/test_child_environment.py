@@ -182,6 +182,12 @@ LOOK = """
 """
 
 
+@pytest.fixture(autouse=True)
+def _no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONDEVMODE", "PYTHONWARNINGS", "PYTHONOPTIMIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def with_flags(script: Script, flags: str) -> Script:
     python, *arguments = script.command
     return replace(script, command=[python, *flags.replace("-W ", "-W").split(), *arguments])
