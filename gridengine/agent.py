@@ -131,6 +131,7 @@ class Agent:
 
     def tick(self, now: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
+        self.kills.look(now)
         lost = now - self._ticked - 2 * _TICK_SECONDS
         if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners with it
             for hand in self.hands.values():
