@@ -94,6 +94,8 @@ class Worker:
         except GridEngineError as error:
             self._leave(error.message, status=1)
         signal.set_wakeup_fd(-1)
+        if self.reason != TERMINATED:  # the batch system does not wait
+            self._agent.finish_background()
         self._agent.close()
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
