@@ -144,6 +144,7 @@ class Agent:
 
     def tick(self, now: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
+        self.kills.look(now)
         lost = now - self._ticked - 2 * _TICK_SECONDS
         if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners with it
             for hand in self.hands.values():
@@ -155,22 +156,8 @@ class Agent:
             waits.append(_TICK_SECONDS)
         return min(*waits, self._taps.tick(now))
 
-    def close(self) -> None:
-        """End all runners and what they left behind; send what they had answered before. May be called twice.
-
-        Threads that calls have left running in runners without work have the grace time to end.
-        """
-        self._await_background()
-        self.nursery.close()
-        for hand in list(self.hands.values()):
-            hearing.hear_last_words(self, hand)
-            self.remove(hand)
-        self._epoll.close()
-        for kept in (self._functions, self._blocks, self._ready):
-            kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
-        self._processors.close()
-
-    def _await_background(self) -> None:
+    def finish_background(self) -> None:
+        """Before it is closed: let threads that calls have left running in runners without work end theirs, within the grace time."""
         dismissed = [hand for hand in self.idle if hand.background]
         if not dismissed:
             return
@@ -186,6 +173,17 @@ class Agent:
                 return
             self._epoll.poll(left)
             self.on_ready()
+
+    def close(self) -> None:
+        """End all runners and what they left behind; send what they had answered before. May be called twice."""
+        self.nursery.close()
+        for hand in list(self.hands.values()):
+            hearing.hear_last_words(self, hand)
+            self.remove(hand)
+        self._epoll.close()
+        for kept in (self._functions, self._blocks, self._ready):
+            kept.clear()  # whoever still refers to this agent, it itself first, wants no data of it
+        self._processors.close()
 
     # What the dispatcher says
 

@@ -20,9 +20,9 @@ def is_running() -> bool:
 
 
 def finish() -> None:
-    """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does. After that this process can only end:
+    """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does.
 
-    executors, for one, take no more work, having been told to finish.
+    After that this process can only end: executors, having been told to finish, take no more work.
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +178,7 @@ def _why_died(agent: Agent, event: Exited, assignment: Assignment) -> str:
         exitcode=event.exitcode,
         peak=event.peak_memory,
         limit=assignment.memory,
-        kernel=event.exitcode == -signal.SIGKILL and agent.kills.rose(),
+        kernel=event.exitcode == -signal.SIGKILL and agent.kills.claim(time.monotonic()),
     )
     return MEMORY if out else CRASH
 

@@ -143,6 +143,7 @@ class LocalWorkers:
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)
         self._poller.unregister(agent.fileno())
+        agent.finish_background()
         agent.close()
         self._say(peer, Goodbye(reason))
 

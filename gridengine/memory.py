@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from gridengine.errors import OutOfMemory
 from gridengine.units import GIGABYTE
 
 _PAGE = resource.getpagesize()
+_CLAIM_SECONDS = 2.0
+"""How long after the kernel has killed somebody the death of a runner may be that kill."""
 
 
 class MemoryLimit:
@@ -76,16 +79,39 @@ def forget_peak() -> None:
 
 
 class KillCounter:
-    """Counts the processes that the kernel has killed for want of memory in this process's control group."""
+    """Counts the processes that the kernel has killed for want of memory in this process's control group.
+
+    It does not say whom. A kill that nobody has claimed soon was another's: one of the user's own processes, say, outside our workers.
+    """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file or _events_file()
         self._seen = self._count()
+        self._unclaimed = 0
+        self._looked_at = -math.inf
+        self._rose_at = -math.inf
 
-    def rose(self) -> bool:
-        """Say whether there are more than when last asked."""
+    def look(self, now: float) -> None:
+        """See whether there are more, at most once a second; to be called from time to time (`now` in monotonic seconds)."""
+        if now - self._looked_at >= _CLAIM_SECONDS / 2:
+            self._look(now)
+
+    def claim(self, now: float) -> bool:
+        """Say whether a process that was killed just now may be one of them, and if so take it for that."""
+        self._look(now)
+        if not self._unclaimed:
+            return False
+        self._unclaimed -= 1
+        return True
+
+    def _look(self, now: float) -> None:
         before, self._seen = self._seen, self._count()
-        return self._seen > before
+        if now - self._rose_at > _CLAIM_SECONDS:
+            self._unclaimed = 0
+        if self._seen > before:
+            self._unclaimed += self._seen - before
+            self._rose_at = now
+        self._looked_at = now
 
     def _count(self) -> int:
         try:

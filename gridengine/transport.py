@@ -191,7 +191,11 @@ class Client:
         self.heard_at = time.monotonic()
         address = connection.addresses[0]
         if len(connection.addresses) > 1:
-            address = self._first_to_answer(connection)
+            try:
+                address = self._first_to_answer(connection)
+            except BaseException:
+                self._context.term()
+                raise
         self.socket = self._dealer(connection)
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
         self.socket.connect(address)
@@ -226,6 +230,7 @@ class Client:
             return endpoint.decode()
         finally:
             probe.disable_monitor()
+            monitor.close(linger=0)
             probe.close(linger=0)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:

@@ -78,11 +78,13 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         client.close()
         outlets.close()
+        wake.close()
+        woken.close()
 
 
 def _rouse(woken: socket.socket) -> None:
     """Wake who waits at the other end."""
-    with contextlib.suppress(BlockingIOError):  # it has enough to read
+    with contextlib.suppress(OSError):  # it has enough to read, or has ended
         woken.send(b"\0")
 
 
@@ -119,6 +121,8 @@ class Worker:
         except GridEngineError as error:
             self._leave(error.message, status=1)
         signal.set_wakeup_fd(-1)
+        if self.reason != TERMINATED:  # the batch system does not wait
+            self._agent.finish_background()
         self._agent.close()
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
@@ -204,9 +208,13 @@ def seconds_since(began: str) -> float:
 
 
 def _log_path() -> str:
-    """Return the path of our standard output when that is a file, else an empty text."""
+    """Return the path of our standard output when that is a file, else an empty text.
+
+    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our making.
+    """
     try:
-        return str(Path("/proc/self/fd/1").readlink()) if stat.S_ISREG(os.fstat(1).st_mode) else ""
+        path = os.fsencode(Path("/proc/self/fd/1").readlink())
+        return path.decode(errors="backslashreplace") if stat.S_ISREG(os.fstat(1).st_mode) else ""
     except OSError:
         return ""
 

@@ -182,6 +182,12 @@ LOOK = """
 """
 
 
+@pytest.fixture(autouse=True)
+def _no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONDEVMODE", "PYTHONWARNINGS", "PYTHONOPTIMIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def with_flags(script: Script, flags: str) -> Script:
     python, *arguments = script.command
     return replace(script, command=[python, *flags.replace("-W ", "-W").split(), *arguments])
@@ -239,3 +245,25 @@ def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[
     assert done.stdout.startswith(str(passed)[:-1])
     assert done.stderr == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or directory: '/nowhere'\n"
     assert done.returncode == 2
+
+
+def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
+    made = script("""
+        def push(controller):
+            controller.push(1)
+            print("printed")
+
+        with gridengine.ProcessScheduler(2) as scheduler:
+            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)), *gridengine.imap(abs, [-1], scheduler=scheduler))
+            with gridengine.Executor(scheduler=scheduler) as executor, gridengine.share([1, 2]) as shared:
+                print(executor.submit(len, shared).result())
+            with gridengine.Pool(scheduler=scheduler) as pool:
+                print(pool.apply(abs, (-1,)))
+            job = gridengine.Job(target=push, scheduler=scheduler)
+            job.start()
+            job.join()
+        print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))
+    """)
+    done = with_flags(made, "-X dev -W error::ResourceWarning").run()
+    assert done.stderr == ""
+    assert done.returncode == 0

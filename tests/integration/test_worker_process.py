@@ -111,6 +111,20 @@ def test_a_worker_tells_who_it_is(office: Office) -> None:
     assert (hello.pid, hello.log) == (office.process.pid, str(office.log))
 
 
+def test_a_worker_whose_log_has_a_path_that_is_no_text_works(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    office = Office(folder)
+    try:
+        hello, _ = office.until_heard(Hello)
+        assert isinstance(hello, Hello)
+        assert hello.log == f"{tmp_path}/caf\\xe9/log"
+        office.assign(print, "hello")
+        office.until_heard(Results)
+    finally:
+        office.close()
+
+
 def test_a_worker_works_and_its_log_has_what_calls_print(office: Office) -> None:
     office.assign(print, "hello from afar")
     _, buffers = office.until_heard(Results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gridengine.config import settings
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
-from gridengine.schedulers.base import Plan, interpreter_flags
+from gridengine.schedulers.base import Plan, interpreter_flags, worker_command
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
     }
     lines = plan.script.splitlines()
     assert "module load x" in lines
-    assert f"exec /opt/python -P -m gridengine.worker {here}/RUN/connection.json" in lines
+    assert f"exec {shlex.join(worker_command('/opt/python', here / 'RUN' / 'connection.json'))}" in lines
 
 
 def test_a_dry_run_leaves_no_trace(here: Path) -> None:

@@ -32,17 +32,35 @@ def test_a_death_for_want_of_memory_is_told_from_others(exitcode: int, peak: int
     assert killed_for_memory(exitcode=exitcode, peak=peak, limit=limit, kernel=kernel) is verdict
 
 
-def test_a_kill_is_counted_once(tmp_path: Path) -> None:
-    events = tmp_path / "memory.events"
-    events.write_text("low 0\noom 3\noom_kill 1\noom_group_kill 0\n")
-    counter = KillCounter(events)
-    assert not counter.rose()
-    events.write_text("low 0\noom 4\noom_kill 2\noom_group_kill 0\n")
-    assert [counter.rose(), counter.rose()] == [True, False]
+def kills(events: Path, number: int) -> Path:
+    events.write_text(f"low 0\noom {number}\noom_kill {number}\noom_group_kill 0\n")
+    return events
+
+
+def test_each_kill_is_claimed_once(tmp_path: Path) -> None:
+    counter = KillCounter(kills(tmp_path / "memory.events", 1))
+    assert not counter.claim(0.0)
+    kills(tmp_path / "memory.events", 3)
+    assert [counter.claim(0.0), counter.claim(0.5), counter.claim(1.0)] == [True, True, False]
+
+
+def test_a_kill_that_was_seen_before_a_runner_died_is_its_own(tmp_path: Path) -> None:
+    counter = KillCounter(kills(tmp_path / "memory.events", 0))
+    kills(tmp_path / "memory.events", 1)
+    counter.look(10.0)
+    assert counter.claim(10.1)
+
+
+def test_a_kill_of_long_ago_was_another_process(tmp_path: Path) -> None:
+    counter = KillCounter(kills(tmp_path / "memory.events", 0))
+    kills(tmp_path / "memory.events", 1)
+    for second in range(5):
+        counter.look(10.0 + second)
+    assert not counter.claim(15.0)
 
 
 def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
-    assert not KillCounter(tmp_path / "missing").rose()
+    assert not KillCounter(tmp_path / "missing").claim(0.0)
 
 
 @pytest.mark.parametrize(
