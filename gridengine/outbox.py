@@ -15,6 +15,8 @@ from gridengine.protocol import RAISED, VALUES, Message, Payload, Result, Result
 
 _HOLD_SECONDS = 0.01
 """How long the outcome of an ended call may wait for others, and the time between two looks of the backstop: together under 20 ms."""
+_LOOP_SECONDS = 0.03
+"""After how long the loop sends what the backstop, which needs not keep calls waiting for it, has not."""
 _IDLE_LOOKS = 10
 """After how many looks in a row that found no batch the backstop lies down."""
 
@@ -22,15 +24,17 @@ _IDLE_LOOKS = 10
 class Outbox:
     """Outcomes on their way to the agent.
 
-    The loop that makes calls appends to `values` what they return and, after some, calls `flush` when `due` (monotonic
-    seconds) has come: that is all that a quick call costs. Should a long call follow quick ones, their values would wait for its
-    end; so in batches of several calls a thread, the backstop, sends what the loop has not. It looks from time to time, rather than being
-    told of each batch, since to wake it costs more than quick batches do; it lies down when there has been none for a while.
+    The loop that makes calls appends to `values` what they return and, after some, notes when that was (`ended`, monotonic seconds): that
+    is all that a call costs. In batches of several calls a thread, the backstop, sends what there is, from time to time, while the next
+    calls are made: to send takes half a millisecond, for whoever is woken wants a processor. It looks, rather than being
+    told of each batch, since to wake it costs more than quick batches do; it lies down when there has been none for a while. Where it does
+    not get to it, the loop calls `flush` when `due` has come.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.values: list[object] = []
-        self.due = 0.0
+        self.due = self.ended = 0.0
+        self._due = 0.0
         self._channel = channel
         self._lock = threading.Lock()
         self._results: list[Result] = []
@@ -58,6 +62,7 @@ class Outbox:
         named: what people call the call with index 0. measured: whether to tell how much memory this process has had.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
+        self.ended = self._began
         self._measured = measured
 
     def add_raised(self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0) -> None:
@@ -92,6 +97,7 @@ class Outbox:
             self._backstop = threading.Thread(target=self._watch, name="gridengine-results", daemon=True)
             self._backstop.start()
         self._in_batch = True
+        self.due = monotonic() + _LOOP_SECONDS
         if not self._looking:
             self._get_up.set()
         try:
@@ -111,31 +117,37 @@ class Outbox:
                 sleep(_HOLD_SECONDS)
                 fruitless = 0 if self._in_batch else fruitless + 1
                 with self._lock:
-                    if self._in_batch and not self._stuck and monotonic() >= self.due and (self.values or self._results):
+                    if self._in_batch and not self._stuck and monotonic() >= self._due and (self.values or self._results):
                         self._send_for_a_long_call()
 
     def _send_for_a_long_call(self) -> None:
+        """Send the values that there are; the time from the end of the last of them on is that of the call which is being made."""
         try:
+            ended, began = self.ended, monotonic()
+            if ended <= self._began:  # the loop is just about to note it
+                ended = began
             if values := self.values[:]:
-                self._take(pickling.dump_values(values), len(values))
+                self._take(pickling.dump_values(values), len(values), ended + monotonic() - began)
+                self._began = ended
             self._send()
         except BaseException:
             self._stuck = True  # values that do not pickle while user code runs are left to the loop, which names the one at fault
+            self.due = 0.0
 
     def _join_values(self) -> None:
         """Pickle the values that wait as one result."""
         if not self.values:
             return
         try:
-            self._take(pickling.dump_values(self.values), len(self.values))
+            self._take(pickling.dump_values(self.values), len(self.values), monotonic())
         except BaseException:  # a value's own code may do anything
             self._join_one_by_one()
 
-    def _take(self, payload: Payload, count: int) -> None:
-        """Add the first `count` values, pickled. The loop may have appended more meanwhile."""
+    def _take(self, payload: Payload, count: int, ended: float) -> None:
+        """Add the first `count` values, pickled, the last of which ended then. The loop may have appended more meanwhile."""
         del self.values[:count]
-        self._add(self._first, self._first + count, VALUES, payload)
-        self._first, self._began = self._first + count, monotonic()
+        self._add(self._first, self._first + count, VALUES, payload, ended=ended)
+        self._first, self._began = self._first + count, ended
 
     def _join_one_by_one(self) -> None:
         """Find the values that cannot be pickled: each becomes an exception of its call, and the others are as good as ever."""
@@ -152,16 +164,18 @@ class Outbox:
         self._first += len(values)
         self._began = monotonic()
 
-    def _add(self, start: int, stop: int, status: int, payload: Payload, peak_memory: int = 0) -> None:
+    def _add(self, start: int, stop: int, status: int, payload: Payload, peak_memory: int = 0, *, ended: float | None = None) -> None:
         if self._measured:
             peak_memory = max(peak_memory, memory.peak_memory())
-        self._results.append(Result(self._run, start, stop, status, monotonic() - self._began, len(payload), peak_memory=peak_memory))
+        seconds = max(0.0, (monotonic() if ended is None else ended) - self._began)
+        self._results.append(Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory))
         self._buffers.append(payload)
 
     def _send(self) -> None:
         results, buffers = self._results, [buffer for payload in self._buffers for buffer in payload]
         self._results, self._buffers = [], []
-        self.due = monotonic() + _HOLD_SECONDS
+        now = monotonic()
+        self._due, self.due = now + _HOLD_SECONDS, now + _LOOP_SECONDS
         self._stuck = False
         if results:
             self._channel.deliver(Results(results), buffers)

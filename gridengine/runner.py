@@ -279,7 +279,8 @@ class Runner:
                         append(call(calls[index]))
                     except BaseException as error:
                         self._add_raised(index, error, assignment)
-                if monotonic() >= outbox.due:
+                outbox.ended = now = monotonic()
+                if now >= outbox.due:
                     self._send()
         except ValueError:
             self._leave_if_forked()  # the words are gone in a process that user code forked and that came back out of it
@@ -310,7 +311,8 @@ class Runner:
             except BaseException as error:
                 self._leave_if_late()
                 self._add_raised(index, error, assignment)
-            if monotonic() >= outbox.due:
+            outbox.ended = now = monotonic()
+            if now >= outbox.due:
                 self._send()
         words[START] = 0
 
