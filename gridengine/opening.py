@@ -11,6 +11,7 @@ from gridengine._version import __version__
 from gridengine.config import Settings
 from gridengine.errors import ConfigurationError
 from gridengine.fleet import Policy
+from gridengine.schedulers._logs import is_empty
 from gridengine.schedulers.base import MARGIN_SECONDS, Run, Scheduler, adopt_none
 from gridengine.security import Connection, make_private_folder
 
@@ -87,7 +88,7 @@ def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id
 def tidy(run: Run) -> None:
     """Remove a run directory but for the logs in which something stands."""
     for path in run.directory.rglob("*"):
-        if path.is_file() and not (path.suffix == ".log" and path.stat().st_size):
+        if path.is_file() and (path.suffix != ".log" or is_empty(path)):
             path.unlink(missing_ok=True)
     for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
         with contextlib.suppress(OSError):

@@ -1,8 +1,9 @@
-"""The ends of log files."""
+"""What log files of workers say."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from gridengine.security import open_regular
@@ -22,6 +23,17 @@ def tail(path: Path, size: int) -> str:
         return ""
     finally:
         os.close(descriptor)
+
+
+CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*\s*")
+"""What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over are."""
+
+
+def is_empty(path: Path) -> bool:
+    """Return whether nothing stands in a log but that its job was cancelled."""
+    size = path.stat().st_size
+    text = tail(path, TAIL_BYTES) if size <= TAIL_BYTES else ""
+    return not size or bool(text and not CANCELLED.sub("", text))
 
 
 def log_tail(path: str) -> str:

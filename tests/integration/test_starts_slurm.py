@@ -217,3 +217,26 @@ tell(facts=facts)
     for job, step, in_array, errors in play(slurm, script).result(60)["facts"]:
         assert not in_array
         assert step == job, errors
+
+
+# ------------------------------------------------------------------ what is left
+
+
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log_that_it_cancelled_the_worker(slurm: Slurm) -> None:
+    script = """
+scheduler = CLUSTER(max_workers=6)
+results = gridengine.map(hold, range(6), scheduler=scheduler, chunksize=1)
+logs = list(Path("runs").glob("*/logs/*.log"))
+os.system("scancel " + " ".join(JOBS))
+while not all("CANCELLED AT" in log.read_text() for log in logs):
+    time.sleep(0.05)
+scheduler.close()
+tell(results=results, logs=len(logs), left=[str(path) for path in Path("runs").iterdir()])
+"""
+    script = script.replace("JOBS", "{path.name.split()[3] for path in FOLDER.glob('began *')}")
+    scenario = play(slurm, script, environment={"GRIDENGINE_RUN_DIRECTORY": "runs"})
+    scenario.began(6)
+    scenario.go()
+    told = scenario.result()
+    assert told["logs"] == 6
+    assert told["left"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from gridengine.errors import ProtocolError
 from gridengine.protocol import Assign, Message, Refuse, Stop, Welcome
 from gridengine.security import Connection
-from gridengine.worker import REFUSED, Worker, main
+from gridengine.worker import REFUSED, Worker, end_job, main
 
 LEASE = 60.0
 BEAT = 2.0
@@ -123,3 +124,15 @@ def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
 def test_a_worker_without_an_argument_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "CONNECTION_FILE" in capsys.readouterr().err
+
+
+def test_a_worker_ends_its_own_job_by_the_command_that_its_script_says(tmp_path: Path) -> None:
+    end_job(f"touch '{tmp_path}/a b'")
+    end_job("")
+    assert [path.name for path in tmp_path.iterdir()] == ["a b"]
+
+
+@pytest.mark.parametrize("command", ["/nosuch/scancel 1", "false"])
+def test_a_job_that_cannot_be_ended_is_told_of(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    end_job(command)
+    assert "this job may stay until its time is over" in capsys.readouterr().err
