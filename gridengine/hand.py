@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import signal
-import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from gridengine.nursery import Ends, Nursery
 from gridengine.output import Kept, Outlet, Tap
 from gridengine.protocol import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
 from gridengine.runner import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, DATA, HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, map_words, step_of
+from gridengine.sockets import socket_pair
 
 Work: TypeAlias = tuple[Assignment, Payload]
 Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
@@ -97,7 +97,7 @@ class Hand:
                 reading, writing = os.pipe()
                 mine.append(reading)
                 theirs.append(writing)
-            ours, its = socket.socketpair()
+            ours, its = socket_pair()
             words = os.memfd_create("gridengine-runner")
             theirs += [its.detach(), words]
             os.ftruncate(words, WORDS_SIZE)

@@ -20,7 +20,7 @@ FLOORS = {
     3: "limits state lending crew answers stock fleet pools work blame events transport session channel nursery hand memory output "
     "outbox runner stage cradle target schedulers",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions resources algebra "
-    "units adjust packing security config setting settingsfiles openfiles",
+    "units adjust packing security config setting settingsfiles openfiles sockets",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
