@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import signal
-import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from gridengine.runner import (
     map_words,
     step_of,
 )
+from gridengine.sockets import socket_pair
 
 Work: TypeAlias = tuple[Assignment, Payload]
 Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
@@ -115,7 +115,7 @@ class Hand:
                 reading, writing = os.pipe()
                 mine.append(reading)
                 theirs.append(writing)
-            ours, its = socket.socketpair()
+            ours, its = socket_pair()
             words = os.memfd_create("gridengine-runner")
             theirs += [its.detach(), words]
             os.ftruncate(words, WORDS_SIZE)

@@ -24,6 +24,7 @@ from typing import NoReturn, Protocol, Self
 from msgspec import Struct
 
 from gridengine.signals import restore_dispositions, unblock
+from gridengine.sockets import socket_pair
 
 _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL, _QUESTIONS = 1, 2, 3
@@ -101,7 +102,7 @@ class Nursery:
             run: what a runner does, in the forked child; it is given its ends and the runner's process never gets past it.
             prepare: what the nursery does before its first fork: imports, say.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             ours.close()

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import socket
 import struct
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import IO, Any
 from gridengine.schedulers._drmaa_words import GRID_ENGINE_UNNAMED, System, system_of
 from gridengine.schedulers._signs import library_paths, without_grid_engine
 from gridengine.schedulers.base import hiding_flags, python_command, python_path
+from gridengine.sockets import socket_pair
 
 logger = logging.getLogger("gridengine")
 
@@ -104,7 +104,7 @@ class Child:
         libraries = library_paths(os.environ, library)
         if not libraries:
             raise Unavailable(without_grid_engine(os.environ))
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket_pair()
         self._socket = ours
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:

@@ -37,6 +37,7 @@ from gridengine.schedulers.base import (
     python_command,
     python_path,
 )
+from gridengine.sockets import socket_pair
 from gridengine.units import to_gigabytes, whole
 
 logger = logging.getLogger("gridengine")
@@ -273,9 +274,10 @@ def not_started(error: OSError) -> Exception:
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return two ends of which none has the number of a standard stream, should one of those be closed here."""
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pair = socket_pair(socket.SOCK_SEQPACKET)
     try:
         ours, theirs = (socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)) for end in pair)
+        ours.setblocking(True)
     finally:
         for end in pair:
             end.close()

@@ -21,7 +21,7 @@ SUITES = ("test_concurrent_futures.py", "_test_multiprocessing.py")
 
 
 def folder() -> Path | None:
-    """Return the folder of CPython's tests: Debian's if it is of this interpreter's version, else the interpreter's own; None without one."""
+    """Return the folder of CPython's tests of this version: Debian's, else the interpreter's own; None where there is neither."""
     for library in (Path("/usr/lib") / VERSION, Path(sysconfig.get_path("stdlib"))):
         if all((library / "test" / suite).is_file() for suite in SUITES):
             return library / "test"

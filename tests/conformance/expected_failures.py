@@ -51,7 +51,7 @@ CONCURRENT_FUTURES = {
         "ProcessPoolExecutorTest::test_max_workers_negative",
     ),
     **because(
-        "an argument that cannot be rebuilt on the worker fails its call, with what was raised; no process dies of it and nothing is broken",
+        "an argument that cannot be rebuilt on the worker fails its call, with what was raised; no process dies of it",
         """
         ExecutorDeadlockTest::test_error_at_task_unpickle
         ExecutorDeadlockTest::test_exit_at_task_unpickle
@@ -116,14 +116,13 @@ MULTIPROCESSING = {
 }
 
 OTHERS = frozenset(
-    [
+    {
         "ProcessPoolShutdownTest::test_hang_gh83386",
         "ProcessPoolExecutorTest::test_max_workers_too_large",
         "WithProcessesTestProcess::test_forkserver_sigint",
         "WithProcessesTestProcess::test_forkserver_sigkill",
-        "WithManagerTestQueue::test_no_import_lock_contention",
         "WithManagerTestQueue::test_queue_feeder_donot_stop_onexc",
         "WithManagerTestQueue::test_queue_feeder_on_queue_feeder_error",
-    ]
+    }
 )
-"""Tests of other systems, of ways to start processes that are not ours to choose, and of nothing; they would be skipped."""
+"""Tests that would be skipped: of other systems, and of ways to start processes that are not ours to choose."""

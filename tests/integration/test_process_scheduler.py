@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -331,3 +332,19 @@ def test_a_map_that_fails_before_its_first_call_leaves_no_process() -> None:
     with ProcessScheduler(1) as scheduler, pytest.raises(TypeError):
         gridengine.map(len, 5, scheduler=scheduler)  # type: ignore[arg-type]
     assert nurseries() == before
+
+
+def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.05)
+    try:
+        with ProcessScheduler(2) as scheduler:
+            assert gridengine.map(slowly, range(4), scheduler=scheduler) == [0, 1, 2, 3]
+            assert gridengine.Executor(scheduler).submit(slowly, 3).result(30) == 3
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def slowly(x: int) -> int:
+    time.sleep(0.2)
+    return x

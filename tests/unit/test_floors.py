@@ -22,7 +22,7 @@ FLOORS = {
     "fairqueue",
     2: "initial frozen protocol current processors blocks lent sharing pickling byvalue callersmain classes exceptions "
     "resources algebra units adjust packing security config setting settingsfiles openfiles itemwise typeparameters "
-    "parent child_state descriptors ownmodules trusted",
+    "parent child_state descriptors ownmodules trusted sockets",
     1: "errors _version",
 }
 """All modules of the package; a subpackage is on one floor."""
