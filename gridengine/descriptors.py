@@ -11,6 +11,7 @@ import functools
 import os
 import pickle
 import secrets
+import socket
 import sys
 import weakref
 from collections.abc import Callable, Mapping
@@ -115,11 +116,34 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
     found: dict[type, Recipe] = {}
     for name in modules:
         kinds = [one for one in vars(sys.modules[name]).values() if isinstance(one, type) and one.__module__ == name]
-        found.update((kind, functools.partial(_reduce, lambda obj: obj.__reduce_ex__(5))) for kind in kinds)
+        found.update((kind, functools.partial(_reduce, _parts_of)) for kind in kinds)
     for kind, reducer in reducers.items():
         if reducer.__name__ in _REDUCERS and reducer.__module__.startswith("multiprocessing."):
             found[kind] = functools.partial(_reduce, reducer)
     return found
+
+
+def _parts_of(obj: Any) -> Reduction:
+    reduction = obj.__reduce_ex__(5)
+    synchronize = sys.modules.get("multiprocessing.synchronize")
+    is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
+    return (open_lock, (type(obj), reduction[2])) if is_lock else reduction
+
+
+def open_lock(kind: Any, state: object) -> Any:
+    """Return a lock, or semaphore, of `multiprocessing` that has a name on this machine.
+
+    Raises:
+        PicklingError: nobody has one of that name here.
+    """
+    lock = kind.__new__(kind)
+    try:
+        lock.__setstate__(state)
+    except FileNotFoundError as error:
+        raise PicklingError(
+            f"a {kind.__module__}.{kind.__qualname__} is gone, or of another machine than {socket.gethostname()}"
+        ) from error
+    return lock
 
 
 def reduce_socket(pickler: Pickler, one: Any) -> Reduction:

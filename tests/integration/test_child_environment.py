@@ -8,12 +8,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gridengine.protocol import CRASH, TIMEOUT, Crashed, Hello, Stop
 from tests.integration.script_driver import ROOT, MakeScript, Script
 from tests.integration.test_worker_process import Office
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster
 
 # ---------------------------------------------------------------- signals
 
@@ -267,3 +271,39 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
     done = with_flags(made, "-X dev -W error::ResourceWarning").run()
     assert done.stderr == ""
     assert done.returncode == 0
+
+
+# ---------------------------------------------------------------- on real clusters
+
+ON_A_CLUSTER = """
+import multiprocessing, signal, subprocess, sys
+if sys.flags.optimize == 0:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])  # inherited by whatever is started from here
+    raise SystemExit(subprocess.run([sys.executable, "-O", __file__]).returncode)
+import gridengine
+
+def look(_):
+    return __debug__, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+reading, writing = multiprocessing.Pipe()
+with gridengine.SCHEDULERScheduler(max_workers=1) as scheduler:
+    print(gridengine.map(look, [0], scheduler=scheduler))
+    try:
+        gridengine.map(writing.send, ["hello"], scheduler=scheduler)
+    except gridengine.errors.PicklingError as error:
+        print("multiprocessing.connection.Connection cannot travel to another machine" in str(error))
+"""
+
+
+def on(cluster: Cluster) -> list[str]:
+    return cluster.run(ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)).stdout.splitlines()
+
+
+@pytest.mark.grid_engine
+def test_workers_of_grid_engine_have_the_flags_and_refuse_connections(grid_engine: Cluster) -> None:
+    assert on(grid_engine) == ["[(False, [])]", "True"]
+
+
+@pytest.mark.slurm
+def test_workers_of_slurm_have_the_flags_and_refuse_connections(slurm: Cluster) -> None:
+    assert on(slurm) == ["[(False, [])]", "True"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
-import multiprocessing.connection
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -326,6 +326,13 @@ def test_what_is_for_started_processes_works(executor: gridengine.Executor) -> N
 
     executor.submit(call, queue, lock, event, value).result()
     assert (queue.get(), event.is_set(), value.value, lock.acquire(block=False)) == ("hello", True, 2, True)
+
+
+def test_a_lock_that_is_gone_is_named(executor: gridengine.Executor) -> None:
+    payload = pickling.dump(SPAWN.Lock())  # nobody else has it
+    gc.collect()
+    with pytest.raises(PicklingError, match=r"a multiprocessing\.synchronize\.Lock is gone, or of another machine"):
+        pickling.load(payload)
 
 
 def test_shared_arrays_are_shared_and_not_copied(executor: gridengine.Executor) -> None:
