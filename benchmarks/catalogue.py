@@ -52,6 +52,8 @@ WITH_ANOTHER_MAP = {
     "ProcessPoolExecutor, chunksize=500": Entry("futures:Chunked"),
 }
 """Told apart from those above by their `map` alone."""
+BY_TCP = {"gridengine over TCP": Entry("overtcp:OverTCP", "gridengine")}
+"""Here, but as on a cluster; where batch systems are asked for workers, their own time is in the figure."""
 ON_GRID_ENGINE = {
     "gridengine on Grid Engine": Entry("ours:OnGridEngine", "gridengine"),
     "qsub -t ... -sync y": Entry("clusters:ArrayJob", share=10),
@@ -81,7 +83,7 @@ ON_SLURM = {
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }
 OTHERS = {"serial": Entry("serial:Serial"), "Future and argument alone": Entry("serial:FutureAlone")}
-ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **ON_GRID_ENGINE, **ON_SLURM}
+ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **BY_TCP, **ON_GRID_ENGINE, **ON_SLURM}
 LOCAL = tuple(ON_THIS_MACHINE)
 MAPS = (*LOCAL, *WITH_ANOTHER_MAP)
 STANDARD = tuple(name for name, entry in ALL.items() if entry.distribution in ("", OURS))

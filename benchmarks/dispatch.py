@@ -14,14 +14,15 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.catalogue import LOCAL, MAPS, OVER_TCP
+from benchmarks.catalogue import BY_TCP, LOCAL, MAPS, OVER_TCP
 from benchmarks.figures import Column, Measured, Medians, Row
 from benchmarks.peers.base import Peer
-from benchmarks.workloads import GATE, gated, lasting, noop, skewed
+from benchmarks.workloads import GATE, gated, lasting, noop, skewed, timed_sleep
 
 POOL, PROCESS_POOL = "multiprocessing.Pool", "ProcessPoolExecutor"
 STEPS = (1, 10, 100, 1_000, 10_000, 100_000)
 IDEAL_WORKERS = 2
+SHORT_MILLISECONDS = (2, 5, 10, 20)
 SETTLE_SECONDS = 0.5
 
 
@@ -73,6 +74,18 @@ def timed_once(peer: Peer, number: int) -> float:
 def skew(peer: Peer, calls: int) -> Measured:
     work = skewed()[:calls]
     return {"ideal": timed(lambda: peer.map(lasting, work), list(work)) / (sum(work) / IDEAL_WORKERS)}
+
+
+def short_calls(peer: Peer, calls: int) -> Measured:
+    """Return for calls of several durations which part of the workers' time was not spent in calls; `calls` is for the shortest."""
+    measured = {}
+    for milliseconds in SHORT_MILLISECONDS:
+        work = [milliseconds * 1e-3] * (calls * SHORT_MILLISECONDS[0] // milliseconds)
+        gc.collect()
+        begin = time.perf_counter()
+        spent = sum(peer.map(timed_sleep, work))  # type: ignore[arg-type]
+        measured[str(milliseconds)] = 1 - spent / peer.workers / (time.perf_counter() - begin)
+    return measured
 
 
 def queued(peer: Peer, calls: int) -> Measured:
@@ -216,6 +229,18 @@ ROWS = (
         warm=10_000,
         on="grid-engine",
         remark="Workers are warm.",
+    ),
+    Row(
+        "short-calls",
+        "what is lost of the workers' time with calls of some milliseconds",
+        tuple(
+            Column(str(duration), f"{duration} ms", "%", 100, want="at most 2 %", limit=lambda medians: 0.02)
+            for duration in SHORT_MILLISECONDS
+        ),
+        2_000,
+        (*MAPS, *BY_TCP),
+        short_calls,
+        warm=200,
     ),
 )
 CURVE = Row(

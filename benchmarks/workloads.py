@@ -34,6 +34,13 @@ def lasting(seconds: float) -> float:
     return seconds
 
 
+def timed_sleep(seconds: float) -> float:
+    """Sleep for so long, and return how long it was: the system adds its own."""
+    began = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - began
+
+
 def skewed() -> list[float]:
     """Return the seconds of 200 calls: 190 of 5 ms and ten neighbours of 500 ms, which equal chunks of the calls do not part."""
     return [0.005] * 50 + [0.5] * 10 + [0.005] * 140

@@ -56,7 +56,7 @@ def results(core: DispatchState, worker: Worker, message: Results, buffers: Payl
 def _result(core: DispatchState, run: Running, result: Result, payload: Payload, now: float) -> None:
     span = run.span
     span.open.measured(result.stop - result.start, result.seconds)
-    run.done, run.touched = result.stop, now
+    run.done, run.touched, run.batch.heard = result.stop, now, now
     if run.done == span.stop:
         core.end_run(run)
     stdout = stderr = b""

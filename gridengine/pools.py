@@ -12,7 +12,7 @@ from gridengine.resources import WTime
 from gridengine.schedulers.base import ANY, Demand
 from gridengine.work import Phase, Seat, Span, Submitter, Worker
 
-BATCH_SECONDS = 0.025
+BATCH_SECONDS = 0.1
 LEAST_SECONDS = 0.001
 AHEAD_SECONDS = 0.05
 MOST_RUNS = 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,6 +15,10 @@ from gridengine.work import Open, Phase, Running, Span, Worker
 
 if TYPE_CHECKING:
     from gridengine.state import DispatchState
+
+MAKE_WAY_SECONDS = 0.05
+MOST_LOOKED_AT = 200
+"""How many runs are looked at for workers that have too much."""
 
 
 def asked(core: DispatchState, event: RecallAsked, now: float) -> None:
@@ -65,6 +70,14 @@ def come_back(core: DispatchState, span: Span) -> None:
     for part in reversed(rest):
         if part.calls:
             core.put_back(part)
+
+
+def make_way(core: DispatchState, now: float) -> None:
+    """Have workers give back what they have not begun, for somebody who has no share of them yet; every now and then."""
+    if core.restless and now - core.made_way_at >= MAKE_WAY_SECONDS:
+        core.made_way_at = now
+        for worker in {id(run.worker): run.worker for run in islice(core.runs.values(), MOST_LOOKED_AT)}.values():
+            send(core, worker, worker.spare(), now)
 
 
 def send(core: DispatchState, worker: Worker, runs: Sequence[Running], now: float) -> None:

@@ -60,7 +60,6 @@ from gridengine.stalls import Stall
 from gridengine.work import Batch, Known, Open, Phase, Running, Seat, Span, Submitter, Worker
 
 LATE_SECONDS = 0.05
-MOST_LOOKED_AT = 200
 MOST_GIVEN = 2000
 """How many runs an event hands out at most, where workers are not shared: some ten milliseconds' work."""
 
@@ -84,6 +83,8 @@ class DispatchState:
         """The workers that might work and have nothing to do."""
         self.submitters: dict[int, Submitter] = {}
         """Who has open tasks."""
+        self.made_way_at = -math.inf
+        """When workers were last asked to make way for a submitter that had none of them."""
         self.unfilled: dict[WorkerPool, None] = {}
         """The queues that had more to hand out than an event may: the next is to be `GoOn`."""
         self.times = GroupTimes()
@@ -219,6 +220,8 @@ class DispatchState:
             if pool.soft and self.lending is None:
                 self._must_be_possible(pool)
             self.hand_out(now, pool)
+            if pool.waiting and not pool.idle and not submitter.load:
+                recalls.make_way(self, now)
             home = pool if self.lending is None else self.common
             if pool.calls and home.fleet.may_ask(now) and home.size < self.policy.max_workers:
                 self.scale(now)
@@ -319,17 +322,17 @@ class DispatchState:
 
     def _look(self, event: Look, now: float) -> None:
         """Where calls take longer than those before them did, call back what has not begun: it must not wait behind them."""
-        busy = {run.worker.id: run.worker for run in islice(self.runs.values(), MOST_LOOKED_AT)}
+        busy = {run.worker.id: run.worker for run in islice(self.runs.values(), recalls.MOST_LOOKED_AT)}
         self.restless = False
         for worker in busy.values():
             begun = worker.under_way()
             spare = worker.spare()
             self.restless = self.restless or bool(spare)
-            late = [worker.runs[number] for number in begun if now - worker.runs[number].touched > LATE_SECONDS]
+            late = [run for number in begun if now - _waited_for(run := worker.runs[number], now) > LATE_SECONDS]
             if worker.phase is not Phase.READY or not spare or not late:
                 continue
             for run in late:
-                run.span.open.pace.exceeded(now - run.touched)
+                run.span.open.pace.exceeded(now - _waited_for(run, now))
             recalls.send(self, worker, spare, now)
 
     # ---------------------------------------------------------------- handing out
@@ -370,7 +373,7 @@ class DispatchState:
             self.fill(pool, now)
 
     def _give(self, seat: Seat, now: float) -> None:
-        batch, worker = Batch(), seat.worker
+        batch, worker = Batch(heard=None if seat.batches >= seat.slots else now), seat.worker
         assignments, payload = [], list[Any]()
         for span in seat.pool.next_spans(worker):
             run = self._begin_run(span, seat, batch, now)
@@ -515,6 +518,13 @@ class DispatchState:
     def _scale_one(self, pool: WorkerPool, now: float, calls: int, idle: int, others: int) -> None:
         busy = pool.workers - idle
         self.effects += pool.fleet.scale(now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others)
+
+
+def _waited_for(run: Running, now: float) -> float:
+    """Return since when an answer to a run that is under way is waited for. One that waited there begins when that is first seen."""
+    if run.batch.heard is None:
+        run.batch.heard = now
+    return max(run.batch.heard, run.touched)
 
 
 def _assignment(run: Running) -> Assignment:

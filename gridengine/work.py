@@ -111,11 +111,13 @@ class Span(Struct, frozen=True, gc=False):
 class Batch(Struct, gc=False):
     """What one runner was given at a time: how many of its runs have not ended, and its part in the share of its submitter.
 
-    That of quick calls is half as large: half of their batches wait behind others at their workers.
+    That of quick calls is half as large: half of their batches wait behind others at their workers. `heard`: when its last answer came, or
+    when it began; None while it waits at the worker.
     """
 
     left: int = 0
     load: int = 2
+    heard: float | None = None
 
 
 class Seat(Struct, eq=False):

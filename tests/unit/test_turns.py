@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from gridengine import fairqueue
+from gridengine.events import Look
+from gridengine.protocol import Assignment, Recall, Returned, Shortened
 from gridengine.resources import Cores
+from gridengine.work import Running
 from tests.unit.test_state import Play, function
 
 SHARED = [None, Cores(4)]
@@ -28,8 +31,13 @@ def running(play: Play) -> dict[int, int]:
 def end_first(play: Play, submitter: int | None = None, seconds: float = 1.0) -> None:
     """End the run that was handed out first, of this submitter."""
     run = next(one for one in play.core.runs.values() if submitter in (None, one.span.open.task.submitter))
-    assignment = type("Run", (), {"run": run.number, "start": run.span.start, "stop": run.span.stop})
-    play.done(assignment, seconds=seconds)  # type: ignore[arg-type]
+    play.done(assignment_of(run), seconds=seconds)
+
+
+def assignment_of(run: Running) -> Assignment:
+    """Return what the worker was told of a run."""
+    task = run.span.open.task
+    return Assignment(run.number, task.id, b"square", run.span.start, run.span.stop, run.span.attempt, task.form)
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=["alike", "shared"])
@@ -96,8 +104,7 @@ def test_calls_that_come_back_wait_before_those_of_their_own_submitter() -> None
     play.submit(3, submitter=1, retries=2)
     play.submit(3, submitter=2)
     run = next(iter(play.core.runs.values()))
-    assignment = type("Run", (), {"run": run.number})
-    play.crash(assignment, 0)  # type: ignore[arg-type]
+    play.crash(assignment_of(run), 0)
     assert running(play) == {2: 1}
     end_first(play)
     assert [(run.span.start, run.span.attempt) for run in play.core.runs.values()] == [(0, 2)]
@@ -115,6 +122,41 @@ def test_with_more_submitters_than_are_compared_all_have_turns() -> None:
         end_first(play)
     assert set(seen) == set(range(many))
     assert max(seen.values()) <= 3
+
+
+@pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
+def test_workers_make_way_for_who_has_no_share_yet(shared: Any) -> None:
+    play = play_with(shared, slots=1)
+    play.submit(1, submitter=1)
+    end_first(play, seconds=1e-3)
+    play.submit(1000, submitter=1)
+    first, second = play.core.runs.values()
+    play.submit(5, submitter=2)
+    assert [message.runs for message in play.sent(Recall)] == [[first.number, second.number]]
+    play.submit(5, submitter=3)
+    assert play.sent(Recall) == [], "just now they were asked"
+    play.say(Returned([second.number]))
+    play.say(Shortened(first.number, 1))
+    end_first(play, seconds=1e-3)
+    assert set(running(play)) - {1}
+
+
+def test_calls_that_waited_at_their_worker_are_not_late_for_it() -> None:
+    play = play_with(None, slots=1)
+    play.submit(1)
+    end_first(play, seconds=0.01)
+    play.submit(100)
+    first, second = play.core.runs.values()
+    one = assignment_of(first)
+    for call in range(one.stop):
+        play.now += 0.01
+        play.values(one, call, call + 1, seconds=0.01)
+    play.play(Look())
+    assert play.sent(Recall) == []
+    assert second.span.open.pace.seconds == pytest.approx(0.01)
+    play.now += 0.06
+    play.play(Look())
+    assert second.number in play.sent(Recall)[0].runs
 
 
 def test_a_submitter_without_tasks_is_forgotten() -> None:
