@@ -19,7 +19,7 @@ PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -
 BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm
+.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm cpython-tests
 .DELETE_ON_ERROR:
 
 help:
@@ -42,7 +42,7 @@ ifeq ($(WITH_CLUSTERS),)
 test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
@@ -59,6 +59,9 @@ chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)
 chaos: export GRIDENGINE_CHAOS_SEED = $(CHAOS_SEED)
 chaos: override PYTEST_ARGS = --capture=no tests/chaos
 chaos: test
+
+cpython-tests: $(VENV)/pyvenv.cfg
+	tools/cpython-tests $(VENV)/bin/python
 
 grid-engine:
 	schedulers/gridengine/up --yes
