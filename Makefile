@@ -20,7 +20,7 @@ BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
 BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm
+.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm cpython-tests
 .DELETE_ON_ERROR:
 
 help:
@@ -43,7 +43,7 @@ ifeq ($(WITH_CLUSTERS),)
 test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
@@ -60,6 +60,9 @@ chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)
 chaos: export GRIDENGINE_CHAOS_SEED = $(CHAOS_SEED)
 chaos: override PYTEST_ARGS = --capture=no tests/chaos
 chaos: test
+
+cpython-tests: $(VENV)/pyvenv.cfg
+	tools/cpython-tests $(VENV)/bin/python
 
 grid-engine:
 	schedulers/gridengine/up --yes
