@@ -353,6 +353,7 @@ class Runner:
         """Send all there is. What it takes to pickle it is not the calls' own."""
         self._leave_if_forked()
         flush_output()
+        self._words[BACKGROUND] = background.is_running()  # before whoever waits for the results closes all
         with self._memory.lifted():
             self._outbox.flush()
 
