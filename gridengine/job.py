@@ -29,12 +29,13 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 def active_children() -> list[Job]:
     """Return the jobs that this process has started and that have not ended, as `multiprocessing.active_children` does."""
-    return [job for job in list(_running()) if job._parent_pid == os.getpid()]
+    return [job for job in list(_running().values()) if job._parent_pid == os.getpid()]
 
 
 @functools.cache
-def _running() -> set[Job]:
-    return set()
+def _running() -> dict[int, Job]:
+    """Return the jobs under way by their addresses: a subclass may be one that cannot be hashed."""
+    return {}
 
 
 class _Host:
@@ -352,15 +353,15 @@ class Job:
     def _submit(self, luggage: Luggage, limits: Limits, ticket: Ticket) -> None:
         host = self._startable()
         host.ticket = ticket
-        running, act = _running(), functools.partial(_running().discard, self)
-        running.add(self)
+        _running()[id(self)] = self
+        forget = functools.partial(_running().pop, id(self))
         try:
             ticket.submit(luggage, limits)
         except BaseException:
-            running.discard(self)
+            forget()
             host.ticket = None
             raise
-        ticket.when_ended(act)
+        ticket.when_ended(forget)
         del self._target, self._args, self._kwargs  # what has travelled is not held here, as with processes: it may be large
 
     def _await(self, timeout: float | None) -> bool:

@@ -347,9 +347,13 @@ def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(sche
         os.fstat(sentinel)
 
 
+class Unhashable(Job):
+    __hash__ = None  # type: ignore[assignment]
+
+
 def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(scheduler: gridengine.ProcessScheduler) -> None:
     before = gridengine.active_children()
-    job = Job(target=time.sleep, args=(600,), scheduler=scheduler, daemon=True)
+    job = Unhashable(target=time.sleep, args=(600,), scheduler=scheduler, daemon=True)
     assert job not in gridengine.active_children()
     job.start()
     assert [one for one in gridengine.active_children() if one not in before] == [job]
