@@ -90,7 +90,7 @@ class Nursery:
     def __init__(self, sock: socket.socket, process: Process) -> None:
         self._socket = sock
         self._process = process
-        self.questions, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.questions, theirs = socket_pair(socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(sock, [_RECORD.pack(_QUESTIONS, 0, 0, 0)], [theirs.fileno()])
 

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
+from gridengine.sockets import socket_pair
+
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR = b"k", b"r", b"d"
 """The questions: the key of `multiprocessing`; the descriptor of its resource tracker; that of a `Descriptor`, whose name follows."""
 _GIVEN, _REFUSED = b"+", b"-"
@@ -50,7 +52,7 @@ def ask(question: bytes) -> tuple[bytes, int]:
     sock = _line().sock
     if sock is None:
         raise LookupError("this process runs no calls for another")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
     with ours:
         try:
             with theirs:
