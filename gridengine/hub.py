@@ -429,6 +429,8 @@ class Hub:
                 self._listeners[task].settled(Settled(task, start, stop, None, error=error, exitcode=1))
 
     def _tear_down(self) -> None:
+        for done in self._catching_up:
+            done.set()
         if isinstance(self._link, LocalWorkers):
             self._link.close()  # nurseries end what is below them, and then their processes need not be killed
         self._desk.close()
@@ -437,8 +439,6 @@ class Hub:
         stock.clear(self._state)
         with self._settled:
             self._settled.notify_all()
-        for done in self._catching_up:
-            done.set()
         if not isinstance(self._link, LocalWorkers):
             tidy(self._run)
 
