@@ -459,6 +459,8 @@ class Hub:
             log.critical("somebody could not be told of it", exc_info=failure)
 
     def _tear_down(self) -> None:
+        for done in self._catching_up:
+            done.set()
         with contextlib.ExitStack() as steps:  # the last is the first, and each is gone although another may fail
             if not isinstance(self._link, LocalWorkers):
                 steps.callback(tidy, self._run)
@@ -475,8 +477,6 @@ class Hub:
         self._pending.clear()
         with self._settled:
             self._settled.notify_all()
-        for done in self._catching_up:
-            done.set()
 
 
 _PERFORM: dict[type, Callable[[Hub, Any], None]] = {

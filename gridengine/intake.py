@@ -57,7 +57,7 @@ MOST_BYTES = 64 * 1024
 class Errand:
     """Calls that were handed over as one task; is told what becomes of them."""
 
-    __slots__ = ("_intake", "_left", "_promises", "_spared", "_unwanted", "load", "task", "work")
+    __slots__ = ("_intake", "_left", "_promises", "_unwanted", "_victims", "load", "task", "work")
 
     daemon = True  # the intake itself sees to the interpreter's exit
 
@@ -69,7 +69,7 @@ class Errand:
         self._left = len(promises)
         self._intake = intake
         self._promises = promises
-        self._spared: set[Promise] = set()
+        self._victims: set[Promise] = set()
         self._unwanted: set[Promise] = set()
 
     @property
@@ -87,16 +87,15 @@ class Errand:
             self._intake.lighten(self)
         elif event.recalled:
             promises = self._intake.given_back(promises, self._unwanted, self)
-        elif self._spared and isinstance(event.error, Cancelled):
-            self._intake.take_back([one for one in promises if one in self._spared], self)
-            promises = [one for one in promises if one not in self._spared]
+        elif self._victims and isinstance(event.error, Cancelled):
+            self._intake.take_back([one for one in promises if one not in self._victims], self)
+            promises = [one for one in promises if one in self._victims]
         if promises:
             self._intake.settled(promises, Packed(event), len(promises), self.load)
 
     def spare_all_but(self, victim: Promise) -> None:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
-        self._spared.update(self._promises)
-        self._spared.remove(victim)
+        self._victims.add(victim)
 
     def withdraw(self, promise: Promise, hub: Hub) -> None:
         """Have a call cancelled if it has not begun."""

@@ -37,7 +37,7 @@ def asked(core: DispatchState, event: RecallAsked, now: float) -> None:
 
 
 def _recall(core: DispatchState, one: Open, calls: tuple[int, int], now: float) -> None:
-    """Have workers give back runs of a task that have such calls, as far as they have not begun."""
+    """Have workers that have such calls of a task, not begun, give back all that they have not begun: runners let go of it as a whole."""
     start, stop = calls
     per_worker: dict[int, list[Running]] = {}
     for run in map(core.runs.__getitem__, one.runs):
@@ -48,7 +48,7 @@ def _recall(core: DispatchState, one: Open, calls: tuple[int, int], now: float) 
         spare = [run for run in runs if run.number not in begun or stop > run.done + 1]
         if spare:
             one.recalled = *(known for known in one.recalled if not _within(known, calls)), calls
-            send(core, spare[0].worker, spare, now)
+            send(core, spare[0].worker, spare[0].worker.spare(), now)
 
 
 def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:

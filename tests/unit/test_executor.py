@@ -457,6 +457,19 @@ def test_killing_one_of_several_that_travel_together_spares_the_others(waiting: 
         assert isinstance(future.exception(SECONDS), Cancelled) if future is victim else future.result(SECONDS) == ((index,), {})
 
 
+def test_several_of_those_that_travel_together_can_be_killed(waiting: gridengine.Executor, hub: Stage) -> None:
+    hub.cancel = lambda tasks, number=15: None  # type: ignore[method-assign,assignment]  # it takes its time
+    futures = [waiting.submit(give, index) for index in range(3000)]
+    hub.run_all(until=lambda: any(one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries))
+    entry = next(one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled)
+    victims = entry.listener._promises[5:7]
+    assert all(waiting.kill(victim) for victim in victims)
+    hub.fail(entry, Cancelled("it was killed"))
+    run_all(waiting)
+    for index, future in enumerate(futures):
+        assert isinstance(future.exception(SECONDS), Cancelled) if future in victims else future.result(SECONDS) == ((index,), {})
+
+
 def test_only_ones_own_futures_can_be_killed(waiting: gridengine.Executor, executor: gridengine.Executor) -> None:
     with pytest.raises(ValueError, match="not a future of this executor"):
         waiting.kill(executor.submit(square, 1))

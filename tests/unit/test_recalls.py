@@ -77,9 +77,9 @@ def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
     play = Play()
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)
-    _, second = play.assigned()
+    first, second = play.assigned()
     play.play(RecallAsked([(task.id, second.start + 4, second.start + 5)]))
-    assert [message.runs for message in play.sent(Recall)] == [[second.run]]
+    assert [message.runs for message in play.sent(Recall)] == [[first.run, second.run]]
     play.say(Returned([second.run]))
     assert recalled(play) == [(task.id, second.start + 4, second.start + 5)]
     one, *_ = play.assigned()
