@@ -58,6 +58,8 @@ log = logging.getLogger("gridengine")
 _LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
 """What calls that ask for nothing are given."""
+_LOG_SECONDS = 1.0
+"""How long a crash is not told while the worker's log takes nothing."""
 _TICK_SECONDS = 0.5
 """While a call has a time limit the agent looks at least that often; when it comes twice as late it was stopped."""
 
@@ -155,6 +157,11 @@ class Agent:
         if timed:
             waits.append(_TICK_SECONDS)
         return min(*waits, self._taps.tick(now))
+
+    def finish_log(self) -> None:
+        """Have what runners wrote in this worker's log, if it has one: whoever is told of a crash may read there at once."""
+        if self._relay is not None:
+            self._outlets.flush(_LOG_SECONDS)
 
     def finish_background(self) -> None:
         """Before it is closed: let threads that calls have left running in runners without work end theirs, within the grace time."""

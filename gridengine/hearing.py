@@ -169,6 +169,7 @@ def _send_crashed(agent: Agent, hand: Hand, event: Exited) -> None:
     run, index = accused
     reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else _why_died(agent, event, hand.given[run])
     output = hand.take_output()
+    agent.finish_log()
     agent.send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
     hand.forget(run)
 
