@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import io
 import logging
 import math
 import os
@@ -93,6 +94,8 @@ class Outlet:
         """How many of them need not be waited for any more: the descriptor has taken them, or they are lost."""
         self._lost = 0
         self._why = ""
+        self._failed = False
+        """Whether bytes were lost since they could not be written, and not since their reader was waited for in vain."""
         self._pending = bytearray()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -151,7 +154,7 @@ class Outlet:
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
                 self.passed = self.accepted
-                self._why, self._thread = why, None
+                self._why, self._failed, self._thread = why, False, None
                 self._pending.clear()
         atexit.unregister(self.close)
         self._tell()
@@ -210,7 +213,7 @@ class Outlet:
     def _complain(self, error: OSError) -> None:
         why = error.strerror or str(error)
         if self._why != why:
-            self._why = why
+            self._why, self._failed = why, True
             log.error("what runners print cannot be written to %s: %s", self._name, why)
 
     def _tell(self) -> None:
@@ -219,6 +222,17 @@ class Outlet:
             lost, self._lost = self._lost, 0
         if lost:
             log.error("%d bytes that runners printed were not written to %s: %s", lost, self._name, self._why)
+            if self._failed:
+                _leave_mark(self._fd, lost)
+
+
+def _leave_mark(fd: int | None, lost: int) -> None:
+    """Print how much is missing, as a script prints: where that cannot be written either, Python's status at its end is 120."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(OSError, ValueError):  # it cannot be written, or is closed
+            if isinstance(stream, io.TextIOWrapper) and stream.fileno() == fd:
+                stream.reconfigure(write_through=False)  # `python -u` would forget what it cannot write before the flush at the end
+                stream.write(f"[... {lost} bytes lost ...]\n")
 
 
 def _steps(data: bytes) -> Iterator[memoryview]:

@@ -226,10 +226,39 @@ def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScrip
     with open("/dev/full", "w") as full:
         process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(stdout=full, stderr=subprocess.PIPE)
         _, err = process.communicate()
-    assert err.splitlines() == [
+    assert err.splitlines()[:2] == [
         "what runners print cannot be written to standard output: No space left on device",
         "52000 bytes that runners printed were not written to standard output: No space left on device",
     ]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_script_whose_runners_print_to_a_full_disk_ends_with_the_status_of_one_that_does_so_itself(
+    unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with open("/dev/full", "w") as full:
+        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(stdout=full, stderr=subprocess.PIPE)
+        process.communicate()
+    assert process.returncode == 120  # Python's, when its standard output cannot be flushed at the end
+
+
+def test_what_was_lost_is_marked_where_there_is_room_again(with_head: MakeScript) -> None:
+    script = with_head("""
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+with ProcessScheduler(1) as scheduler:
+    gridengine.map(abs, [1], scheduler=scheduler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    gridengine.starmap(say, [("call", 1000)], scheduler=scheduler)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+""")
+    with open(script.folder / "out", "w+") as out:
+        process = script.start(stdout=out)
+        process.communicate()
+        out.seek(1000)
+        assert out.read() == "[... 25000 bytes lost ...]\n"
+    assert process.returncode == 0
 
 
 def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScript) -> None:
