@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from select import select
@@ -233,6 +234,7 @@ class _Keeper:
         self._questions = -1
         self._pids: dict[int, int] = {}
         self._leftovers = _Leftovers()
+        self._untold: deque[bytes] = deque()
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
@@ -246,7 +248,9 @@ class _Keeper:
         """
         self._tell(_READY, 0, 0)
         while os.getppid() == self._parent:
-            ready, _, _ = select([self._socket, self._wake], [], [], self._leftovers.patience())
+            ready, writable, _ = select([self._socket, self._wake], [self._socket] if self._untold else [], [], self._leftovers.patience())
+            if writable:
+                self._flush()
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
@@ -329,8 +333,20 @@ class _Keeper:
                 self._tell(_EXITED, runners[pid], exitcode, peak_memory)
 
     def _tell(self, kind: int, runner: int, first: int, second: int = 0) -> None:
-        with contextlib.suppress(OSError):  # an agent that is gone shows at the next read
-            self._socket.send(_RECORD.pack(kind, runner, first, second))
+        """Tell the agent, and never wait for it: it may be waiting to tell a thousandth command, and so would wait for ever."""
+        self._untold.append(_RECORD.pack(kind, runner, first, second))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the agent has not been told, as far as the socket takes it now."""
+        try:
+            while self._untold:
+                self._socket.send(self._untold[0], socket.MSG_DONTWAIT)
+                self._untold.popleft()
+        except BlockingIOError:
+            return
+        except OSError:  # an agent that is gone shows at the next read
+            self._untold.clear()
 
 
 class _Leftovers:

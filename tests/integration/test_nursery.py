@@ -1,0 +1,29 @@
+"""A real nursery, driven without an agent."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+from gridengine.nursery import Ends, Exited, Forked, Nursery
+
+RUNNERS = 1000
+
+
+def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() -> None:
+    nursery = Nursery.fork_off(lambda ends: os._exit(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
+    commanding = threading.Thread(target=lambda: [nursery.fork(number, ends) for number in range(RUNNERS)], daemon=True)
+    commanding.start()
+    commanding.join(60)
+    assert not commanding.is_alive(), "it waits for a nursery that waits for it"
+    events: list[object] = []
+    while sum(isinstance(event, Exited) for event in events) < RUNNERS:
+        assert select.select([nursery], [], [], 60)[0]
+        events += nursery.receive()
+    assert [event.runner for event in events if isinstance(event, Forked)] == list(range(RUNNERS))
+    assert {event.runner for event in events if isinstance(event, Exited)} == set(range(RUNNERS))
+    nursery.close()
+    os.close(nothing)
