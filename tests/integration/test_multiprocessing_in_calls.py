@@ -310,6 +310,13 @@ def test_what_is_for_forked_processes_is_refused_with_a_remedy(executor: grideng
         executor.submit(str, getattr(FORK, kind)()).result()
 
 
+def test_a_lock_without_a_name_is_refused_where_python_itself_would_send_its_address(executor: gridengine.Executor) -> None:
+    lock = FORK.Lock()
+    vars(lock)["_is_fork_ctx"] = False  # what Python 3.11.5 and later look at, and earlier ones do not have
+    with pytest.raises(PicklingError, match="only processes that are forked"):
+        executor.submit(str, lock).result()
+
+
 def test_a_value_with_such_a_lock_is_refused(executor: gridengine.Executor) -> None:
     with pytest.raises(PicklingError, match="only processes that are forked"):
         executor.submit(str, FORK.Value("i", 1)).result()
