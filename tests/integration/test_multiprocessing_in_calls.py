@@ -160,7 +160,8 @@ def result(office: Office) -> Any:
     payload = buffers[: message.results[0].buffers - 2]
     if message.results[0].status:
         raise pickling.load_exception(payload)
-    return pickling.load_values(payload)[0]
+    (value,), _ = pickling.load_values(payload)
+    return value
 
 
 # ---------------------------------------------------------------- connections and sockets
