@@ -36,6 +36,7 @@ REFUSED = 3
 """The exit status of a worker that its dispatcher does not want."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
 """What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
+LISTEN_SECONDS = 0.5
 END_SECONDS = 60.0
 """How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
@@ -123,6 +124,12 @@ class Worker:
         signal.set_wakeup_fd(-1)
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
+        elif not any(
+            map(is_listening, self._connection.addresses)
+        ):  # what ended us may be the death of who started us, which leaves the job
+            self._abandoned = True
+        if self._abandoned:
+            end_job(os.environ.get(JOB_END, ""))
         self._agent.close()
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
@@ -198,6 +205,16 @@ def end_job(command: str) -> None:
         subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"gridengine worker on {socket.gethostname()}: this job may stay until its time is over: {error}", file=sys.stderr)
+
+
+def is_listening(address: str) -> bool:
+    """Return whether somebody takes connections at an address as `tcp://host:port`."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), LISTEN_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def seconds_since(began: str) -> float:

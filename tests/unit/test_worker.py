@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from gridengine.errors import ProtocolError
 from gridengine.protocol import Assign, Message, Refuse, Stop, Welcome
 from gridengine.security import Connection
-from gridengine.worker import REFUSED, Worker, end_job, main
+from gridengine.worker import REFUSED, Worker, end_job, is_listening, main
 
 LEASE = 60.0
 BEAT = 2.0
@@ -130,6 +131,14 @@ def test_a_worker_ends_its_own_job_by_the_command_that_its_script_says(tmp_path:
     end_job(f"touch '{tmp_path}/a b'")
     end_job("")
     assert [path.name for path in tmp_path.iterdir()] == ["a b"]
+
+
+def test_whether_the_dispatcher_is_there_is_known_by_its_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert is_listening(f"tcp://127.0.0.1:{port}")
+    assert not is_listening(f"tcp://127.0.0.1:{port}")
+    assert not is_listening(f"tcp://[::1]:{port}")
 
 
 @pytest.mark.parametrize("command", ["/nosuch/scancel 1", "false"])
