@@ -124,19 +124,23 @@ class Worker:
         signal.set_wakeup_fd(-1)
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
-        elif not any(
-            map(is_listening, self._connection.addresses)
-        ):  # what ended us may be the death of who started us, which leaves the job
-            self._abandoned = True
-        if self._abandoned:
-            end_job(os.environ.get(JOB_END, ""))
+        ends_job = self.reason == TERMINATED and self._end_job_if_alone()
         self._agent.close()
         if self._agent.broken:
             end_children()  # those that fell to us with the nursery's death
         self._client.send(Goodbye(self.reason), ())
         if self._abandoned:
             end_job(os.environ.get(JOB_END, ""))
+        elif self.reason == TERMINATED and not ends_job:
+            self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
         return self.status
+
+    def _end_job_if_alone(self) -> bool:
+        """End the job where the dispatcher is gone: with the death of what started this worker Slurm ends it, but not always its job."""
+        alone = bool(os.environ.get(JOB_END)) and not any(map(is_listening, self._connection.addresses))
+        if alone:
+            end_job(os.environ[JOB_END])
+        return alone
 
     def _loop(self, wake: socket.socket) -> None:
         import zmq
@@ -202,7 +206,9 @@ def end_job(command: str) -> None:
     import shlex
 
     try:
-        subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=True)
+        done = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False)
+        if done.returncode != -signal.SIGTERM:  # as of all processes of a job that is being ended
+            done.check_returncode()
     except (OSError, subprocess.SubprocessError) as error:
         print(f"gridengine worker on {socket.gethostname()}: this job may stay until its time is over: {error}", file=sys.stderr)
 
