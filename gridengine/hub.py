@@ -163,6 +163,8 @@ class Hub:
         self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._run_id}", daemon=True)
         self._thread.start()
+        for outlet in self._outlets:
+            outlet.start()
         # Not when the thread ends: another may be about to wake it, and the number would be another file's.
         weakref.finalize(self, os.close, self._wake_up).atexit = False
         atexit.register(self._at_exit)

@@ -106,6 +106,14 @@ class Outlet:
         """Whether more waits for the reader than should."""
         return self.accepted - self.passed > _MOST_PENDING
 
+    def start(self) -> None:
+        """Start the thread, if it is not there. From Python 3.12 on none starts once the interpreter ends, and jobs may print then."""
+        with self._changed:
+            if self._fd is not None and self._thread is None:
+                self._ended = False
+                self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._name.replace(' ', '-')}", daemon=True)
+                self._thread.start()
+
     def write(self, data: bytes) -> None:
         """Pass this on when the reader has taken what was written before."""
         if not data:
@@ -116,10 +124,7 @@ class Outlet:
                 self.passed = self.accepted
                 return
             self._pending += data
-            if self._thread is None:
-                self._ended = False
-                self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._name.replace(' ', '-')}", daemon=True)
-                self._thread.start()
+            self.start()
             self._changed.notify_all()
 
     def wait(self, mark: int, seconds: float | None) -> bool:
