@@ -256,8 +256,8 @@ def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(scheduler: P
 
 def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(scheduler: ProcessScheduler) -> None:
     large = b"x" * (128 * MEGABYTE)
-    with_function = error_of(lambda x: len(large), scheduler=scheduler, resources=Memory(0.05))
-    (with_argument,) = gridengine.map(len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.05), reraise=False)
+    with_function = error_of(lambda x: len(large), scheduler=scheduler, resources=Memory(0.1))
+    (with_argument,) = gridengine.map(len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.1), reraise=False)
     assert [type(with_function), type(with_argument)] == [OutOfMemory, OutOfMemory]
     assert gridengine.map(len, [large], scheduler=scheduler) == [len(large)]
 
