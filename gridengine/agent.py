@@ -55,7 +55,6 @@ from gridengine.relay import Relay, RunOutput
 
 log = logging.getLogger("gridengine")
 
-_LOOK_SECONDS = 0.05
 PLAIN = Lend(0, buffers=0)
 """What calls that ask for nothing are given."""
 _LOG_SECONDS = 1.0

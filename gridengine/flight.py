@@ -111,17 +111,14 @@ def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
         return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
         count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        return [Outcome(start, stop, (), _unreadable(f"{stop - start} calls with {count}"))]
+        wrong = ProtocolError(f"the worker answered {stop - start} calls with {count}", hint="report this as a fault of gridengine")
+        return [Outcome(start, stop, (), wrong)]
     if complete:
         return [Outcome(start, stop, values, None)]
     return [
         Outcome(index, index + 1, (), value.error) if type(value) is Unloadable else Outcome(index, index + 1, [value], None)
         for index, value in enumerate(values, start)
     ]
-
-
-def _unreadable(words: str) -> ProtocolError:
-    return ProtocolError(f"the worker answered {words}", hint="report this as a fault of gridengine")
 
 
 def _with_log(error: GridEngineError | None) -> GridEngineError | None:
