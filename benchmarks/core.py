@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gridengine.events import Event, Function, GoOn, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
-from gridengine.fleet import Policy
-from gridengine.hub import MOST_TASKS
-from gridengine.protocol import VALUES, VERSION, Assign, Beat, Hello, Result, Results
+from gridengine.dispatcher.core.events import Event, Function, GoOn, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
+from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.state import DispatchState
+from gridengine.dispatcher.io_thread import MOST_TASKS
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.base import Handle
-from gridengine.state import DispatchState
+from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Result, Results
 
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8

@@ -25,14 +25,14 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gridengine import protocol
 from gridengine._version import __version__
+from gridengine.dispatcher.core.events import Function, Received, Submitted, Task, Tick
+from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.state import DispatchState
 from gridengine.errors import ProtocolError
-from gridengine.events import Function, Received, Submitted, Task, Tick
-from gridengine.fleet import Policy
-from gridengine.protocol import MAGIC, SMALL, Assignment, Message, Result, decode, encode
-from gridengine.session import Session
-from gridengine.state import DispatchState
+from gridengine.wire import messages
+from gridengine.wire.messages import MAGIC, SMALL, Assignment, Message, Result, decode, encode
+from gridengine.wire.session import Session
 
 Frames = list[bytes]
 EDGES = [0, 1, -1, 2, 127, 128, 255, 256, 2**15, SMALL, SMALL + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
@@ -73,26 +73,26 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
     run = chance.randrange(60)
     items = range(chance.randrange(4))
     make: list[Callable[[], Message]] = [
-        lambda: protocol.Hello(
-            protocol.VERSION, __version__, "3.11", chance.choice(["run", "other"]), "host", number(chance), number(chance), ""
+        lambda: messages.Hello(
+            messages.VERSION, __version__, "3.11", chance.choice(["run", "other"]), "host", number(chance), number(chance), ""
         ),
-        protocol.Welcome,
-        lambda: protocol.Refuse("no"),
-        lambda: protocol.Define(blob(chance, 9), [b"/a"], b"/b", 1),
-        lambda: protocol.Forget([blob(chance, 9)]),
-        lambda: protocol.Assign([Assignment(run, 1, b"f", 0, 2, 1, 0, buffers=chance.randrange(3)) for _ in items]),
-        lambda: protocol.Cancel([number(chance)], number(chance)),
-        protocol.Stop,
-        protocol.Beat,
-        lambda: protocol.Started(run, number(chance)),
-        lambda: protocol.Pushed(run, 1),
-        lambda: protocol.Results([result(chance) for _ in items]),
-        lambda: protocol.Crashed(run, number(chance), number(chance), chance.choice(["crash", "timeout", "cancelled", "memory"]), 1),
-        lambda: protocol.Returned([number(chance) for _ in items]),
-        lambda: protocol.Goodbye(chance.choice(["walltime", "other"])),
+        messages.Welcome,
+        lambda: messages.Refuse("no"),
+        lambda: messages.Define(blob(chance, 9), [b"/a"], b"/b", 1),
+        lambda: messages.Forget([blob(chance, 9)]),
+        lambda: messages.Assign([Assignment(run, 1, b"f", 0, 2, 1, 0, buffers=chance.randrange(3)) for _ in items]),
+        lambda: messages.Cancel([number(chance)], number(chance)),
+        messages.Stop,
+        messages.Beat,
+        lambda: messages.Started(run, number(chance)),
+        lambda: messages.Pushed(run, 1),
+        lambda: messages.Results([result(chance) for _ in items]),
+        lambda: messages.Crashed(run, number(chance), number(chance), chance.choice(["crash", "timeout", "cancelled", "memory"]), 1),
+        lambda: messages.Returned([number(chance) for _ in items]),
+        lambda: messages.Goodbye(chance.choice(["walltime", "other"])),
     ]
     chosen = chance.choice(make)()
-    count = protocol.count_buffers(chosen)
+    count = messages.count_buffers(chosen)
     return chosen, [bytes(SMALL + 1) if chance.random() < 0.02 else blob(chance, 9) for _ in range(count)]
 
 
@@ -149,7 +149,7 @@ class Core:
         self.now = 0.0
         tasks = [Task(id, [b"x"], 6) for id in range(40)]
         self.state.handle(Submitted(Function(b"f", [b"f"], ("/",), "/", "f"), tasks), 0.0)
-        self.take(protocol.Hello(protocol.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), [])
+        self.take(messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), [])
 
     def take(self, said: Message, buffers: Frames) -> None:
         self.now += 0.001
@@ -184,7 +184,7 @@ class Trial:
             said, buffers = decode(frames)
         except ProtocolError:
             return "refused"
-        if len(buffers) != protocol.count_buffers(said) or sum(map(len, buffers)) != sum(map(len, frames[1:])):
+        if len(buffers) != messages.count_buffers(said) or sum(map(len, buffers)) != sum(map(len, frames[1:])):
             raise AssertionError("accepted, and its buffers are not what was sent")
         self.accepted[type(said).__name__] += 1
         if self.core.done or chance.random() < 0.001:

@@ -34,17 +34,18 @@ from gridengine.errors import (
 
 if TYPE_CHECKING:
     from gridengine import resources, schedulers
-    from gridengine.current import GVAR, current_job
-    from gridengine.dispatcher import JobDispatcher
-    from gridengine.events import Attempt
-    from gridengine.executor import Executor
-    from gridengine.functional import imap, imap_unordered, map, partial, starmap
-    from gridengine.job import Job, active_children
-    from gridengine.lent import Shared
-    from gridengine.pool import Pool
-    from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+    from gridengine.api.executor import Executor
+    from gridengine.api.job import Job, active_children
+    from gridengine.api.job_dispatcher import JobDispatcher
+    from gridengine.api.map import imap, imap_unordered, map, partial, starmap
+    from gridengine.api.pool import Pool
+    from gridengine.api.share import share
+    from gridengine.dispatcher.core.events import Attempt
+    from gridengine.resources.base import ZERO, Resource
+    from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, SlurmScheduler, best_available
-    from gridengine.sharing import share
+    from gridengine.serialize.shared_objects import Shared
+    from gridengine.worker.call_context import GVAR, current_job
 
 __all__ = [
     "GVAR",
@@ -99,19 +100,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.functional"),
+    **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.api.map"),
     **dict.fromkeys(
         ("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "SlurmScheduler", "best_available"), "gridengine.schedulers"
     ),
     **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime", "ZERO"), "gridengine.resources"),
-    **dict.fromkeys(("GVAR", "current_job"), "gridengine.current"),
-    "Attempt": "gridengine.events",
-    "Executor": "gridengine.executor",
-    **dict.fromkeys(("Job", "active_children"), "gridengine.job"),
-    "JobDispatcher": "gridengine.dispatcher",
-    "Pool": "gridengine.pool",
-    "Shared": "gridengine.lent",
-    "share": "gridengine.sharing",
+    **dict.fromkeys(("GVAR", "current_job"), "gridengine.worker.call_context"),
+    "Attempt": "gridengine.dispatcher.core.events",
+    "Executor": "gridengine.api.executor",
+    **dict.fromkeys(("Job", "active_children"), "gridengine.api.job"),
+    "JobDispatcher": "gridengine.api.job_dispatcher",
+    "Pool": "gridengine.api.pool",
+    "Shared": "gridengine.serialize.shared_objects",
+    "share": "gridengine.api.share",
 }
 
 

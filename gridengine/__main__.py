@@ -1,3 +1,3 @@
-from gridengine.cli import main
+from gridengine.cli.main import main
 
 main()

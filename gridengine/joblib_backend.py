@@ -16,9 +16,9 @@ from typing import Any
 import joblib
 from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
 
-from gridengine.flight import hub_at
-from gridengine.limits import Limits
-from gridengine.line import Line
+from gridengine.client.options import Limits
+from gridengine.client.submission import hub_at
+from gridengine.client.submitter import Line
 from gridengine.schedulers.base import Place, Scheduler
 
 

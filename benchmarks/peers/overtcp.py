@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.peers.ours import Ours
 from gridengine.schedulers import Scheduler
 from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, TaskState, worker_command
-from gridengine.schedulers.process import worker_environment
+from gridengine.schedulers.local import worker_environment
 
 
 class Agents(Scheduler):

@@ -8,16 +8,16 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from gridengine.current import GVAR
-from gridengine.resources import ZERO, Resource
-from gridengine.schedulers._signs import without_grid_engine, without_slurm
+from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.detect import without_grid_engine, without_slurm
+from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.schedulers.gridengine import GridEngineScheduler
+    from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
     from gridengine.schedulers.inline import InlineScheduler
-    from gridengine.schedulers.process import ProcessScheduler
-    from gridengine.schedulers.slurm import SlurmScheduler
+    from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
 __all__ = [
     "GridEngineScheduler",
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "GridEngineScheduler": "gridengine",
+    "GridEngineScheduler": "grid_engine.scheduler",
     "InlineScheduler": "inline",
-    "ProcessScheduler": "process",
-    "SlurmScheduler": "slurm",
+    "ProcessScheduler": "local",
+    "SlurmScheduler": "slurm.scheduler",
 }
 
 logger = logging.getLogger("gridengine")
@@ -60,14 +60,14 @@ def best_available() -> Scheduler:
         if not reason:
             scheduler: Scheduler = __getattr__(name)()
             if name == "GridEngineScheduler":
-                from gridengine.schedulers.gridengine import system_here
+                from gridengine.schedulers.grid_engine.scheduler import system_here
 
                 system = system_here()
             against.append(f"{system} takes jobs of this user")
             break
         against.append(f"not {system}, because {reason}")
     else:
-        from gridengine.schedulers.process import ProcessScheduler
+        from gridengine.schedulers.local import ProcessScheduler
 
         scheduler = ProcessScheduler()
     logger.info("using %r: %s", scheduler, "; ".join(against))
@@ -103,13 +103,13 @@ def _default_of(pid: int) -> Scheduler:
 
 @functools.cache
 def _unbounded_of(pid: int) -> Scheduler:
-    from gridengine.schedulers.process import UnboundedProcessScheduler
+    from gridengine.schedulers.local import UnboundedProcessScheduler
 
     return UnboundedProcessScheduler()
 
 
 @functools.cache
 def _processes_of(pid: int) -> Scheduler:
-    from gridengine.schedulers.process import ProcessScheduler
+    from gridengine.schedulers.local import ProcessScheduler
 
     return ProcessScheduler()

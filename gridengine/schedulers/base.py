@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
 
-from gridengine.adjust import scaled
-from gridengine.algebra import Says, says
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.resources import ZERO, Cores, Memory, Resource
-from gridengine.units import number, to_bytes, whole
+from gridengine.resources.base import ZERO, Resource, Says, says
+from gridengine.resources.estimates import scaled
+from gridengine.resources.kinds import Cores, Memory
+from gridengine.resources.units import number, to_bytes, whole
 
 
 class TaskState(enum.Enum):
@@ -244,10 +244,10 @@ class Scheduler(ABC):
             raise TypeError(f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
         held = self.worker_resources
         if held is not None:
-            from gridengine.packing import Packer
+            from gridengine.resources.packing import Packer
 
             Packer[int, int]([held]).add(0, resources, 0.0)  # raises when no worker can ever hold it
-        from gridengine.config import settings  # here, since few ask, and workers start the sooner
+        from gridengine.settings.values import settings  # here, since few ask, and workers start the sooner
 
         directory = settings().runs / "RUN"
         launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))

@@ -13,12 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gridengine.config import settings
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
-from gridengine.schedulers._logs import log_tail
-from gridengine.schedulers._script import launch_script, line_of_text, shell_lines, variables
+from gridengine.resources.units import whole
 from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, python_path, worker_command
-from gridengine.units import whole
+from gridengine.schedulers.logs import log_tail
+from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
+from gridengine.settings.values import settings
 
 
 class TooMany(TryAgain):

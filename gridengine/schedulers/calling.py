@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, worker_command
-from gridengine.schedulers.process import ended_by, not_started, report_of, worker_environment
+from gridengine.schedulers.local import ended_by, not_started, report_of, worker_environment
 
 LEAVE_SECONDS = 10.0
 """How long workers have to end what they run, and to leave."""

@@ -8,8 +8,8 @@ import logging
 import os
 import socket
 
-from gridengine.current import GVAR
 from gridengine.schedulers.inline import InlineScheduler
+from gridengine.worker.call_context import GVAR
 
 logger = logging.getLogger("gridengine")
 

@@ -103,7 +103,7 @@ def _adopted() -> list[Worker]:
     found = []
     for nursery in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if "gridengine.cradle" in nursery.cmdline():
+            if "gridengine.worker.forkserver_main" in nursery.cmdline():
                 found.append(Worker(None, nursery, nursery.children()))
     return found
 
@@ -236,7 +236,7 @@ class Injector:
 
     def _kill_drmaa(self, worker: Worker, others: list[Worker]) -> bool:
         for child in psutil.Process().children():
-            if "gridengine.schedulers._drmaa_child" in child.cmdline():
+            if "gridengine.schedulers.grid_engine.drmaa_process" in child.cmdline():
                 child.kill()
                 return True
         return False

@@ -13,8 +13,8 @@ from faults import Line, Worker, workers
 
 import gridengine
 from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, Scheduler, TaskState, worker_command
-from gridengine.schedulers.process import worker_environment
-from gridengine.security import Connection
+from gridengine.schedulers.local import worker_environment
+from gridengine.wire.connection import Connection
 
 HERE = {"runner killed": 10, "nursery killed": 2, "stopped for a while": 3}
 AGENTS = {**HERE, "agent killed": 2, "frozen for longer than the lease": 0.3, "connections cut": 4, "line down": 1}

@@ -13,21 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gridengine import pickling, runner
-from gridengine.agent import Agent
-from gridengine.nursery import Nursery
-from gridengine.output import Outlets
-from gridengine.protocol import (
-    SINGLE,
-    VALUES,
-    Assign,
-    Assignment,
-    Define,
-    Message,
-    Payload,
-    Results,
-    portions,
-)
+from gridengine.serialize import pickling
+from gridengine.wire.messages import SINGLE, VALUES, Assign, Assignment, Define, Message, Payload, Results, portions
+from gridengine.worker import runner
+from gridengine.worker.agent import Agent
+from gridengine.worker.forkserver import Nursery
+from gridengine.worker.output import Outlets
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30

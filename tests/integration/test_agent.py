@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine import pickling
-from gridengine.protocol import CRASH, FULL, STAR, Crashed, Pushed, Results, Returned, Started
-from gridengine.stage import Controller
+from gridengine.serialize import pickling
+from gridengine.wire.messages import CRASH, FULL, STAR, Crashed, Pushed, Results, Returned, Started
+from gridengine.worker.process_setup import Controller
 from tests.integration.agent_driver import (
     Dispatcher,
     square,

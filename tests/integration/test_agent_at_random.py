@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridengine import pickling
-from gridengine.protocol import SINGLE, Assign, Assignment, Cancel, Crashed, Message, Payload, Results, Returned
+from gridengine.serialize import pickling
+from gridengine.wire.messages import SINGLE, Assign, Assignment, Cancel, Crashed, Message, Payload, Results, Returned
 from tests.integration.agent_driver import PATIENCE, Dispatcher, start
 
 RUNS = 1500

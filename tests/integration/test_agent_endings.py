@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.protocol import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
-from gridengine.stage import Controller
+from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
+from gridengine.worker.process_setup import Controller
 from tests.integration.agent_driver import (
     PATIENCE,
     ROOT,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine.runner import STEP
+from gridengine.worker.runner import STEP
 
 LONG = 400
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gridengine.protocol import CRASH, TIMEOUT, Crashed, Hello, Stop
+from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
 from tests.integration.script_driver import ROOT, MakeScript, Script
 from tests.integration.test_worker_process import Office
 

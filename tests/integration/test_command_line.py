@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Grid Engine")
 COMMAND = """
 import sys
-from gridengine.cli import main
+from gridengine.cli.main import main
 sys.argv[:] = {words!r}
 main()
 """
@@ -126,7 +126,7 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
     folder.chmod(0o755)
     (folder / "gridengine.toml").write_text('[grid_engine]\nnative = "-S /tmp/theirs"\n')
     os.chown(folder / "gridengine.toml", pwd.getpwnam("nobody").pw_uid, -1)
-    shown = "from gridengine.config import settings; print(repr(settings().grid_engine.native))"
+    shown = "from gridengine.settings.values import settings; print(repr(settings().grid_engine.native))"
     done = grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}")
     assert done.stdout == "''\n"
     assert f"the settings in {folder}/gridengine.toml are left out: it belongs to another user" in done.stderr
@@ -171,7 +171,7 @@ def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_that_were_added_leave_the_queue_with_who_added_them(grid_engine: GridEngine, number: signal.Signals) -> None:
     words = ["gridengine", "up", "gone.json", "-n", "2", "--scheduler", "grid_engine"]
-    script = f"{GONE}sys.argv[:] = {words!r}\nfrom gridengine.cli import main\nmain()"
+    script = f"{GONE}sys.argv[:] = {words!r}\nfrom gridengine.cli.main import main\nmain()"
     adding = grid_engine.start(script, environment={"GRIDENGINE_GRID_ENGINE_QUEUE": "closed.q", "PYTHONUNBUFFERED": "1"})
     assert adding.stdout is not None
     asked = re.search(r"(\d+)\.1, \1\.2$", adding.stdout.readline())
@@ -185,7 +185,7 @@ def test_workers_that_were_added_leave_the_queue_with_who_added_them(grid_engine
 GONE = """
 import os, sys
 from pathlib import Path
-from gridengine.security import Connection
+from gridengine.wire.connection import Connection
 key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, key, key, key).save(Path("gone.json"))
 """
@@ -195,7 +195,7 @@ Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, 
 def test_a_worker_of_a_dispatcher_that_is_gone_is_told_as_failed(grid_engine: GridEngine) -> None:
     script = f"""{GONE}
 sys.argv[:] = ["gridengine", "up", "gone.json", "-n", "1", "--scheduler", "processes"]
-from gridengine.cli import main
+from gridengine.cli.main import main
 main()
 """
     done = grid_engine.run(script, check=False)
@@ -208,10 +208,10 @@ def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(grid_eng
     script = """
 import sys
 from pathlib import Path
-from gridengine.security import Connection
+from gridengine.wire.connection import Connection
 Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c").save(Path("connection.json"))
 sys.argv[:] = ["gridengine", "up", ".", "-n", "3", "--scheduler", "grid_engine", "--cores", "2", "--memory", "1", "--time", "60", "--dry"]
-from gridengine.cli import main
+from gridengine.cli.main import main
 main()
 """
     output = grid_engine.run(script).stdout

@@ -69,7 +69,7 @@ os.mkdir("few")
 os.symlink(shutil.which("sbatch"), "few/sbatch")
 os.environ["PATH"] = os.path.abspath("few")
 sys.argv[:] = ["gridengine", "doctor", "--json", "--scheduler", "slurm"]
-from gridengine.cli import main
+from gridengine.cli.main import main
 main()
 """
     done = slurm.run(script, check=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.encryption import encrypted_bytes_per_second
+from gridengine.wire.encryption_speed import encrypted_bytes_per_second
 
 
 def test_what_is_sent_arrives_and_is_timed() -> None:

@@ -21,20 +21,10 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine import (
-    Cancelled,
-    ConfigurationError,
-    Job,
-    JobDispatcher,
-    Memory,
-    OutOfMemory,
-    ProcessScheduler,
-    TimeoutError,
-    WorkerCrashed,
-)
-from gridengine.dispatcher import hub_of
-from gridengine.protocol import Crashed
+from gridengine import Cancelled, ConfigurationError, Job, JobDispatcher, Memory, OutOfMemory, ProcessScheduler, TimeoutError, WorkerCrashed
+from gridengine.api.job_dispatcher import hub_of
 from gridengine.schedulers.base import Launcher, Run, Scheduler
+from gridengine.wire.messages import Crashed
 from tests.integration.agent_driver import alive, leave_a_grandchild, start, wait_for, written
 from tests.integration.script_driver import MakeScript, at_terminal, read_all
 
@@ -663,11 +653,11 @@ class Elsewhere(Scheduler):
 def runs_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
     def set_folder(folder: Path) -> None:
         monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(folder))
-        gridengine.config.settings.cache_clear()  # type: ignore[attr-defined]
+        gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
 
     yield set_folder
     monkeypatch.undo()
-    gridengine.config.settings.cache_clear()  # type: ignore[attr-defined]
+    gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
 
 
 def refusal(folder: Path) -> ConfigurationError:

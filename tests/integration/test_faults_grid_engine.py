@@ -197,7 +197,7 @@ def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(grid_eng
         grid_engine,
         """
 import shutil, threading
-from gridengine import hub
+from gridengine.dispatcher import io_thread
 
 def spoilt(given, spoil=lambda folder: None):
     class Spoilt(GridEngineScheduler):
@@ -291,7 +291,7 @@ import threading
 from dataclasses import replace
 
 from faults import Line
-from gridengine.security import Connection
+from gridengine.wire.connection import Connection
 from places import LedGridEngine
 
 scheduler = LedGridEngine(max_workers=1)

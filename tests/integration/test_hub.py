@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import dispatcher, hub, pickling, state
-from gridengine.events import Began, Note, Received, Send, Settled, Submitted, Task
-from gridengine.pending import Pending
+from gridengine.api import job_dispatcher
+from gridengine.dispatcher import io_thread
+from gridengine.dispatcher.core import state
+from gridengine.dispatcher.core.events import Began, Note, Received, Send, Settled, Submitted, Task
+from gridengine.dispatcher.unsettled import Pending
+from gridengine.serialize import pickling
 
 
 @pytest.mark.timeout(60)
@@ -93,9 +96,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, fa
     [
         (state._HANDLERS, Received, 2),
         (state._HANDLERS, Received, 5),
-        (hub._PERFORM, Settled, 1),
-        (hub._PERFORM, Settled, 3),
-        (hub._PERFORM, Send, 2),
+        (io_thread._PERFORM, Settled, 1),
+        (io_thread._PERFORM, Settled, 3),
+        (io_thread._PERFORM, Send, 2),
     ],
 )
 def test_whatever_the_thread_fails_at_each_call_is_told_once(
@@ -103,10 +106,10 @@ def test_whatever_the_thread_fails_at_each_call_is_told_once(
 ) -> None:
     handed = Handed()
     with gridengine.ProcessScheduler(2) as scheduler:
-        one = dispatcher.hub_of(scheduler)
+        one = job_dispatcher.hub_of(scheduler)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         fail_at(monkeypatch, table, kind, at, failure)
-        one.submit(dispatcher.make_function(slowly), tasks, handed)
+        one.submit(job_dispatcher.make_function(slowly), tasks, handed)
         deadline = 30.0
         while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(deadline):
             handed.all_told.clear()
@@ -133,9 +136,9 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
         return effects
 
     with gridengine.ProcessScheduler(1) as scheduler:
-        one = dispatcher.hub_of(scheduler)
+        one = job_dispatcher.hub_of(scheduler)
         monkeypatch.setattr(state.DispatchState, "handle", fail_late)
-        one.submit(dispatcher.make_function(abs), [Task(one.new_id(), pickling.dump_calls([-1]))], handed)
+        one.submit(job_dispatcher.make_function(abs), [Task(one.new_id(), pickling.dump_calls([-1]))], handed)
         assert handed.all_told.wait(30)
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
@@ -160,7 +163,7 @@ def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     """A kind's own words for the batch system (`_native`) are user code that is run there."""
-    from gridengine.schedulers.process import ProcessLauncher
+    from gridengine.schedulers.local import ProcessLauncher
 
     def fail(*_: object) -> None:
         raise failure

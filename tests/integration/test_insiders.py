@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import pickling
 from gridengine._version import __version__
-from gridengine.config import settings
-from gridengine.opening import python_version
-from gridengine.protocol import MAGIC, VALUES, VERSION, Assign, Goodbye, Hello, Message, Pushed, Refuse, Result, Results, encode
+from gridengine.dispatcher.run_directory import python_version
 from gridengine.schedulers.base import Run
-from gridengine.schedulers.process import ProcessLauncher
-from gridengine.security import Connection
-from gridengine.session import _FRAME, _PIECE, MOST_FIRST, Session
-from gridengine.transport import Client
+from gridengine.schedulers.local import ProcessLauncher
+from gridengine.serialize import pickling
+from gridengine.settings.values import settings
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import MAGIC, VALUES, VERSION, Assign, Goodbye, Hello, Message, Pushed, Refuse, Result, Results, encode
+from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
+from gridengine.wire.transport import Client
 
 PATIENCE_SECONDS = 30
 PIECE = 256 * 1024

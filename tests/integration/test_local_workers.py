@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.config import settings
+from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.errors import ConfigurationError, WorkerNotStarted
-from gridengine.local import LocalWorkers
-from gridengine.output import Outlets
 from gridengine.schedulers.base import TaskState, interpreter_flags
+from gridengine.settings.values import settings
+from gridengine.worker.output import Outlets
 from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
 
 
@@ -77,7 +77,12 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
     assert seen["values"] == [1, 2]
     assert seen["processes"] >= 3
     assert seen["addresses"] == []
-    assert {word for word in seen["command lines"] if not word.isdigit()} == {*interpreter_flags(), "-P", "-m", "gridengine.cradle"}
+    assert {word for word in seen["command lines"] if not word.isdigit()} == {
+        *interpreter_flags(),
+        "-P",
+        "-m",
+        "gridengine.worker.forkserver_main",
+    }
     assert seen["files"] == []
     assert list(folder.iterdir()) == []
 
@@ -167,7 +172,9 @@ def stop(pid: int) -> None:
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
 def test_close_ends_a_nursery_and_all_below_it(before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridengine.nursery._LEAVE_SECONDS", 1e6)  # it has to end: that nobody waits for it any more is not enough
+    monkeypatch.setattr(
+        "gridengine.worker.forkserver._LEAVE_SECONDS", 1e6
+    )  # it has to end: that nobody waits for it any more is not enough
     path = tmp_path / "pids"
     with gridengine.ProcessScheduler(1) as scheduler:
         job = gridengine.Job(target=linger, args=(str(path),), daemon=True, scheduler=scheduler)

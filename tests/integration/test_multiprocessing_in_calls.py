@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import pickling
 from gridengine.errors import PicklingError
-from gridengine.protocol import Goodbye, Results, Stop
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Goodbye, Results, Stop
 from tests.integration.agent_driver import PATIENCE, wait_for
 from tests.integration.script_driver import MakeScript
 from tests.integration.test_worker_process import Office

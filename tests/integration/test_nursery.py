@@ -6,7 +6,7 @@ import os
 import select
 import threading
 
-from gridengine.nursery import Ends, Exited, Forked, Nursery
+from gridengine.worker.forkserver import Ends, Exited, Forked, Nursery
 
 RUNNERS = 1000
 

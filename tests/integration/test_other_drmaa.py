@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from gridengine.config import Settings
 from gridengine.resources import ZERO, Cores, Memory, WTime
-from gridengine.schedulers._drmaa_words import system_of, worded
-from gridengine.schedulers._request import Request
 from gridengine.schedulers.base import Demand
+from gridengine.schedulers.grid_engine.drmaa_systems import system_of, worded
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.settings.values import Settings
 from tests.integration.script_driver import MakeScript, Script
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 RUNNER = """
 import pickle, sys
-from gridengine.pickling import dump_exception, dump_values, load_calls, load_function
+from gridengine.serialize.pickling import dump_exception, dump_values, load_calls, load_function
 
 given, answers = sys.stdin.buffer, sys.stdout.buffer
 sys.stdout = sys.stderr
@@ -39,7 +39,7 @@ while True:
 
 PRELUDE = f"""
 import pickle, subprocess, sys
-from gridengine.pickling import *
+from gridengine.serialize.pickling import *
 
 class Runner:
     def __init__(self):
@@ -490,7 +490,7 @@ def test_results_do_not_carry_the_definitions_of_the_callers_classes(script: Scr
         class Big:
             table = bytes(100_000)
         def f(big):
-            from gridengine.pickling import dump_values
+            from gridengine.serialize.pickling import dump_values
             return len(dump_values([big])[0])
         assert len(dump_calls([Big()])[0]) > 100_000
         assert remote(f, Big()) < 1_000

@@ -16,7 +16,7 @@ from pathlib import Path
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
 from gridengine import Job, JobDispatcher, ProcessScheduler
 from gridengine.schedulers.base import worker_command
-from gridengine.schedulers.process import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher, worker_environment
 
 class OverTcp(ProcessScheduler):
     "Workers of this machine that are treated as a cluster's are: they call over TCP, and their output is a log file."

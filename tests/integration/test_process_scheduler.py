@@ -21,7 +21,7 @@ import gridengine
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
 from gridengine.schedulers.base import Handle, Report, Run, TaskState, interpreter_flags
-from gridengine.schedulers.process import ProcessLauncher
+from gridengine.schedulers.local import ProcessLauncher
 
 MakeLauncher = Callable[[str], ProcessLauncher]
 Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
@@ -82,7 +82,7 @@ def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(ma
     (handle,) = launcher.launch(1)
     wait_for(handle)
     words = (tmp_path / "arguments").read_text().split()
-    assert words[:-1] == [*interpreter_flags(), "-P", "-m", "gridengine.cradle"]
+    assert words[:-1] == [*interpreter_flags(), "-P", "-m", "gridengine.worker.forkserver_main"]
     assert int(words[-1]) > 2
 
 
@@ -219,7 +219,7 @@ def test_workers_start_where_standard_streams_are_closed(tmp_path: Path, closed:
 import os, sys
 from pathlib import Path
 from gridengine.schedulers.base import Run
-from gridengine.schedulers.process import ProcessLauncher
+from gridengine.schedulers.local import ProcessLauncher
 for descriptor in {closed}:
     os.close(descriptor)
 sys.stdout = sys.stderr = None
@@ -285,7 +285,7 @@ def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLaun
 
 
 def nurseries() -> set[int]:
-    return {child.pid for child in psutil.Process().children() if "gridengine.cradle" in child.cmdline()}
+    return {child.pid for child in psutil.Process().children() if "gridengine.worker.forkserver_main" in child.cmdline()}
 
 
 def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:

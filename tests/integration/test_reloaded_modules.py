@@ -17,9 +17,9 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.ownmodules import LOOK_SECONDS, own_modules
 from gridengine.schedulers.base import Run, worker_command
-from gridengine.schedulers.process import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.serialize.module_changes import LOOK_SECONDS, own_modules
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine, Slurm

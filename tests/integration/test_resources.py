@@ -14,9 +14,9 @@ import pytest
 
 import gridengine
 from gridengine import Capacity, Cores, Executor, GPUs, InlineScheduler, Job, Memory, ProcessScheduler, Token, WTime
-from gridengine.processors import Processors
-from gridengine.protocol import Lend
 from gridengine.resources import Resource
+from gridengine.wire.messages import Lend
+from gridengine.worker.affinity import Processors
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -318,7 +318,7 @@ def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")
 def test_workers_that_nobody_bound_claim_different_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridengine.processors.CLAIM", f"gridengine-test-{os.getpid()}")  # others on this machine have theirs
+    monkeypatch.setattr("gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}")  # others on this machine have theirs
     first, second = Processors(1), Processors(1)
     claimed = [one.actual(Lend(1, 1, cores=[0])).cores for one in (first, second)]
     assert claimed == [CPUS[:1], CPUS[1:2]]

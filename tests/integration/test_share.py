@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import pickling
-from gridengine.protocol import Results, portions
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Results, portions
 from tests.integration.agent_driver import wait_for
 from tests.integration.test_worker_process import Office
 

@@ -28,9 +28,12 @@ from zmq.utils.monitor import recv_monitor_message
 
 import gridengine
 from gridengine._version import __version__
-from gridengine.config import settings
-from gridengine.opening import python_version
-from gridengine.protocol import (
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.schedulers.base import Run, worker_command
+from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.settings.values import settings
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import (
     MAGIC,
     VERSION,
     Assign,
@@ -53,11 +56,8 @@ from gridengine.protocol import (
     decode,
     encode,
 )
-from gridengine.schedulers.base import Run, worker_command
-from gridengine.schedulers.process import ProcessLauncher, worker_environment
-from gridengine.security import Connection
-from gridengine.session import Session
-from gridengine.transport import Client, Server
+from gridengine.wire.session import Session
+from gridengine.wire.transport import Client, Server
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine

@@ -21,9 +21,9 @@ import zmq
 
 import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.protocol import Beat, Cancel, Goodbye, Hello, Message, Pushed, Refuse, Stop, Welcome
-from gridengine.security import Connection
-from gridengine.transport import Client, Server, resolve
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import Beat, Cancel, Goodbye, Hello, Message, Pushed, Refuse, Stop, Welcome
+from gridengine.wire.transport import Client, Server, resolve
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 60
@@ -275,9 +275,9 @@ def worker_elsewhere(network: Network, server: Server, folder: Path, script: str
 WORKER = """
 import sys, time
 from pathlib import Path
-from gridengine.protocol import *
-from gridengine.security import Connection
-from gridengine.transport import Client
+from gridengine.wire.messages import *
+from gridengine.wire.connection import Connection
+from gridengine.wire.transport import Client
 
 client = Client(Connection.load(Path(sys.argv[1])))
 client.send(Hello(1, "1", "3.11", "run", "there", 1, 1, ""))
@@ -412,7 +412,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_what_the_workers_need() -> No
         4096,
         """
         import contextlib, resource
-        from gridengine.transport import Server
+        from gridengine.wire.transport import Server
         with contextlib.closing(Server(host="127.0.0.1", workers=1000)):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,
@@ -426,7 +426,7 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
         64,
         512,
         """
-        from gridengine.transport import Server
+        from gridengine.wire.transport import Server
         Server(host="127.0.0.1", workers=1000)
         """,
     )
@@ -441,7 +441,7 @@ def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
         4096,
         """
         import contextlib, resource
-        from gridengine.transport import Server
+        from gridengine.wire.transport import Server
         with contextlib.closing(Server(host="127.0.0.1")):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,

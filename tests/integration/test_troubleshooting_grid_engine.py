@@ -17,10 +17,10 @@ pytestmark = pytest.mark.grid_engine
 NONSENSE = """
 import sys, time
 from pathlib import Path
-from gridengine.agent import introduce
-from gridengine.protocol import Assign, Result, Results
-from gridengine.security import Connection
-from gridengine.transport import Client
+from gridengine.worker.agent import introduce
+from gridengine.wire.messages import Assign, Result, Results
+from gridengine.wire.connection import Connection
+from gridengine.wire.transport import Client
 
 connection = Connection.load(Path(sys.argv[-1]))
 client = Client(connection)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from gridengine import pickling
 from gridengine._version import __version__
-from gridengine.protocol import (
+from gridengine.schedulers.base import worker_command
+from gridengine.serialize import pickling
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import (
     VERSION,
     Assign,
     Assignment,
@@ -30,9 +32,7 @@ from gridengine.protocol import (
     Stop,
     Welcome,
 )
-from gridengine.schedulers.base import worker_command
-from gridengine.security import Connection
-from gridengine.transport import Server
+from gridengine.wire.transport import Server
 from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.itemwise import Unloadable, load_items
+from gridengine.serialize.itemwise_unpickler import Unloadable, load_items
 
 
 class Thing:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine import protocol
 from gridengine.errors import ProtocolError
-from gridengine.protocol import MAGIC, SMALL, decode, encode
+from gridengine.wire import messages
+from gridengine.wire.messages import MAGIC, SMALL, decode, encode
 
-MESSAGES = typing.get_args(protocol.Message)
+MESSAGES = typing.get_args(messages.Message)
 BUFFERS = st.one_of(
     st.binary(max_size=40),
     st.integers(SMALL - 1, SMALL + 3).map(bytes),
@@ -44,7 +44,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     list[int] | None: st.none() | st.lists(NUMBERS, max_size=3),
     list[int | str] | None: st.none() | st.lists(NUMBERS | st.text(max_size=9), max_size=3),
     list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
-    list[protocol.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
+    list[messages.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }
 
 
@@ -56,43 +56,43 @@ def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrate
 
 SECONDS = st.floats(0, 1e12)
 RESULTS = st.one_of(
-    structs(protocol.Result, status=st.just(protocol.VALUES), seconds=SECONDS, buffers=st.integers(2, 4)),
+    structs(messages.Result, status=st.just(messages.VALUES), seconds=SECONDS, buffers=st.integers(2, 4)),
     structs(
-        protocol.Result,
+        messages.Result,
         start=st.just(3),
         stop=st.just(4),
-        status=st.sampled_from([protocol.RAISED, protocol.RETRYABLE]),
+        status=st.sampled_from([messages.RAISED, messages.RETRYABLE]),
         seconds=SECONDS,
         buffers=st.integers(0, 1),
         output=st.just(False),
     ),
 )
-REASONS = st.sampled_from([protocol.CRASH, protocol.TIMEOUT, protocol.CANCELLED, protocol.MEMORY])
+REASONS = st.sampled_from([messages.CRASH, messages.TIMEOUT, messages.CANCELLED, messages.MEMORY])
 
 
 @st.composite
 def sent(draw: st.DrawFn) -> Sent:
     kind = draw(st.sampled_from(MESSAGES))
     count = st.integers(0, 3)
-    if kind is protocol.Assign:
-        message = kind(draw(st.lists(structs(protocol.Assignment, buffers=count), max_size=3)), draw(NUMBERS))
-    elif kind is protocol.Hello:
+    if kind is messages.Assign:
+        message = kind(draw(st.lists(structs(messages.Assignment, buffers=count), max_size=3)), draw(NUMBERS))
+    elif kind is messages.Hello:
         message = draw(structs(kind, elapsed=SECONDS))
-    elif kind is protocol.Results:
+    elif kind is messages.Results:
         message = kind(draw(st.lists(RESULTS, max_size=3)))
-    elif kind is protocol.Crashed:
+    elif kind is messages.Crashed:
         message = draw(structs(kind, reason=REASONS))
-    elif kind is protocol.Returned:
+    elif kind is messages.Returned:
         message = kind(draw(st.lists(NUMBERS, max_size=3, unique=True)))
-    elif kind is protocol.Output:
+    elif kind is messages.Output:
         message = draw(structs(kind, stream=st.integers(1, 2)))
-    elif kind is protocol.OutputTaken:
+    elif kind is messages.OutputTaken:
         message = draw(structs(kind, size=st.integers(0, 2**63)))
     elif "buffers" in kind.__struct_fields__:
         message = draw(structs(kind, buffers=count))
     else:
         message = draw(structs(kind))
-    needed = protocol.count_buffers(message)
+    needed = messages.count_buffers(message)
     return Sent(message, draw(st.lists(BUFFERS, min_size=needed, max_size=needed)))
 
 
@@ -144,7 +144,7 @@ def decode_or_refuse(frames: list[bytes]) -> None:
     except ProtocolError:
         return
     assert isinstance(message, MESSAGES)
-    assert len(buffers) == protocol.count_buffers(message)
+    assert len(buffers) == messages.count_buffers(message)
     assert sum(memoryview(buffer).nbytes for buffer in buffers) == sum(len(frame) for frame in frames[1:])
 
 
@@ -204,15 +204,15 @@ def test_a_huge_announced_length_costs_nothing(before: bytes, announced: int, ma
         tracemalloc.stop()
 
 
-GOOD = protocol.Result(run=1, start=4, stop=5, status=protocol.VALUES, seconds=0.5, buffers=2)
+GOOD = messages.Result(run=1, start=4, stop=5, status=messages.VALUES, seconds=0.5, buffers=2)
 WRONG = {
     "a status that is none": {"status": 4},
     "a negative status": {"status": -1},
     "a negative duration": {"seconds": -0.1},
     "an endless duration": {"seconds": float("inf")},
     "a duration that is no number": {"seconds": float("nan")},
-    "an exception of several calls": {"status": protocol.RAISED, "stop": 6},
-    "an exception of no call": {"status": protocol.RETRYABLE, "stop": 4},
+    "an exception of several calls": {"status": messages.RAISED, "stop": 6},
+    "an exception of no call": {"status": messages.RETRYABLE, "stop": 4},
     "output without its buffers": {"output": True, "buffers": 1},
     "a negative count of buffers": {"buffers": -2},
 }
@@ -223,16 +223,16 @@ def test_a_result_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     result = msgspec.structs.replace(GOOD, **change)
     buffers = [b"x"] * max(result.buffers, 0)
     with pytest.raises(ProtocolError):
-        decode(encode(protocol.Results([result]), buffers))
-    assert decode(encode(protocol.Results([GOOD]), [b"x", b"y"]))[0] == protocol.Results([GOOD])
+        decode(encode(messages.Results([result]), buffers))
+    assert decode(encode(messages.Results([GOOD]), [b"x", b"y"]))[0] == messages.Results([GOOD])
 
 
 @pytest.mark.parametrize("reason", ["", "crashed", "crash\n", "CRASH"])
 def test_a_crash_for_an_unknown_reason_is_refused(reason: str) -> None:
     with pytest.raises(ProtocolError):
-        decode(encode(protocol.Crashed(1, 0, -9, reason, 1), [b"", b""]))
+        decode(encode(messages.Crashed(1, 0, -9, reason, 1), [b"", b""]))
 
 
 def test_a_run_that_is_given_back_twice_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        decode(encode(protocol.Returned([4, 5, 4])))
+        decode(encode(messages.Returned([4, 5, 4])))

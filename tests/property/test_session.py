@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gridengine.errors import ProtocolError
-from gridengine.session import Session
+from gridengine.wire.session import Session
 
 PIECE = 8
 MESSAGES = st.lists(st.binary(max_size=3 * PIECE), min_size=1, max_size=4)

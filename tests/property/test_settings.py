@@ -8,16 +8,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.config import GridEngineSite, SlurmSite
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
-from gridengine.schedulers._gridengine_words import asked
-from gridengine.schedulers._request import Request, parse_memory, parse_time
-from gridengine.schedulers._slurm_words import EARLY_SECONDS, SIGNAL_SECONDS, sbatch_options, things
-from gridengine.schedulers._slurm_words import parse_time as parse_slurm_time
 from gridengine.schedulers.base import MARGIN_SECONDS, Demand
-from gridengine.setting import known
-from gridengine.settingsfiles import lines_of, parsed
+from gridengine.schedulers.grid_engine.options import asked
+from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS, sbatch_options, things
+from gridengine.schedulers.slurm.options import parse_time as parse_slurm_time
+from gridengine.settings.files import lines_of, parsed
+from gridengine.settings.schema import known
+from gridengine.settings.values import GridEngineSite, SlurmSite
 
 NAMES = st.sampled_from(["max_workers", "host", "grid_engine", "slurm", "tokens", "queue", "x", '"a.b"', "progress", "beat_seconds"])
 VALUES = st.sampled_from(["1", "-1", "1.5", "inf", "nan", "true", '"a"', "'b'", '"""\n"""', "[1]", "{a = 'b'}", "{}", "2026-01-01", ""])

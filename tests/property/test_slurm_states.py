@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.schedulers._slurm_states import compress, expand, parse_jobs, parse_squeue
+from gridengine.schedulers.slurm.states import compress, expand, parse_jobs, parse_squeue
 
 ids = st.one_of(
     st.integers(1, 50).map(str),

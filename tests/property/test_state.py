@@ -15,9 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine import state, stock
-from gridengine.errors import ClusterError
-from gridengine.events import (
+from gridengine.dispatcher.core import objects, state
+from gridengine.dispatcher.core.events import (
     CancelAsked,
     Closing,
     Event,
@@ -40,9 +39,13 @@ from gridengine.events import (
     Tick,
     Withdraw,
 )
-from gridengine.fleet import KEPT_WITHDRAWN, Policy
-from gridengine.lent import Laden, Lent, all_needed
-from gridengine.protocol import (
+from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN, Policy
+from gridengine.dispatcher.core.state import DispatchState, Phase
+from gridengine.errors import ClusterError
+from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
+from gridengine.serialize.shared_objects import Laden, Lent, all_needed
+from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
@@ -72,9 +75,6 @@ from gridengine.protocol import (
     TakeBack,
     Welcome,
 )
-from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
-from gridengine.state import DispatchState, Phase
 
 PATIENCE = 600
 """Rounds in which nothing settles: longer than a lease and the longest wait between two requests."""
@@ -301,7 +301,7 @@ class Play(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.little = [mock.patch.object(stock, "KEPT_FUNCTIONS", 1), mock.patch.object(state, "MOST_GIVEN", 3)]
+        self.little = [mock.patch.object(objects, "KEPT_FUNCTIONS", 1), mock.patch.object(state, "MOST_GIVEN", 3)]
         for one in self.little:
             one.start()
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine import pickling
+from gridengine.dispatcher.core.events import Began, Function, Note, Settled, Task
 from gridengine.errors import Cancelled, GridEngineError
-from gridengine.events import Began, Function, Note, Settled, Task
-from gridengine.protocol import FULL, SINGLE
 from gridengine.schedulers.base import Run, Scheduler
+from gridengine.serialize import pickling
+from gridengine.wire.messages import FULL, SINGLE
 
 
 @dataclass(frozen=True)

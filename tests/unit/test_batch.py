@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import SubmissionRefused
-from gridengine.schedulers._logs import is_empty
 from gridengine.schedulers.base import Demand, Handle, Report, Run, TryAgain
 from gridengine.schedulers.batch import BatchLauncher, TooMany
+from gridengine.schedulers.logs import is_empty
 
 
 class Limited(BatchLauncher):

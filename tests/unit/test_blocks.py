@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gridengine import blocks, pickling
-from gridengine.agent import Agent
-from gridengine.blocks import LARGE, Stored, fetch, store
 from gridengine.errors import PicklingError
-from gridengine.protocol import Buffer, Define, Forget
+from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.shared_memory import LARGE, Stored, fetch, store
+from gridengine.wire.messages import Buffer, Define, Forget
+from gridengine.worker.agent import Agent
 from tests.unit.test_runner import Stage
 
 FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
@@ -240,4 +240,4 @@ def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to
 
 
 def test_the_limit_is_one_mebibyte() -> None:
-    assert blocks.LARGE == 1024 * 1024
+    assert shared_memory.LARGE == 1024 * 1024

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gridengine import pickling
-from gridengine.callersmain import CallersMain
+from gridengine.serialize import pickling
+from gridengine.serialize.main_module import CallersMain
 
 
 class Script:

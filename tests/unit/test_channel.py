@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridengine.channel import Channel
 from gridengine.errors import ProtocolError
-from gridengine.protocol import Define, Message, Payload, Started
+from gridengine.wire.channel import Channel
+from gridengine.wire.messages import Define, Message, Payload, Started
 
 
 class Wire:

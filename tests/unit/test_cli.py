@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import main
-from gridengine.security import write_private
+from gridengine.cli.main import main
+from gridengine.wire.connection import write_private
 
 
 @pytest.fixture(autouse=True)

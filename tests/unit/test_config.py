@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.config import GridEngineSite, Settings, SlurmSite
 from gridengine.errors import ConfigurationError
+from gridengine.settings.values import GridEngineSite, Settings, SlurmSite
 
 
 def test_without_variables_the_settings_are_the_defaults() -> None:

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gridengine import doctor, encryption
-from gridengine.doctor import Finding, State, as_json, is_broken, judged, parse_partitions
+from gridengine.cli import doctor
+from gridengine.cli.doctor import Finding, State, as_json, is_broken, judged, parse_partitions
+from gridengine.wire import encryption_speed
 
 FINE = Finding("processes", "job", State.OK, "came home")
 NO_SLURM = Finding("slurm", "commands", State.ABSENT, "there is no sbatch")
@@ -60,7 +61,7 @@ def test_scripts_read_the_same_as_json() -> None:
 
 @pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])
 def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(rate: float, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encryption, "encrypted_bytes_per_second", lambda: rate)
+    monkeypatch.setattr(encryption_speed, "encrypted_bytes_per_second", lambda: rate)
     finding = doctor.encryption()
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text

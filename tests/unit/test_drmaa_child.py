@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers import _drmaa_child
-from gridengine.schedulers._drmaa_child import Desk, failure
+from gridengine.schedulers.grid_engine import drmaa_process
+from gridengine.schedulers.grid_engine.drmaa_process import Desk, failure
 
 ALL = "all"
 
@@ -147,8 +147,8 @@ def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_agai
     assert (session.deleted, desk.left) == (["1.2", "1.3"], 1)
     assert not desk.sweep()
     session.stubborn.clear()
-    later = _drmaa_child.time.monotonic() + 60
-    monkeypatch.setattr(_drmaa_child.time, "monotonic", lambda: later)
+    later = drmaa_process.time.monotonic() + 60
+    monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: later)
     assert (desk.sweep(), session.deleted[-1], desk.left) == (True, "1.1", 0)
 
 
@@ -175,7 +175,7 @@ def test_when_no_answer_comes_what_was_learnt_before_is_told(desk: Desk, session
 
 
 def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
     session.problems = [DrmCommunicationException("the master is away")]
     desk.terminate(["1.1"])
     assert (desk.sweep(), desk.left) == (False, 1)
@@ -201,7 +201,7 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(desk: De
 
 
 def test_the_end_waits_for_a_master_that_is_away(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_drmaa_child, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
     session.problems = [DrmCommunicationException("the master is away"), DrmCommunicationException("the master is away")]
     desk.clean()
     assert session.deleted == [ALL]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.config import Settings, SlurmSite
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers._drmaa_words import GRID_ENGINE, SLURM, System, system_of, worded
-from gridengine.schedulers._request import Request
 from gridengine.schedulers.base import Demand
+from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, SLURM, System, system_of, worded
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.settings.values import Settings, SlurmSite
 
 SLURM_HERE = system_of("SLURM 22.05.8", "slurm-drmaa 1.1.6")
 TORQUE = system_of("Torque 6.1.2", "PBS DRMAA 1.0.19")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.config import settings
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
 from gridengine.schedulers.base import Plan, interpreter_flags, worker_command
+from gridengine.settings.values import settings
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_dry_run_leaves_no_trace(here: Path) -> None:
 def test_a_dry_run_of_processes_shows_their_command_line() -> None:
     (argv,) = ProcessScheduler(2).dry_run().request.values()
     assert isinstance(argv, list)
-    assert argv[1:] == [*interpreter_flags(), "-P", "-m", "gridengine.cradle", "SOCKET"]
+    assert argv[1:] == [*interpreter_flags(), "-P", "-m", "gridengine.worker.forkserver_main", "SOCKET"]
 
 
 def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine.client.batcher import MOST_CALLS
+from gridengine.client.future import Stretch
+from gridengine.client.submission import Outcome
 from gridengine.errors import Cancelled, ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
-from gridengine.flight import Outcome
-from gridengine.intake import MOST_CALLS
-from gridengine.promise import Stretch
 from tests.unit.fake_hub import Entry, FakeHub, FakeScheduler
 
 SECONDS = 10

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gridengine import fleet as fleet_module
+from gridengine.dispatcher.core import provisioner as fleet_module
+from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
+from gridengine.dispatcher.core.provisioner import Fleet, Policy, Started, key_of, keys_of
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
-from gridengine.events import Effect, Explain, Launch, Withdraw
-from gridengine.fleet import Fleet, Policy, Started, key_of, keys_of
 from gridengine.schedulers.base import Handle, Report, TaskState
 
 QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = TaskState

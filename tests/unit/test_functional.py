@@ -135,7 +135,7 @@ def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
 
 
 def test_few_small_calls_of_a_known_number_are_submitted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridengine.gathering.GATHER_SECONDS", 3600)
+    monkeypatch.setattr("gridengine.api.map_results.GATHER_SECONDS", 3600)
     hub = FakeHub()
     assert gridengine.map(square, range(10), scheduler=FakeScheduler(hub)) == [number**2 for number in range(10)]
     assert hub.departures == [len(hub.entries)]

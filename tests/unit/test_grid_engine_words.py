@@ -10,12 +10,9 @@ import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers._drmaa import Refused, child_environment
-from gridengine.schedulers._logs import log_tail
-from gridengine.schedulers._request import Request, parse_memory, parse_time
-from gridengine.schedulers._script import launch_script
-from gridengine.schedulers._signs import library_paths
-from gridengine.schedulers._words import (
+from gridengine.schedulers.base import TryAgain
+from gridengine.schedulers.detect import library_paths
+from gridengine.schedulers.grid_engine.diagnostics import (
     Failure,
     Words,
     parse_accounting,
@@ -24,8 +21,11 @@ from gridengine.schedulers._words import (
     parse_master_log,
     parse_scheduling,
 )
-from gridengine.schedulers.base import TryAgain
-from gridengine.schedulers.gridengine import ending
+from gridengine.schedulers.grid_engine.drmaa import Refused, child_environment
+from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.grid_engine.scheduler import ending
+from gridengine.schedulers.logs import log_tail
+from gridengine.schedulers.script import launch_script
 
 ACCOUNTING = """\
 ==============================================================

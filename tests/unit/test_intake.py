@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import intake, pickling
-from gridengine.events import Function, Settled, Task
-from gridengine.hub import MOST_EVENTS
-from gridengine.pools import BATCH_SECONDS, LEAST_SECONDS
-from gridengine.work import Pace
+from gridengine.client import batcher
+from gridengine.dispatcher.core.events import Function, Settled, Task
+from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.task_queue import BATCH_SECONDS, LEAST_SECONDS
+from gridengine.dispatcher.io_thread import MOST_EVENTS
+from gridengine.serialize import pickling
 from tests.unit.fake_hub import FakeHub, FakeScheduler
 
 SUBMIT_SECONDS, TASK_SECONDS, ANSWER_SECONDS, CALL_SECONDS = 3e-6, 50e-6, 30e-6, 1e-6
@@ -112,7 +113,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls
     """Submit so many calls, one by one, and return the workers that have done them."""
     hub = Simulated(slots, seconds)
     monkeypatch.setattr(Request, "requests", hub.requests, raising=False)
-    monkeypatch.setattr(intake, "Helper", Request)
+    monkeypatch.setattr(batcher, "Helper", Request)
     with gridengine.Executor(FakeScheduler(hub)) as executor:
         futures = []
         for index in range(calls):

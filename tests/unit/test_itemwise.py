@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gridengine import pickling
-from gridengine.itemwise import Unloadable, load_items
+from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable, load_items
 
 
 class Stubborn:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from gridengine.dispatcher.core.allocator import booked, can_hold
+from gridengine.dispatcher.core.events import Grant, Launch, Launched, Settled
+from gridengine.dispatcher.core.provisioner import Policy, spare_of
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
-from gridengine.events import Grant, Launch, Launched, Settled
-from gridengine.fleet import Policy, spare_of
-from gridengine.lending import booked, can_hold
-from gridengine.protocol import MEMORY, TIMEOUT, Assign, Stop, TakeBack
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.schedulers.base import MARGIN_SECONDS, Demand, Handle
+from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Stop, TakeBack
 from tests.unit.test_state import GOOD, Play
 
 NODE = Cores(4) & Memory(8) & Token("t")

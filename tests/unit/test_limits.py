@@ -10,7 +10,7 @@ import pytest
 
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
-from gridengine.limits import Limits, given
+from gridengine.client.options import Limits, given
 from gridengine.schedulers.base import ANY, Demand
 from tests.unit.fake_hub import FakeScheduler
 
@@ -100,7 +100,7 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
     }
-    assert readers <= {"dispatcher.py"}, "where the time of day is told to people"
+    assert readers <= {"job_dispatcher.py"}, "where the time of day is told to people"
 
 
 def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:

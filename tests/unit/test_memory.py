@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine import memory
-from gridengine.memory import KillCounter, MemoryLimit, killed_for_memory
+from gridengine.worker import memory_limit
+from gridengine.worker.memory_limit import KillCounter, MemoryLimit, killed_for_memory
 
 GIGABYTE = 2**30
 
@@ -74,15 +74,15 @@ def test_the_counter_of_both_versions_of_control_groups_is_found(listing: str, f
     (tmp_path / "listing").write_text(listing)
     (tmp_path / "fs" / file).parent.mkdir(parents=True)
     (tmp_path / "fs" / file).touch()
-    assert memory._events_file(tmp_path / "listing", tmp_path / "fs") == tmp_path / "fs" / file
+    assert memory_limit._events_file(tmp_path / "listing", tmp_path / "fs") == tmp_path / "fs" / file
 
 
 def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
-    before = memory.data_of()
+    before = memory_limit.data_of()
     held = bytearray(64 * 2**20)
-    assert memory.data_of() - before >= len(held)
-    assert memory.data_of(os.getpid()) > 0
-    assert memory.data_of(2**22 + 1) == 0
+    assert memory_limit.data_of() - before >= len(held)
+    assert memory_limit.data_of(os.getpid()) > 0
+    assert memory_limit.data_of(2**22 + 1) == 0
 
 
 def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:

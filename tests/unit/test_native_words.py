@@ -7,15 +7,15 @@ from typing import Any, ClassVar, NoReturn
 
 import pytest
 
-from gridengine.config import GridEngineSite, SlurmSite
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-from gridengine.schedulers import _gridengine_words as gridengine_words
-from gridengine.schedulers import _slurm_words as slurm_words
-from gridengine.schedulers._gridengine_words import asked, first_environment, parse_environments
-from gridengine.schedulers._request import Request
-from gridengine.schedulers._slurm_words import sbatch_options
 from gridengine.schedulers.base import Demand
+from gridengine.schedulers.grid_engine import options as gridengine_words
+from gridengine.schedulers.grid_engine.options import asked, first_environment, parse_environments
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.slurm import options as slurm_words
+from gridengine.schedulers.slurm.options import sbatch_options
+from gridengine.settings.values import GridEngineSite, SlurmSite
 
 
 class Seats(Capacity):

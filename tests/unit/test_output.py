@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridengine import output
-from gridengine.output import Kept, Outlet, Tap
+from gridengine.worker import output
+from gridengine.worker.output import Kept, Outlet, Tap
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

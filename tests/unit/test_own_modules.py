@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from gridengine.ownmodules import OwnModules, is_own
+from gridengine.serialize.module_changes import OwnModules, is_own
 
 NUMBERS = itertools.count()
 Make = Callable[[str], ModuleType]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.packing import Packer
 from gridengine.resources import ZERO, Cores, Memory, Node, Resource, Token, WTime
+from gridengine.resources.packing import Packer
 
 
 def packer(**holders: Resource) -> Packer[str, str]:

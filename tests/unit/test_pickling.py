@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from gridengine import byvalue, classes, pickling
 from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
-from gridengine.protocol import FULL, SINGLE, STAR
+from gridengine.serialize import by_value, classes, pickling
+from gridengine.wire.messages import FULL, SINGLE, STAR
 
 LOCK = threading.Lock()
 
@@ -53,7 +53,7 @@ def test_a_function_by_value_is_a_new_one_with_only_the_global_variables_it_name
 
 
 def test_names_of_attributes_are_not_taken_for_global_variables() -> None:
-    assert byvalue.global_names((lambda x: (x.LOCK, len(SINGLE.y))).__code__) == ("SINGLE", "len")  # type: ignore[attr-defined]
+    assert by_value.global_names((lambda x: (x.LOCK, len(SINGLE.y))).__code__) == ("SINGLE", "len")  # type: ignore[attr-defined]
 
 
 def test_a_class_in_the_same_process_is_the_same_class() -> None:
@@ -143,7 +143,7 @@ def run(text: str) -> None:
 
 def test_dill_is_not_imported_until_it_is_needed() -> None:
     run(
-        "import sys; from gridengine.pickling import *\n"
+        "import sys; from gridengine.serialize.pickling import *\n"
         "class A: pass\n"
         "load(dump([A(), lambda: A, 1, ValueError(2)])); assert 'dill' not in sys.modules\n"
         "dump({}.keys()); assert 'dill' in sys.modules"
@@ -421,11 +421,11 @@ def test_an_exception_whose_own_code_fails_still_arrives() -> None:
 
 
 def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:
-    byvalue.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
-    byvalue.note_source("<nowhere 7>", 1, ["first\n"])
+    by_value.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
+    by_value.note_source("<nowhere 7>", 1, ["first\n"])
     linecache.checkcache()
     assert [linecache.getline("<nowhere 7>", number) for number in (1, 3, 4)] == ["first\n", "third\n", "fourth\n"]
-    byvalue.note_source(__file__, 1, ["wrong\n"])
+    by_value.note_source(__file__, 1, ["wrong\n"])
     assert linecache.getline(__file__, 1).startswith('"""')
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine import processors
-from gridengine.processors import Processors, present
-from gridengine.protocol import Lend
+from gridengine.wire.messages import Lend
+from gridengine.worker import affinity
+from gridengine.worker.affinity import Processors, present
 
 
 def test_cores_are_the_processors_that_the_worker_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
+    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
     assert Processors(4).actual(Lend(1, 2, cores=[1, 3])).cores == [5, 7]
 
 
 def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda pid: {4, 5})
+    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5})
     worker = Processors(1)
     assert worker.actual(Lend(1, 2, cores=[0, 1])).cores == [4, 5]
     assert worker.actual(Lend(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
@@ -27,7 +27,7 @@ def test_cores_that_are_no_processors_share_those_of_others(cores: list[int], me
 
 
 def test_numbers_that_the_user_gave_are_the_machine_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {0, 1})
     assert Processors(1).actual(Lend(1, 1, cores=[1], exact=True)).cores == [1]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gridengine.config import settings
-from gridengine.progress import ProgressBar
+from gridengine.api.progress import ProgressBar
+from gridengine.settings.values import settings
 
 
 class Terminal(io.StringIO):

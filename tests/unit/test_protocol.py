@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gridengine import protocol
 from gridengine.errors import ProtocolError
-from gridengine.protocol import (
+from gridengine.wire import messages
+from gridengine.wire.messages import (
     MAGIC,
     SMALL,
     VALUES,
@@ -28,7 +28,7 @@ from gridengine.protocol import (
 
 
 def assignment(run: int, buffers: int) -> Assignment:
-    return Assignment(run=run, task=run, function=b"digest", start=0, stop=1, attempt=1, form=protocol.SINGLE, buffers=buffers)
+    return Assignment(run=run, task=run, function=b"digest", start=0, stop=1, attempt=1, form=messages.SINGLE, buffers=buffers)
 
 
 def header(sizes: list[int], message: object) -> bytes:
@@ -76,7 +76,7 @@ def test_each_item_gets_the_buffers_that_belong_to_it() -> None:
 
 
 def test_a_dead_runners_message_brings_its_two_outputs() -> None:
-    message, buffers = decode(encode(Crashed(run=1, index=0, exitcode=-9, reason=protocol.CRASH, pid=7), [b"out", b"err"]))
+    message, buffers = decode(encode(Crashed(run=1, index=0, exitcode=-9, reason=messages.CRASH, pid=7), [b"out", b"err"]))
     assert isinstance(message, Crashed)
     assert [bytes(buffer) for buffer in buffers] == [b"out", b"err"]
 
@@ -86,7 +86,7 @@ MALFORMED = {
     "no frame": [],
     "an empty frame": [b""],
     "half of the magic": [MAGIC[:2]],
-    "another version": [MAGIC[:-1] + bytes([protocol.VERSION + 1]) + bytes(WELCOME)[len(MAGIC) :]],
+    "another version": [MAGIC[:-1] + bytes([messages.VERSION + 1]) + bytes(WELCOME)[len(MAGIC) :]],
     "a web browser": [b"GET / HTTP/1.1\r\n\r\n"],
     "magic alone": [MAGIC],
     "a cut header": [bytes(WELCOME)[:-1]],
@@ -109,7 +109,7 @@ MALFORMED = {
     "a buffer too few": [header([1], ["Define", b"digest", [], "/", 2]), b"x"],
     "a negative count": [header([], ["Define", b"digest", [], "/", -1])],
     "counts that cancel out": [header([1], ["Results", [[1, 0, 1, 0, 0.0, 2], [1, 1, 2, 0, 0.0, -1]]]), b"x"],
-    "more sizes than allowed": [header([0] * (protocol.MOST_BUFFERS + 1), ["Welcome"]), b""],
+    "more sizes than allowed": [header([0] * (messages.MOST_BUFFERS + 1), ["Welcome"]), b""],
 }
 
 
@@ -120,7 +120,7 @@ def test_malformed_frames_are_a_protocol_error(frames: list[bytes]) -> None:
 
 
 def test_the_error_about_another_version_names_ours() -> None:
-    with pytest.raises(ProtocolError, match=f"version {protocol.VERSION}"):
+    with pytest.raises(ProtocolError, match=f"version {messages.VERSION}"):
         decode([b"other"])
 
 

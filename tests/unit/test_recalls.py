@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from gridengine.dispatcher.core.events import CancelAsked, RecallAsked, Settled
 from gridengine.errors import Cancelled
-from gridengine.events import CancelAsked, RecallAsked, Settled
-from gridengine.protocol import CRASH, Crashed, Recall, Returned, Shortened
 from gridengine.resources import Cores
+from gridengine.wire.messages import CRASH, Crashed, Recall, Returned, Shortened
 from tests.unit.test_state import Play
 
 

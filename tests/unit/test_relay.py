@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gridengine.output import Outlet
-from gridengine.protocol import Output
-from gridengine.relay import WINDOW_BYTES, JobsOutput, Relay, RunOutput
+from gridengine.wire.messages import Output
+from gridengine.worker.output import Outlet
+from gridengine.worker.output_relay import WINDOW_BYTES, JobsOutput, Relay, RunOutput
 
 
 @dataclass

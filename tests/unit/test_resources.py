@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import gridengine
-from gridengine.adjust import GroupTimes, scaled
 from gridengine.errors import ConfigurationError
-from gridengine.pickling import dump, load
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-from gridengine.units import format_seconds, parse_seconds, to_bytes, to_gigabytes
+from gridengine.resources.estimates import GroupTimes, scaled
+from gridengine.resources.units import format_seconds, parse_seconds, to_bytes, to_gigabytes
+from gridengine.serialize.pickling import dump, load
 
 
 class Seats(Resource):

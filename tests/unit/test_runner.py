@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gridengine import pickling
-from gridengine.protocol import (
+from gridengine.serialize import pickling
+from gridengine.wire.messages import (
     CANCELLED,
     FULL,
     RAISED,
@@ -35,8 +35,8 @@ from gridengine.protocol import (
     encode,
     portions,
 )
-from gridengine.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Runner
-from gridengine.stage import Controller
+from gridengine.worker.process_setup import Controller
+from gridengine.worker.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Runner
 
 
 class Script:
@@ -298,7 +298,7 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
         stage.words[LATE] = stage.words[START] if x else 0
         return x
 
-    monkeypatch.setattr("gridengine.runner.leave", end)
+    monkeypatch.setattr("gridengine.worker.runner.leave", end)
     stage.runner._loaded[stage.define(len)] = condemn, ()
     stage.assign(len, [0, 1, 0], timeout=5.0)
     stage.play()

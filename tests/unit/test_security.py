@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.security import Connection, make_private_folder, write_private
+from gridengine.wire.connection import Connection, make_private_folder, write_private
 
 CONNECTION = Connection(
     run_id="run",

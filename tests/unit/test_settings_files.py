@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gridengine import trusted
-from gridengine.config import Said, gathered
 from gridengine.errors import ConfigurationError
-from gridengine.setting import known, made
-from gridengine.settingsfiles import layers, parsed, projects_file, told, users_file
-from gridengine.trusted import why_not_believed
+from gridengine.settings import trusted_files
+from gridengine.settings.files import layers, parsed, projects_file, told, users_file
+from gridengine.settings.schema import known, made
+from gridengine.settings.trusted_files import why_not_believed
+from gridengine.settings.values import Said, gathered
 
 FILE = Path("/etc/site.toml")
 
@@ -263,13 +263,13 @@ def test_what_is_replaced_while_it_is_looked_at_is_left_out(
     path = tmp_path / "gridengine.toml"
     path.write_text("max_workers = 7")
     (tmp_path / "another").write_text("max_workers = 8")
-    judge = trusted._judge
+    judge = trusted_files._judge
 
     def replace_then(*facts: os.stat_result) -> None:
         judge(*facts)
         (tmp_path / "another").rename(path)
 
-    monkeypatch.setattr(trusted, "_judge", replace_then)
+    monkeypatch.setattr(trusted_files, "_judge", replace_then)
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING, logger="gridengine"):
         assert layers({"HOME": "/nosuch"}) == []
@@ -321,7 +321,7 @@ def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(t
 
 
 def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
-    script = "import sys, gridengine.config as c; c.settings(); print('tomllib' in sys.modules)"
+    script = "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
     environment = {**os.environ, "HOME": str(tmp_path)}
     without = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     (tmp_path / "gridengine.toml").write_text("max_workers = 3")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import lent, pickling
-from gridengine.blocks import LARGE, Stored, fetch
-from gridengine.frozen import Frozen, frozen
-from gridengine.lent import Lent, in_hand, lent_of, needs_of
-from gridengine.limits import Limits
-from gridengine.protocol import SINGLE
-from gridengine.wares import Wares
+from gridengine.client.functions import Wares
+from gridengine.client.options import Limits
+from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize.shared_memory import LARGE, Stored, fetch
+from gridengine.serialize.shared_objects import Lent, in_hand, lent_of, needs_of
+from gridengine.serialize.snapshot import Frozen, frozen
+from gridengine.wire.messages import SINGLE
 from tests.unit.test_blocks import Array
 
 np = pytest.importorskip("numpy")
@@ -163,7 +163,7 @@ def test_a_name_that_was_forgotten_is_an_error() -> None:
     payload = list(payload)
     gc.collect()
     with pytest.raises(LookupError, match="no longer"):
-        lent.find(name)
+        shared_objects.find(name)
 
 
 def test_what_was_brought_is_loaded_once() -> None:
@@ -174,17 +174,17 @@ def test_what_was_brought_is_loaded_once() -> None:
         loads.append(1)
         return lent_of(shared).payload
 
-    lent.bring(b"brought", load)
-    assert lent.find(b"brought") is lent.find(b"brought")
-    lent.take_away(b"brought")
+    shared_objects.bring(b"brought", load)
+    assert shared_objects.find(b"brought") is shared_objects.find(b"brought")
+    shared_objects.take_away(b"brought")
     assert loads == [1]
 
 
 def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
     body, *buffers = lent_of(gridengine.share(np.arange(3))).payload
-    lent.bring(b"small", lambda: [body, *map(bytearray, buffers)])
-    assert not lent.find(b"small").flags.writeable
-    lent.take_away(b"small")
+    shared_objects.bring(b"small", lambda: [body, *map(bytearray, buffers)])
+    assert not shared_objects.find(b"small").flags.writeable
+    shared_objects.take_away(b"small")
 
 
 def test_a_handle_comes_home_as_the_object() -> None:

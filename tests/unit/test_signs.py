@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers import _signs, best_available
-from gridengine.schedulers.process import ProcessScheduler
+from gridengine.schedulers import best_available, detect
+from gridengine.schedulers.local import ProcessScheduler
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SGE_ROOT", "DRMAA_LIBRARY_PATH", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(_signs, "_linked", lambda environment: [])
+    monkeypatch.setattr(detect, "_linked", lambda environment: [])
 
 
 @pytest.mark.usefixtures("bare")
@@ -31,7 +31,7 @@ def test_without_any_sign_of_a_cluster_this_machine_is_chosen_and_the_reasons_ar
 
 @pytest.mark.usefixtures("bare")
 def test_without_any_sign_of_a_cluster_nothing_of_one_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    clusters = ["gridengine.schedulers.gridengine", "gridengine.schedulers.slurm"]
+    clusters = ["gridengine.schedulers.grid_engine.scheduler", "gridengine.schedulers.slurm.scheduler"]
     for name in clusters:
         monkeypatch.delitem(sys.modules, name, raising=False)
     best_available()
@@ -41,9 +41,9 @@ def test_without_any_sign_of_a_cluster_nothing_of_one_is_imported(monkeypatch: p
 def test_a_submission_command_is_a_sign_of_slurm(tmp_path: Path) -> None:
     command = tmp_path / "sbatch"
     command.touch(mode=0o755)
-    assert _signs.without_slurm({"PATH": str(tmp_path)}) == ""
+    assert detect.without_slurm({"PATH": str(tmp_path)}) == ""
 
 
 def test_the_linker_is_asked_where_the_user_has_libraries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1.0")
-    assert _signs.library_paths({"LD_LIBRARY_PATH": "/opt/pbs/lib"}) == ["libdrmaa.so.1.0"]
+    assert detect.library_paths({"LD_LIBRARY_PATH": "/opt/pbs/lib"}) == ["libdrmaa.so.1.0"]

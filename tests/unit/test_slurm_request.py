@@ -9,12 +9,12 @@ import pytest
 
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.schedulers import SlurmScheduler
-from gridengine.schedulers._slurm import command_environment, sbatch_command
-from gridengine.schedulers._slurm_site import Site, parse_share, refusal, said, site_of, unavailable
-from gridengine.schedulers._slurm_srun import Unsuitable, srun_command, srun_options
-from gridengine.schedulers._slurm_words import own_options
 from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.slurm.commands import command_environment, sbatch_command
+from gridengine.schedulers.slurm.options import own_options
+from gridengine.schedulers.slurm.site import Site, parse_share, refusal, said, site_of, unavailable
+from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_options
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none

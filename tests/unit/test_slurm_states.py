@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers._slurm_site import impossible
-from gridengine.schedulers._slurm_states import (
+from gridengine.schedulers.base import TaskState
+from gridengine.schedulers.slurm.site import impossible
+from gridengine.schedulers.slurm.states import (
     ENDS,
     STATES,
     Row,
@@ -21,7 +22,6 @@ from gridengine.schedulers._slurm_states import (
     parse_jobs,
     parse_squeue,
 )
-from gridengine.schedulers.base import TaskState
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from gridengine.events import Launched, Warn
+from gridengine.dispatcher.core.events import Launched, Warn
 from gridengine.schedulers.base import Handle
 from tests.unit.test_state import Play
 

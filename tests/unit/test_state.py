@@ -9,20 +9,8 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from gridengine import answers, blame, crew, pools, state, stock, work
-from gridengine.errors import (
-    Cancelled,
-    ClusterError,
-    JobDeleted,
-    OutOfMemory,
-    SubmissionRefused,
-    TimeoutError,
-    VersionMismatch,
-    WorkerCrashed,
-    WorkerLost,
-    WorkerNotStarted,
-)
-from gridengine.events import (
+from gridengine.dispatcher.core import failures, model, objects, state, task_queue, worker_lifecycle, worker_messages
+from gridengine.dispatcher.core.events import (
     Began,
     CancelAsked,
     Closing,
@@ -48,9 +36,23 @@ from gridengine.events import (
     Warn,
     Withdraw,
 )
-from gridengine.fleet import Policy
-from gridengine.lent import Laden, Lent
-from gridengine.protocol import (
+from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.errors import (
+    Cancelled,
+    ClusterError,
+    JobDeleted,
+    OutOfMemory,
+    SubmissionRefused,
+    TimeoutError,
+    VersionMismatch,
+    WorkerCrashed,
+    WorkerLost,
+    WorkerNotStarted,
+)
+from gridengine.resources import Cores, Memory
+from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
+from gridengine.serialize.shared_objects import Laden, Lent
+from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
@@ -79,8 +81,6 @@ from gridengine.protocol import (
     Stop,
     Welcome,
 )
-from gridengine.resources import Cores, Memory
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
 
 T = TypeVar("T")
 GOOD = {"version": "1", "python": "3.11", "run_id": "run"}
@@ -258,14 +258,14 @@ def test_tasks_are_handed_out_in_the_order_of_submission() -> None:
 
 def test_quick_calls_are_handed_out_together() -> None:
     play = Play()
-    play.learn(seconds=pools.BATCH_SECONDS / 5)
+    play.learn(seconds=task_queue.BATCH_SECONDS / 5)
     play.submit(1000)
     assert calls(play.assigned())[0] == (2, 0, 5)
 
 
 def test_quick_tasks_of_one_call_make_one_batch() -> None:
     play = Play()
-    play.learn(seconds=pools.BATCH_SECONDS / 4)
+    play.learn(seconds=task_queue.BATCH_SECONDS / 4)
     play.submit(*[1] * 100)
     assert len(play.sent(Assign)[0].assignments) == 4
 
@@ -287,7 +287,7 @@ def test_a_batch_leaves_work_for_every_slot() -> None:
 
 def test_a_batch_of_the_quickest_calls_is_worth_its_message() -> None:
     play = Play()
-    play.learn(seconds=pools.LEAST_SECONDS / 6)
+    play.learn(seconds=task_queue.LEAST_SECONDS / 6)
     play.hello(b"v", pid=8)
     play.submit(8)
     assert [one.stop - one.start for one in play.assigned()][:2] == [6, 2]
@@ -314,7 +314,7 @@ def test_a_batch_holds_calls_of_one_function() -> None:
 
 
 def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "MOST_BYTES", 10)
+    monkeypatch.setattr(task_queue, "MOST_BYTES", 10)
     play = Play()
     play.learn(seconds=1e-6)
     play.submit(*[1] * 20)
@@ -608,7 +608,7 @@ def test_results_before_a_crash_are_kept() -> None:
 
 def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     play = Play()
-    play.learn(seconds=pools.BATCH_SECONDS / 3)
+    play.learn(seconds=task_queue.BATCH_SECONDS / 3)
     play.submit(*[1] * 10)
     first, second, third = play.sent(Assign)[0].assignments
     play.crash(first, 0)
@@ -700,7 +700,7 @@ def test_the_peak_of_memory_is_told() -> None:
 def test_a_worker_whose_runners_cannot_run_is_let_go_after_a_few_tries() -> None:
     play = Play()
     one = play.running()
-    for _ in range(answers.MOST_FRUITLESS):
+    for _ in range(worker_messages.MOST_FRUITLESS):
         play.say(Returned([one.run]))
         [one] = play.assigned()
     play.say(Returned([one.run]))
@@ -712,7 +712,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     play = Play(max_workers=1)
     one = play.running(retries=1)
     for attempt in range(2):
-        for _ in range(answers.MOST_FRUITLESS + 1):
+        for _ in range(worker_messages.MOST_FRUITLESS + 1):
             assert one.attempt == attempt + 1
             play.say(Returned([one.run], "no process could be started: too many"), worker=b"wv"[attempt : attempt + 1])
             one = (*play.assigned(), one)[0]
@@ -727,7 +727,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
 def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
     play = Play()
     one = play.running(20)
-    for _ in range(2 * answers.MOST_FRUITLESS):
+    for _ in range(2 * worker_messages.MOST_FRUITLESS):
         play.say(Returned([one.run]))
         play.done(play.assigned()[0])
         one, *_ = play.assigned()
@@ -1229,7 +1229,7 @@ def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
     play.learn(seconds=1.0)
     play.later(5.5, beats=[b"w"])
     play.submit(1)
-    play.later(crew.LEAVE_SECONDS + 1, beats=[b"w"])
+    play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
     assert play.seen(Lost) == [Lost(b"w")]
     assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
     assert play.seen(Launch) == [Launch(1)]
@@ -1478,7 +1478,7 @@ def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None
 def test_the_oldest_function_out_of_use_is_forgotten() -> None:
     play = Play()
     play.hello()
-    for number in range(stock.KEPT_FUNCTIONS + 1):
+    for number in range(objects.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
@@ -1487,7 +1487,7 @@ def test_the_oldest_function_out_of_use_is_forgotten() -> None:
 def test_a_function_that_was_forgotten_is_sent_again() -> None:
     play = Play()
     play.hello()
-    for number in range(stock.KEPT_FUNCTIONS + 1):
+    for number in range(objects.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     play.submit(1, function=function(0))
@@ -1498,7 +1498,7 @@ def test_a_function_in_use_is_never_forgotten() -> None:
     play = Play()
     play.running()
     play.hello(b"v", pid=8)
-    for number in range(2 * stock.KEPT_FUNCTIONS):
+    for number in range(2 * objects.KEPT_FUNCTIONS):
         play.submit(1, function=function(number))
         play.done(play.assigned(b"v")[0], worker=b"v")
         assert Forget([b"square"]) not in play.sent(Forget)
@@ -1513,7 +1513,7 @@ def test_a_large_function_is_forgotten_when_no_task_uses_it() -> None:
     play.hello()
     play.submit(1)
     play.done(play.assigned()[0])
-    play.submit(1, function=big(1, stock.KEPT_BYTES))
+    play.submit(1, function=big(1, objects.KEPT_BYTES))
     play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f1"])]
 
@@ -1522,7 +1522,7 @@ def test_functions_out_of_use_are_forgotten_when_together_they_are_large() -> No
     play = Play()
     play.hello()
     for number in range(3):
-        play.submit(1, function=big(number, stock.KEPT_BYTES // 2 - 100))
+        play.submit(1, function=big(number, objects.KEPT_BYTES // 2 - 100))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
 
@@ -1631,9 +1631,9 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
     play = Play()
     play.hello()
     worker = play.core.workers[b"w"]
-    worker.enter(work.Phase.STOPPING)
+    worker.enter(model.Phase.STOPPING)
     with pytest.raises(AssertionError, match="cannot go"):
-        worker.enter(work.Phase.READY)
+        worker.enter(model.Phase.READY)
 
 
 @pytest.mark.parametrize(
@@ -1651,7 +1651,7 @@ def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: 
     ("exitcode", "words"), [(3, "exited with status 3"), (-9, "was killed by SIGKILL"), (-200, "was killed by signal 200")]
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
-    assert blame.exit_words(exitcode) == words
+    assert failures.exit_words(exitcode) == words
 
 
 def two_demands(**policy: Any) -> Play:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gridengine import fairqueue
-from gridengine.events import Look
-from gridengine.protocol import Assignment, Recall, Returned, Shortened
+from gridengine.dispatcher.core import fair_queue
+from gridengine.dispatcher.core.events import Look
+from gridengine.dispatcher.core.model import Running
 from gridengine.resources import Cores
-from gridengine.work import Running
+from gridengine.wire.messages import Assignment, Recall, Returned, Shortened
 from tests.unit.test_state import Play, function
 
 SHARED = [None, Cores(4)]
@@ -111,7 +111,7 @@ def test_calls_that_come_back_wait_before_those_of_their_own_submitter() -> None
 
 
 def test_with_more_submitters_than_are_compared_all_have_turns() -> None:
-    many = 3 * fairqueue.MOST_COMPARED
+    many = 3 * fair_queue.MOST_COMPARED
     play = play_with(None, slots=2)
     for submitter in range(many):
         play.submit(5, submitter=submitter)

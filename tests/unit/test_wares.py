@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from gridengine import pickling, wares
-from gridengine.limits import Limits
-from gridengine.wares import Wares
+from gridengine.client import functions
+from gridengine.client.functions import Wares
+from gridengine.client.options import Limits
+from gridengine.serialize import pickling
 
 
 def local(**names: Any) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before(shel
 
 def test_what_holds_very_much_is_not_looked_at_again(shelf: Wares) -> None:
     numpy = pytest.importorskip("numpy")
-    f = functools.partial(len, numpy.zeros(wares.LARGE_BYTES))
+    f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
     assert shelf.find(f) is shelf.find(f)
 
 
@@ -105,14 +106,14 @@ def test_what_its_user_has_forgotten_is_not_kept(shelf: Wares) -> None:
 
 
 def test_only_so_many_are_kept(shelf: Wares) -> None:
-    functions = [functools.partial(pow, n) for n in range(2 * wares.KEPT_FUNCTIONS)]
-    for f in functions:
+    made = [functools.partial(pow, n) for n in range(2 * functions.KEPT_FUNCTIONS)]
+    for f in made:
         shelf.find(f)
-    assert len(shelf._kept) == wares.KEPT_FUNCTIONS
+    assert len(shelf._kept) == functions.KEPT_FUNCTIONS
 
 
 def test_only_so_much_is_kept(shelf: Wares) -> None:
-    functions = [functools.partial(len, bytes(wares.KEPT_BYTES // 3)) for _ in range(5)]
-    for f in functions:
+    made = [functools.partial(len, bytes(functions.KEPT_BYTES // 3)) for _ in range(5)]
+    for f in made:
         shelf.find(f)
     assert len(shelf._kept) == 2

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.protocol import Assign, Message, Refuse, Stop, Welcome
-from gridengine.security import Connection
-from gridengine.worker import REFUSED, Worker, end_job, is_listening, main
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import Assign, Message, Refuse, Stop, Welcome
+from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
 
 LEASE = 60.0
 BEAT = 2.0

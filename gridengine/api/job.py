@@ -1,0 +1,403 @@
+"""`Job`: one call somewhere else, with the API of `multiprocessing.Process`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gridengine.api.job_handle import Luggage, Ticket, exitcode_of, messages_of
+from gridengine.api.job_target import NAME, Left, Target, accepts_controller, attributes_of, run
+from gridengine.client.options import Limits, Raisable, given
+from gridengine.client.submission import hub_at, make_function, outcomes_of
+from gridengine.dispatcher.core.events import Attempt, Settled
+from gridengine.errors import TimeoutError
+from gridengine.resources.base import Resource
+from gridengine.schedulers import scheduler_of_jobs
+from gridengine.schedulers.base import Place
+from gridengine.serialize import pickling
+from gridengine.wire.messages import FULL, SINGLE, Payload
+
+if TYPE_CHECKING:
+    from gridengine.api.job_dispatcher import Hub
+
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+
+def active_children() -> list[Job]:
+    """Return the jobs that this process has started and that have not ended, as `multiprocessing.active_children` does."""
+    return [job for job in list(_running().values()) if job._parent_pid == os.getpid()]
+
+
+@functools.cache
+def _running() -> dict[int, Job]:
+    """Return the jobs under way by their addresses: a subclass may be one that cannot be hashed."""
+    return {}
+
+
+class _Host:
+    """What of a job stays on its host: where it runs, and how it goes. Arrives as None wherever a job travels."""
+
+    __slots__ = ("outcome", "place", "ticket")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.ticket: Ticket | None = None
+        self.outcome: Outcome | None = None
+
+    # Here and not in Job.__getstate__, so that a subclass is free to have its own.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+class Job:
+    """A callable and its arguments, run on a worker; used as a `multiprocessing.Process` is.
+
+    Args:
+        target: what to call; a parameter named `controller` is given a controller (`job_id`, `attempt`, `push(value)`, `cancelled`).
+        name: for people; default "Job-1" and so on.
+        daemon: end with the interpreter instead of being waited for.
+        scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed when the job has ended;
+            None is the process's own. On this machine a job without `scheduler` and `resources` starts at once, however many run.
+        mutable: bring the job's own attributes back as the run left them.
+        retries: how often it is run again when its process died, or it raised one of `retry_on`; default 2.
+        timeout: the seconds it may take; default no limit. A job over its time is not run again.
+        retry_on: the exception classes that have it run again, as `(OSError,)`; by default none has.
+        escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by default it is a failure at once.
+        resources: what it needs; `Memory(0.5)` is its memory limit in GB.
+
+    Of the last five, None is what the `JobDispatcher` says that the job is given to, else the default.
+
+    A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the job's result.
+
+    Raises:
+        TypeError: `target` is not callable.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., Any] | None = None,
+        name: str | None = None,
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        daemon: bool | None = None,
+        scheduler: Place = None,
+        mutable: bool = False,
+        retries: int | None = None,
+        timeout: float | None = None,
+        retry_on: Raisable | None = None,
+        escalate_memory: float | None = None,
+        resources: Resource | None = None,
+    ) -> None:
+        _require(group is None, "group argument must be None for now")
+        if target is not None and not callable(target):
+            raise TypeError(f"target {target!r} is not callable")
+        limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        self._target = target
+        self._args = tuple(args)
+        self._kwargs = dict(kwargs or {})
+        number = next(Job._numbers)  # one with a name counts too, as with processes
+        self._name = name or f"{type(self).__name__}-{number}"
+        self._daemon = bool(daemon)
+        self._mutable = mutable
+        self._limits = limits
+        self._parent_pid = os.getpid()
+        self._closed = False
+        self._here = False
+        self._host: _Host | None = _Host(scheduler)
+
+    # -------------------------------------------------------------- as multiprocessing.Process
+
+    def run(self, controller: Any = None) -> Any:
+        """Call the target, here and now, and return what it returns. A subclass may define its own."""
+        if self._target is None:
+            return None
+        given = controller is not None and accepts_controller(self._target, self._args, self._kwargs)
+        return self._target(*self._args, **self._kwargs, **({"controller": controller} if given else {}))
+
+    def start(self) -> None:
+        """Hand the job to its scheduler. May be called once.
+
+        Raises:
+            PicklingError: the target or an argument cannot travel; the text names it.
+        """
+        host = self._startable()
+        limits = Limits(**self._limits)
+        luggage = self._packed(limits)
+        hub, scheduler, ours = hub_at(scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place)
+        try:
+            self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
+        except BaseException:
+            if ours:
+                scheduler.close()
+            raise
+
+    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None:
+        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's scheduler.
+
+        defaults: the limits that the job does not say itself.
+        """
+        self._startable()
+        limits = Limits(**{**(defaults or {}), **self._limits})
+        self._submit(self._packed(limits), limits, Ticket(hub, None, ours=False, daemon=self._daemon))
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
+        self._check_open()
+        self._await(timeout)
+
+    def is_alive(self) -> bool:
+        """Return whether the job has been started and has not ended; it may still wait for a worker."""
+        self._check_open()
+        if self._here:
+            return True
+        host = self._at_home("can only test a child process")
+        return host.ticket is not None and not self._await(0)
+
+    def terminate(self) -> None:
+        """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never runs."""
+        self.cancel(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the job with SIGKILL; one that has not begun never runs."""
+        self.cancel(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of everything the job holds; it cannot be used any more.
+
+        Raises:
+            ValueError: it is still running.
+        """
+        if self._host is not None and self._host.ticket is not None:
+            if not self._host.ticket.wait(0):
+                raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
+            self._host.ticket = None
+        self._closed = True
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        _require(isinstance(name, str), "name must be a string")
+        self._name = name
+
+    @property
+    def daemon(self) -> bool:
+        """Whether it ends with the interpreter instead of being waited for."""
+        return self._daemon
+
+    @daemon.setter
+    def daemon(self, daemonic: bool) -> None:
+        _require(self._host is None or self._host.ticket is None, "process has already started")
+        self._daemon = bool(daemonic)
+
+    @property
+    def ident(self) -> int | None:
+        """The process id, on its own machine, of the process that runs it or ran it last; None until it runs."""
+        self._check_open()
+        if self._here:
+            return os.getpid()
+        ticket = self._host.ticket if self._host is not None else None
+        return ticket.start.pid if ticket is not None and ticket.start is not None else None
+
+    pid = ident
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that becomes ready to read when the job ends; `multiprocessing.connection.wait` takes it.
+
+        Raises:
+            ValueError: the job has not been started.
+        """
+        host = self._at_home("can only wait for a child process")
+        if host.ticket is None:
+            raise ValueError("process not started")
+        return host.ticket.sentinel()
+
+    @property
+    def authkey(self) -> bytes:
+        """The key by which processes of `multiprocessing` know each other: this process's own."""
+        import multiprocessing
+
+        return multiprocessing.current_process().authkey
+
+    @property
+    def exitcode(self) -> int | None:
+        """0, or 1 for an uncaught exception, n for `sys.exit(n)`, -n when signal n ended it; None while it has not ended."""
+        self._check_open()
+        if self._host is None or self._host.ticket is None or not self._await(0):
+            return None
+        end = self._host.ticket.end_event()
+        # Nothing but an exception has an exit code of its own: a result may stay as it is until it is asked for.
+        return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
+
+    def __repr__(self) -> str:
+        words = [type(self).__name__, f"name={self._name!r}", f"parent={self._parent_pid}"]
+        ticket = self._host.ticket if self._host is not None else None
+        if self._closed:
+            words.append("closed")
+        elif self._parent_pid != os.getpid():
+            words.append("started" if self._here else "unknown")
+        elif ticket is None:
+            words.append("initial")
+        else:
+            words += ["started"] if ticket.end is None else ["stopped", f"exitcode={self.exitcode}"]
+        return f"<{' '.join([*words, 'daemon'] if self._daemon else words)}>"
+
+    # -------------------------------------------------------------- besides
+
+    def cancel(self, number: int) -> None:
+        """End the job with this signal; one that has ended already is left as it is."""
+        host = self._at_home("can only end a child process")
+        if host.ticket is None:
+            raise AttributeError("cannot end a process that has not been started")
+        host.ticket.cancel(number)
+
+    def outcome(self, timeout: float | None = None) -> Any:
+        """Return the result, or the exception that `result` would raise."""
+        value, error = self._outcome_within(timeout)
+        return value if error is None else error
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the target, or `run`, returned.
+
+        Raises:
+            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
+            CallError, ClusterError: what kept it from ending.
+            TimeoutError: it has not ended within `timeout` seconds; it runs on.
+        """
+        value, error = self._outcome_within(timeout)
+        if error is not None:
+            raise error
+        return value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception that `result` would raise, or None.
+
+        Raises:
+            TimeoutError: the job has not ended within `timeout` seconds; it runs on.
+        """
+        return self._outcome_within(timeout)[1]
+
+    def stdout(self) -> str:
+        """Wait for the end and return what the job, and all it started, wrote to standard output; the middle of very much is left out."""
+        return self._end().stdout.decode(errors="replace")
+
+    def stderr(self) -> str:
+        """Wait for the end and return what the job, and all it started, wrote to standard error; the middle of very much is left out."""
+        return self._end().stderr.decode(errors="replace")
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """How each of its runs went, the last one included: on which machine, how long, how it ended. Empty until the job has ended.
+
+        A job that was ended on request before it had run has none.
+        """
+        self._check_open()
+        ticket = self._host.ticket if self._host is not None else None
+        return tuple(ticket.end.attempts) if ticket is not None and ticket.end is not None else ()
+
+    def messages(self) -> Iterator[Any]:
+        """Yield the values that the job pushed, from the first on, as they come; ends with the job.
+
+        When it was run again, the values of the runs that were lost come too, first.
+        """
+        self._check_open()
+        return messages_of(self._ticket("can only read the messages of a started process"))
+
+    # -------------------------------------------------------------- how
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("process object is closed")
+
+    def _at_home(self, message: str) -> _Host:
+        self._check_open()
+        _require(self._host is not None and self._parent_pid == os.getpid(), message)
+        assert self._host is not None
+        return self._host
+
+    def _ticket(self, message: str = "can only join a started process") -> Ticket:
+        host = self._at_home("can only join a child process")
+        _require(host.ticket is not None, message)
+        assert host.ticket is not None
+        return host.ticket
+
+    def _startable(self) -> _Host:
+        self._check_open()
+        _require(self._host is None or self._host.ticket is None, "cannot start a process twice")
+        return self._at_home("can only start a process object created by current process")
+
+    def _packed(self, limits: Limits) -> Luggage:
+        """Return what is called at the other end, and with what."""
+        own_run = type(self).run is not Job.run or "run" in vars(self)
+        wanted = accepts_controller(self.run) if own_run else accepts_controller(self._target, self._args, self._kwargs)
+        if own_run or self._mutable:
+            return Luggage(self._name, make_function(run, limits.exceptions), self._pickled(self), SINGLE, wanted)
+        call = (self._args, {**self._kwargs, NAME: self._name})
+        return Luggage(self._name, make_function(Target(self._target), limits.exceptions), self._pickled(call), FULL, wanted)
+
+    def _pickled(self, call: Any) -> Payload:
+        return pickling.dump_calls([call], describe=lambda _: self._name)
+
+    def _submit(self, luggage: Luggage, limits: Limits, ticket: Ticket) -> None:
+        host = self._startable()
+        host.ticket = ticket
+        _running()[id(self)] = self
+        forget = functools.partial(_running().pop, id(self))
+        try:
+            ticket.submit(luggage, limits)
+        except BaseException:
+            forget()
+            host.ticket = None
+            raise
+        ticket.when_ended(forget)
+        del self._target, self._args, self._kwargs  # what has travelled is not held here, as with processes: it may be large
+
+    def _await(self, timeout: float | None) -> bool:
+        """Wait for the end; return whether it has come. A mutable job's attributes are then as the run left them."""
+        ended = self._ticket().wait(timeout)
+        if ended and self._mutable:
+            self._outcome()
+        return ended
+
+    def _end(self) -> Settled:
+        self._check_open()
+        self._await(None)
+        return self._ticket().end_event()
+
+    def _outcome_within(self, timeout: float | None) -> Outcome:
+        self._check_open()
+        if not self._await(timeout):
+            raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """Return what the ended job returned and raised, unpickled once."""
+        host = self._at_home("can only join a child process")
+        if host.outcome is None:
+            [end] = outcomes_of(self._ticket().end_event())
+            value, error = end.values[0] if end.values else None, end.error
+            if isinstance(value, Left):
+                for name in attributes_of(self):
+                    delattr(self, name)
+                vars(self).update(value.attributes)
+                value, error = value.value, None if value.raised is None else pickling.load_exception(value.raised)
+            host.outcome = value, error
+        return host.outcome
+
+
+def _require(condition: bool, message: str) -> None:
+    """Raise what `multiprocessing` raises for misuse, under `python -O` too."""
+    if not condition:
+        raise AssertionError(message)

@@ -1,0 +1,191 @@
+"""`JobDispatcher`, and where calls go: which scheduler, which hub."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+from gridengine.client.options import Raisable, given
+from gridengine.dispatcher.core.events import Function
+from gridengine.errors import ConfigurationError, TimeoutError
+from gridengine.resources.base import Resource
+from gridengine.schedulers import default_scheduler
+from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.inline import InlineScheduler
+from gridengine.serialize import pickling
+from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.shared_objects import needs_of
+from gridengine.settings.values import settings
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.io_thread import Hub, Listener
+
+__all__ = ["Hub", "JobDispatcher", "Listener", "Place", "hub_of", "make_function", "resolve"]
+
+
+def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
+    """Return a callable as it travels: pickled, with what has its calls made again, this process's `sys.path` and working directory.
+
+    most_digested: see `pickling.dump_function`.
+
+    Raises:
+        PicklingError: it cannot travel.
+        ConfigurationError: the working directory is gone.
+    """
+    own_modules().look()
+    digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
+    try:
+        directory = Path.cwd()
+    except OSError as error:
+        hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
+        raise ConfigurationError(f"there is no working directory: {error.strerror}; it has been removed, perhaps", hint=hint) from error
+    path = tuple(str(Path(directory, entry)) for entry in sys.path)
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    # The same function in another folder, or with another path, may do something else.
+    digest = hashlib.blake2b("\0".join([str(directory), *path]).encode(errors="surrogateescape"), key=digest, digest_size=16).digest()
+    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
+
+
+def hub_of(scheduler: Scheduler) -> Hub:
+    """Return the one hub that all users of this scheduler instance share."""
+    if isinstance(scheduler, InlineScheduler):
+        from gridengine.dispatcher.inline import InlineHub
+
+        return cast("Hub", scheduler.share(InlineHub))
+    from gridengine.dispatcher.io_thread import Hub  # here, since a scheduler may begin to start its workers before
+
+    return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
+
+
+def resolve(place: Place) -> tuple[Scheduler, bool]:
+    """Return the scheduler that is meant, and whether it was made here and is to be closed by the caller.
+
+    Raises:
+        TypeError: it is no scheduler, nor gives one.
+    """
+    if place is None:
+        return default_scheduler(), False
+    if isinstance(place, Scheduler):
+        return place, False
+    made = place() if callable(place) else place
+    if not isinstance(made, Scheduler):
+        raise TypeError(f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}")
+    return made, True
+
+
+class Startable(Protocol):
+    """What a dispatcher needs of a `Job`."""
+
+    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
+    def is_alive(self) -> bool: ...
+    def outcome(self) -> Any: ...
+    def kill(self) -> None: ...
+
+
+class JobDispatcher:
+    """Runs jobs on a scheduler and gathers their results.
+
+    Args:
+        scheduler: an instance (left open), or a class or callable that gives one (closed with the dispatcher); None is the
+            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one job after the other.
+        retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not say themselves; see `Job`.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it should be; the text names it.
+    """
+
+    def __init__(
+        self,
+        scheduler: Place = None,
+        *,
+        retries: int | None = None,
+        timeout: float | None = None,
+        retry_on: Raisable | None = None,
+        escalate_memory: float | None = None,
+        resources: Resource | None = None,
+    ) -> None:
+        self._limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        self._scheduler, self._own = resolve(scheduler)
+        self._hub = hub_of(self._scheduler)
+        self._jobs: Sequence[Startable] = ()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.start_time: float | None = None
+        """When the jobs were dispatched, as `time.time()` says it: for people."""
+        self.end_time: float | None = None
+        """When the last of them had ended, likewise; None until `join` has seen it."""
+        self._began = self._elapsed = 0.0
+
+    @property
+    def elapsed_time(self) -> float | None:
+        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall clock did; None before the dispatch."""
+        if self.start_time is None:
+            return None
+        return time.monotonic() - self._began if self.end_time is None else self._elapsed
+
+    def dispatch(self, jobs: Iterable[Startable]) -> None:
+        """Start these jobs, none of which has been started.
+
+        Raises:
+            RuntimeError: jobs that were dispatched before have not been joined.
+            ConfigurationError: the dispatcher is closed.
+            PicklingError: a job cannot travel; none is run.
+        """
+        with self._lock:
+            if self._closed:
+                raise ConfigurationError("this JobDispatcher has been closed", hint="make a new one")
+            if self._jobs:
+                raise RuntimeError("jobs have been dispatched already; join them first")
+            chosen, begun, began = list(jobs), time.time(), time.monotonic()
+            started: list[Startable] = []
+            try:
+                for job in chosen:
+                    job.start_at(self._hub, self._limits)
+                    started.append(job)
+            except BaseException:
+                for job in started:
+                    job.kill()
+                raise
+            self._jobs, self.start_time, self.end_time, self._began = chosen, begun, None, began
+
+    def join(self, timeout: float | None = None) -> list[Any]:
+        """Wait for all jobs and return their results in order, a failed job's exception in its place.
+
+        Raises:
+            RuntimeError: nothing has been dispatched.
+            TimeoutError: they are not done within `timeout` seconds; the jobs run on.
+        """
+        if self.start_time is None or (not self._jobs and self.end_time is not None):
+            raise RuntimeError("no jobs have been dispatched")
+        until = None if timeout is None else time.monotonic() + timeout
+        for job in self._jobs:
+            job.join(None if until is None else max(0.0, until - time.monotonic()))
+            if job.is_alive():
+                left = sum(one.is_alive() for one in self._jobs)
+                raise TimeoutError(f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on")
+        self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
+        results = [job.outcome() for job in self._jobs]
+        self._jobs = ()
+        return results
+
+    def close(self) -> None:
+        """End the jobs that still run, and the workers of a scheduler that was made for this dispatcher. May be called twice."""
+        with self._lock:
+            self._closed = True
+            for job in self._jobs:
+                job.kill()
+        if self._own:
+            self._scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

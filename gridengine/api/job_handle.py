@@ -1,0 +1,135 @@
+"""A started job as its host knows it: what of it travels, what the I/O thread tells of it, how it ended."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gridengine.client.options import Limits
+from gridengine.dispatcher.core.events import Began, Function, Note, Settled
+from gridengine.errors import Cancelled, WorkerCrashed
+from gridengine.schedulers.base import Scheduler
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Payload
+
+if TYPE_CHECKING:
+    from gridengine.api.job_dispatcher import Hub
+
+log = logging.getLogger("gridengine")
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What of a job travels, and its name for people."""
+
+    name: str
+    function: Function
+    call: Payload
+    form: int
+    controlled: bool
+
+
+class Ticket:
+    """A started job as the I/O thread tells of it."""
+
+    def __init__(self, hub: Hub, scheduler: Scheduler | None, *, ours: bool, daemon: bool) -> None:
+        self.task = hub.new_id()
+        self._name = ""
+        self.daemon = daemon
+        self.end: Settled | None = None
+        self.start: Began | None = None
+        self.notes: list[Payload] = []
+        self._sentinel: int | None = None
+        self._at_end: list[Callable[[], object]] = []
+        self._changed = threading.Condition()
+        self._hub = hub
+        self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
+        self._ours = ours
+
+    def submit(self, luggage: Luggage, limits: Limits) -> None:
+        self._name = luggage.name
+        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled, name=luggage.name)
+        self._hub.submit(luggage.function, [task], self)
+
+    def settled(self, event: Settled) -> None:
+        if event.error is not None and not isinstance(
+            event.error, Cancelled | WorkerCrashed
+        ):  # of these a process would say nothing either
+            log.error("%s could not be run to its end: %s", self._name, event.error)
+        with self._changed:
+            self.end = event
+            for act in self._at_end:
+                act()
+            self._at_end.clear()
+            self._changed.notify_all()
+
+    def began(self, event: Began) -> None:
+        self.start = event
+
+    def noted(self, event: Note) -> None:
+        with self._changed:
+            self.notes.append(event.payload)
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None, *, notes: int | None = None) -> bool:
+        """Wait for the end, or for more than so many notes; return whether it has come within `timeout` seconds."""
+        with self._changed:
+            come = self._changed.wait_for(lambda: self.end is not None or (notes is not None and len(self.notes) > notes), timeout)
+        if self.end is not None and timeout != 0:
+            self._hub.flush_output(timeout)
+        if self.end is not None and self._ours and self._scheduler is not None:
+            self._ours = False
+            self._scheduler.close()
+        return come
+
+    def when_ended(self, act: Callable[[], object]) -> None:
+        """Have this done, in the I/O thread, as the job ends, before anybody can see that it has; now if it has ended."""
+        with self._changed:
+            if self.end is None:
+                self._at_end.append(act)
+                return
+        act()
+
+    def sentinel(self) -> int:
+        """Return a descriptor that can be read once the job has ended, as `multiprocessing.connection.wait` asks."""
+        if self._sentinel is None:
+            self._sentinel, other = os.pipe2(os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._sentinel).atexit = False
+            self.when_ended(functools.partial(os.close, other))
+        return self._sentinel
+
+    def end_event(self) -> Settled:
+        """Return how it ended; only to be asked once it has."""
+        assert self.end is not None
+        return self.end
+
+    def cancel(self, number: int) -> None:
+        if self.end is None:
+            self._hub.cancel([self.task], number)
+
+
+def exitcode_of(end: Settled, error: BaseException | None) -> int:
+    """Return the exit code that a process would have had; `error` is the exception it raised, if it did."""
+    if end.payload is None or error is None:
+        return end.exitcode
+    if not isinstance(error, SystemExit):
+        return end.exitcode or 1
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def messages_of(ticket: Ticket) -> Iterator[Any]:
+    """Yield the pushed values of a job, as they come, until it has ended."""
+    for index in itertools.count():
+        ticket.wait(None, notes=index)
+        if index >= len(ticket.notes):
+            return
+        yield pickling.load(ticket.notes[index])

@@ -1,0 +1,120 @@
+"""What a job is where it runs: its target, or the job itself, called as `multiprocessing` would call it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Payload
+
+
+class Runnable(Protocol):
+    """What is used of a `Job` where it runs."""
+
+    name: str
+    _here: bool
+    _mutable: bool
+
+    def run(self, controller: Any = None) -> Any: ...
+
+
+OWN = frozenset(["_target", "_args", "_kwargs", "_name", "_daemon", "_mutable", "_limits", "_parent_pid", "_closed", "_here", "_host"])
+"""The attributes that `Job` itself gives a job."""
+NAME = "gridengine job name"
+"""The keyword under which a job's name travels with its arguments; no identifier, so that it is nobody else's."""
+
+
+class Target:
+    """A job's target as it travels: the same bytes for all jobs that have the same target."""
+
+    def __init__(self, target: Callable[..., Any] | None) -> None:
+        self.target = target
+        self.__name__ = getattr(target, "__name__", type(target).__name__)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        name = kwargs.pop(NAME)
+        if self.target is None:
+            return None
+        try:
+            with named(name):
+                return self.target(*args, **kwargs)
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # the stream may be closed, and the outcome tells it all the same
+                tell(name, error)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled) raised."""
+
+    attributes: dict[str, Any]
+    value: Any = None
+    raised: Payload | None = None
+
+
+def run(job: Runnable, controller: Any = None) -> Any:
+    """Run a job that travelled as a whole."""
+    job._here = True
+    try:
+        with named(job.name):
+            value = job.run() if controller is None else job.run(controller)
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            tell(job.name, error)
+        if not job._mutable:
+            raise
+        return Left(attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)])
+    finally:
+        job._here = False  # it may be a part of what is returned
+    return Left(attributes_of(job), value) if job._mutable else value
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Within, `multiprocessing.current_process()` has a job's name."""
+    from multiprocessing.process import current_process
+
+    process = current_process()
+    before, process.name = process.name, name
+    try:
+        yield
+    finally:
+        process.name = before
+
+
+def attributes_of(job: object) -> dict[str, Any]:
+    """Return the attributes that are the user's and not the class's own."""
+    return {name: value for name, value in vars(job).items() if name not in OWN}
+
+
+def tell(name: str, error: BaseException) -> None:
+    """Print an uncaught exception to standard error as `multiprocessing` does."""
+    if isinstance(error, SystemExit):
+        if not (error.code is None or isinstance(error.code, int)):
+            print(error.code, file=sys.stderr)
+        return
+    # The first frame is the one above, and says nothing to the user; arguments that do not fit have no other.
+    above = error.__traceback__
+    text = traceback.format_exception(type(error), error, above.tb_next or above if above is not None else None)
+    print(f"Process {name}:\n{''.join(text)}", end="", file=sys.stderr)
+
+
+def accepts_controller(f: Callable[..., Any] | None, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Return whether `f` has a parameter `controller`, and these arguments leave it free."""
+    if f is None:
+        return False
+    try:
+        signature = inspect.signature(f)
+        parameter = signature.parameters.get("controller")
+        if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            return False
+        return "controller" not in signature.bind_partial(*args, **(kwargs or {})).arguments
+    except (TypeError, ValueError):  # no signature, or the arguments do not fit: the call itself will say so
+        return False

@@ -1,0 +1,169 @@
+"""Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, and `partial`.
+
+Little is imported here: workers on this machine begin to start before all that sends them calls is, which takes as long.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gridengine.schedulers import default_scheduler
+from gridengine.schedulers.base import Place, Scheduler
+
+if TYPE_CHECKING:
+    from gridengine.api.map_results import Results
+    from gridengine.client.options import Raisable
+    from gridengine.resources.base import Resource
+
+T = TypeVar("T")
+
+
+def map(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int | None = None,
+    progress: bool | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> list[T]:
+    """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several iterables are zipped.
+
+    Args:
+        scheduler: an instance (left open), or a class or callable that gives one (closed at the end); None is the
+            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
+        reraise: raise the exception of the first call that fails, in the order of the arguments, and cancel those after it. If
+            False each exception stands in its call's place, and nothing is raised for it.
+        chunksize: how many calls travel together; None grows with what they take.
+        progress: False shows no progress bar; None is as the setting says. There is one only on a terminal, after 2 s.
+        retries: how often a call whose process died, or that raised one of `retry_on`, is run again.
+        timeout: the seconds that each call may take; None is no limit. A call over its time is not run again.
+        retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none has.
+        escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by default it is a failure at once.
+        resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see `docs/reliability.md`.
+
+    Raises:
+        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__`.
+        CallError, ClusterError: what kept the call from ending.
+        PicklingError: the function, or an argument, cannot travel; the text names it.
+    """
+    _begin(f, scheduler)
+    from gridengine.api import map_results
+    from gridengine.client.options import Limits
+    from gridengine.client.submission import Plan
+
+    form, calls = map_results.zipped(f, iterables)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    plan = Plan(f, form, scheduler, reraise, chunksize, limits)
+    return map_results.gather(plan, calls, map_results.length_of(iterables), progress)
+
+
+def starmap(
+    f: Callable[..., T],
+    iterable: Iterable[Iterable[Any]],
+    *,
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int | None = None,
+    progress: bool | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> list[T]:
+    """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
+    _begin(f, scheduler)
+    from gridengine.api import map_results
+    from gridengine.client.options import Limits
+    from gridengine.client.submission import Plan
+    from gridengine.wire.messages import STAR
+
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    plan = Plan(f, STAR, scheduler, reraise, chunksize, limits)
+    return map_results.gather(plan, builtins.map(tuple, iterable), map_results.length_of([iterable]), progress)
+
+
+def imap(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> Results[T]:
+    """Return an iterator over the results of `map`, in order, each as soon as it is there.
+
+    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed, or whose argument cannot
+    travel, is raised when its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. What the iterable
+    itself raises is raised after all results of the calls before it. Close the iterator, leave its `with`, or drop it, and its calls are
+    cancelled.
+    """
+    _begin(f, scheduler)
+    from gridengine.api import map_results
+    from gridengine.client.options import Limits
+    from gridengine.client.submission import Plan
+
+    form, calls = map_results.zipped(f, iterables)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    return map_results.Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True)
+
+
+def imap_unordered(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: Place = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> Results[T]:
+    """Return an iterator over the results of `map` in the order in which they come; all else is as for `imap`."""
+    _begin(f, scheduler)
+    from gridengine.api import map_results
+    from gridengine.client.options import Limits
+    from gridengine.client.submission import Plan
+
+    form, calls = map_results.zipped(f, iterables)
+    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
+    return map_results.Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False)
+
+
+def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
+    """Return a `functools.partial` that keeps `__doc__` and `__module__`, and whose `__name__` shows the values it closes over.
+
+    `partial(train, 0.1, optimiser="Adam").__name__` is `train_0.1_Adam`. Such names are short and safe in file names.
+    """
+    made = functools.partial(f, *args, **kwargs)
+    name = getattr(f, "__name__", type(f).__name__)
+    parts = [name, *(_short(value) for value in (*args, *kwargs.values()))]
+    vars(made).update(__name__="_".join(parts)[:100], __doc__=f.__doc__, __module__=getattr(f, "__module__", None))
+    return made
+
+
+def _short(value: object) -> str:
+    if not isinstance(value, (str, int, float, complex, bytes, type(None))):
+        value = getattr(value, "__name__", type(value).__name__)
+    return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
+
+
+def _begin(f: object, place: Place) -> None:
+    """Have workers of this machine begin to start; those of a scheduler that has yet to be made begin when it is."""
+    scheduler = default_scheduler() if place is None else place
+    if callable(f) and isinstance(scheduler, Scheduler):
+        scheduler.prepare()

@@ -1,0 +1,220 @@
+"""The command line: `gridengine settings`, `gridengine up`, `gridengine doctor`. Nothing is decided here: words in, words out."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import operator
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gridengine._version import __version__
+from gridengine.errors import GridEngineError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gridengine.cli.doctor import Finding
+    from gridengine.resources.base import Resource
+    from gridengine.schedulers.base import Plan, Scheduler
+
+SCHEDULERS = ("processes", "grid_engine", "slurm")
+
+
+class _Commands(click.Group):
+    """Turns this package's errors into a line on standard error and exit status 1, as click does with its own."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GridEngineError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  gridengine doctor                       what is this machine, and does it work?
+  gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
+  gridengine settings                     each setting, and who said it
+  gridengine up RUN_DIRECTORY -n 4        four more workers for a script that runs
+""",
+)
+@click.version_option(__version__, prog_name="gridengine")
+def main() -> None:
+    """Run Python functions on this machine's processes or on a batch cluster."""
+    logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  gridengine settings
+  gridengine settings --json | jq .max_workers.value
+"""
+)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: an object of names, each with value and by.")
+def settings(as_json: bool) -> None:
+    """Show each setting, and who said it: a file and its line, an environment variable, or the default.
+
+    Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in this folder, or the nearest above it.
+    """
+    from gridengine.settings.values import told
+
+    said = told()
+    if as_json:
+        click.echo(json.dumps({name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()}, indent=1))
+        return
+    from rich.table import Table
+
+    table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
+    for name, one in said.items():
+        table.add_row(_text(name), _text(_shown(one.value)), _text(one.by, "dim" if one.by == "default" else ""))
+    console = _console()
+    console.print(table)
+    for line in _files():
+        console.print(_text(line, "dim"))
+
+
+def _files() -> Iterator[str]:
+    from gridengine.settings.files import projects_file, told, users_file
+
+    for whose, path in (("yours", users_file(os.environ)), ("the project's", projects_file(os.environ))):
+        yield f"settings file, {whose}: {told(path)}"
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
+  gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
+  gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
+"""
+)
+@click.argument("connection_file", type=click.Path(exists=True, path_type=Path))
+@click.option("-n", "--workers", "count", type=click.IntRange(min=1), help="How many (default: one; processes: for all processors).")
+@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="What starts them (default: the best that is here).")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
+@click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
+@click.option("--time", "walltime", metavar="TIME", help="How long each call may take, as 2:00:00 or in seconds.")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker.")
+@click.option("--token", help="What workers must have, by its name in the settings.")
+@click.option("--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script.")
+def up(connection_file: Path, count: int | None, scheduler: str | None, *, dry: bool, as_json: bool, **asked: Any) -> None:
+    """Start workers for the dispatcher that wrote this connection file, until it ends or Ctrl-C stops them.
+
+    CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine settings`) of a script that runs on a cluster.
+    """
+    from gridengine.cli import up
+
+    connection = up.connection_file(connection_file)
+    with _scheduler(scheduler, count) as chosen:
+        number = count or up.default_count(chosen, connection)
+        if dry:
+            _show_plan(up.plan(chosen, connection, number, _resources(**asked)), as_json)
+            return
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+        with up.reinforcement(chosen, connection, _resources(**asked), click.echo) as workers:
+            workers.work(number)
+            sys.exit(1 if workers.failed else 0)
+
+
+def _show_plan(plan: Plan, as_json: bool) -> None:
+    told = {"count": plan.count, "request": plan.request, "script": plan.script}
+    click.echo(json.dumps(told, indent=1) if as_json else str(plan))
+
+
+def _resources(cores: int | None, memory: float | None, walltime: str | None, gpus: int | None, token: str | None) -> Resource:
+    from gridengine.resources.base import ZERO
+    from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+
+    time: float | str | None = walltime if walltime is None or ":" in walltime else _number("--time", walltime)
+    given = ((Cores, cores), (Memory, memory), (WTime, time), (GPUs, gpus), (Token, token))
+    return functools.reduce(operator.and_, (kind(value) for kind, value in given if value is not None), ZERO)  # type: ignore[arg-type]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name) from None
+
+
+def _scheduler(name: str | None, count: int | None) -> Scheduler:
+    from gridengine import schedulers
+    from gridengine.cli.doctor import KINDS
+
+    return schedulers.best_available() if name is None else getattr(schedulers, KINDS[name])(max_workers=count)
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  gridengine doctor
+  gridengine doctor --scheduler grid_engine --wait 600
+  gridengine doctor --json
+"""
+)
+@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="Look at this one alone, and fail when it is not here.")
+@click.option("--wait", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds for each trivial job.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: ok, and a list of findings with of, check, state, text, remedy.")
+def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
+    """Say what this machine is: which schedulers answer, what they have, and whether a trivial job comes home.
+
+    The exit status is 1 when something that is here is broken, or when what --scheduler asks for is not here.
+    """
+    from gridengine.cli import doctor as looks
+
+    found: list[Finding] = []
+    console = _console()
+    for finding in looks.examine((scheduler,) if scheduler else SCHEDULERS, os.environ, wait=wait):
+        found.append(finding)
+        if not as_json:
+            _show(console, finding)
+    broken = looks.is_broken(found, scheduler)
+    if as_json:
+        click.echo(looks.as_json(found, broken))
+    sys.exit(1 if broken else 0)
+
+
+def _show(console: Console, finding: Finding) -> None:
+    style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[finding.state.value]
+    line = _text(f"{finding.state.value:7}", style)
+    line.append(f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else "")
+    console.print(line, soft_wrap=True)
+    if finding.remedy:
+        console.print(_text(f"        try: {finding.remedy}"), soft_wrap=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Whoever reads this through a pipe wants whole lines.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def _text(words: str, style: str = "") -> Any:
+    """Return words as they are: rich would take what is in brackets for its own."""
+    from rich.text import Text
+
+    return Text(words, style=style)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (bool, int, float, str, dict)) else str(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
+    return {True: "yes", False: "no", "": "none"}.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)

@@ -1,0 +1,126 @@
+"""More workers for a dispatcher that runs already, known by its connection file: `gridengine up`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gridengine.resources.base import Resource
+from gridengine.schedulers.base import Demand, Handle, Launcher, Plan, Report, Run, Scheduler, TaskState, TryAgain, adopt_none
+from gridengine.schedulers.calling import CallingLauncher
+from gridengine.settings.values import settings
+from gridengine.wire.connection import Connection, make_private_folder
+
+ENDED = (TaskState.ENDED, TaskState.FAILED)
+
+
+def connection_file(path: Path) -> Path:
+    """Return the connection file that is meant by it, or by the run directory that it is in.
+
+    Raises:
+        ConfigurationError: it is none, or not this user's alone.
+    """
+    file = (path / "connection.json" if path.is_dir() else path).absolute()
+    Connection.load(file)
+    return file
+
+
+def default_count(scheduler: Scheduler, connection: Path) -> int:
+    """Return how many workers are sensible: on this machine as many as use all processors, elsewhere one."""
+    if not scheduler.local:
+        return 1
+    return max(1, len(os.sched_getaffinity(0)) // Connection.load(connection).slots)
+
+
+def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> Plan:
+    """Return what would be submitted for so many workers; nothing is."""
+    if scheduler.local:
+        return CallingLauncher(Run("RUN", connection.parent, connection, adopt_none)).plan(count, Demand(resources))
+    return scheduler.dry_run(resources, count=count, connection=connection)
+
+
+class Reinforcement:
+    """Workers that somebody else's dispatcher did not ask for. They are stopped when this is closed."""
+
+    def __init__(self, launcher: Launcher, demand: Demand, say: Callable[[str], None]) -> None:
+        self._launcher = launcher
+        self._demand = demand
+        self._say = say
+        self._reports: dict[Handle, Report] = {}
+        self.failed = 0
+        """How many ended otherwise than in order."""
+
+    def work(self, count: int) -> None:
+        """Start so many workers, as soon as the batch system takes them, and wait until the last has ended.
+
+        Raises:
+            GridEngineError: none can be started, in the batch system's own words.
+        """
+        pause = threading.Event()
+        asked: set[Handle] = set()
+        started = 0
+        while started < count or asked:
+            if started < count:
+                new = self._launch(count - started)
+                asked.update(new)
+                started += len(new)
+            for handle, report in self._launcher.poll(list(asked)).items():
+                self._tell(handle, report)
+                if report.state in ENDED:
+                    asked.remove(handle)
+            if started < count or asked:
+                pause.wait(settings().poll_seconds)
+
+    def _launch(self, count: int) -> list[Handle]:
+        try:
+            handles = self._launcher.launch(count, self._demand)
+        except TryAgain as error:
+            self._say(f"no workers for now: {error}")
+            return []
+        self._say(f"{len(handles)} workers asked for: {', '.join(handle.id for handle in handles)}")
+        return handles
+
+    def _tell(self, handle: Handle, report: Report) -> None:
+        before = self._reports.get(handle)
+        self._reports[handle] = report
+        if before is not None and before.state is report.state:
+            return
+        self.failed += report.state is TaskState.FAILED
+        words = f": {report.reason}" if report.reason else ""
+        self._say(f"worker {handle.id} {report.state.value}{words}")
+        if report.state is TaskState.FAILED and handle.log:
+            self._say(f"  its log: {handle.log}")
+
+
+@contextmanager
+def reinforcement(scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]) -> Iterator[Reinforcement]:
+    """Yield what starts workers for the dispatcher of this connection file; all are stopped in the end.
+
+    Raises:
+        ConfigurationError: no folder for their script and logs can be made.
+    """
+    from gridengine.dispatcher.run_directory import tidy
+
+    if scheduler.local:
+        run = Run("up", connection.parent, connection, adopt_none)
+        launcher: Launcher = CallingLauncher(run)
+    else:
+        run = _own_run(connection)
+        launcher = scheduler.launcher(run)
+    try:
+        yield Reinforcement(launcher, Demand(resources), say)
+    finally:
+        launcher.close()
+        if run.directory != connection.parent:
+            tidy(run)
+
+
+def _own_run(connection: Path) -> Run:
+    """Return a run whose folder is beside that of the dispatcher: that one is removed when its dispatcher ends."""
+    id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
+    return Run(id, make_private_folder(settings().runs / id), connection, adopt_none)

@@ -1,0 +1,222 @@
+"""Functions ready to travel: pickled once, and again when what they refer to may have changed since.
+
+The version of a function that runs is the one that was submitted. To pickle it for each of a hundred thousand calls would cost more than
+the calls do, so of each function it is kept what it refers to (global variables, closure cells, default values): as long as these are the
+same objects, and none of them can change in place, neither has its pickle.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gridengine.client.options import Limits
+from gridengine.client.submission import make_function
+from gridengine.dispatcher.core.events import Function
+from gridengine.dispatcher.core.model import Pace
+from gridengine.serialize.by_value import global_names
+from gridengine.serialize.classes import is_by_value, is_importable
+from gridengine.serialize.shared_objects import Lent, Shared
+from gridengine.serialize.snapshot import ATOMS
+from gridengine.serialize.type_parameters import FIXED
+from gridengine.wire.messages import FULL, SINGLE, STAR
+
+KEPT_FUNCTIONS = 64
+KEPT_BYTES = 16_000_000
+"""How many functions, and how much of them, is kept; always one."""
+LARGE_BYTES = 1_000_000
+"""From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
+BY_NAME = (
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    Lent,
+    *FIXED,
+)
+MISSING = object()
+
+Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
+"""A look-up, its key, and what it gave."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What calls must share to travel together, and what they take."""
+
+    function: Function
+    form: int
+    limits: Limits
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True, slots=True)
+class Ware:
+    """A function as it travels, and what must be as it was for that to be good still; `references` is None when that cannot be known.
+
+    The function itself is held weakly: what its user has forgotten is not kept alive for the next submission.
+    """
+
+    f: weakref.ref[Callable[..., Any]]
+    references: tuple[Reference, ...] | None
+    works: tuple[Work, Work, Work]
+    size: int
+
+    def is_fresh(self) -> bool:
+        """Say whether the function would be pickled now as it was."""
+        if self.references is None:
+            return False
+        for look_up, key, value in self.references:  # noqa: SIM110 - paid for each call, and this is the fastest
+            if look_up(key, MISSING) is not value:
+                return False
+        return True
+
+
+class Wares:
+    """The functions that are submitted again and again.
+
+    Args:
+        limits: of all their calls.
+        wrap: gives what is pickled in a function's place.
+    """
+
+    def __init__(self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None) -> None:
+        self._limits = limits
+        self._wrap = wrap
+        self._kept: dict[int, Ware] = {}
+        self._lock = threading.Lock()
+
+    def find(self, f: Callable[..., Any]) -> Ware:
+        """Return the function as it is now.
+
+        Raises:
+            PicklingError: it cannot travel.
+        """
+        ware = self._kept.get(id(f))
+        if ware is not None and ware.f() is f and ware.is_fresh():
+            return ware
+        return self._pack(f, ware)
+
+    def _pack(self, f: Callable[..., Any], before: Ware | None) -> Ware:
+        references = references_of(f)
+        function = make_function(f if self._wrap is None else self._wrap(f), self._limits.exceptions)
+        size = sum(memoryview(buffer).nbytes for buffer in function.payload)
+        if references is None and size > LARGE_BYTES:
+            references = ()
+        if before is not None and before.f() is f and before.works[0].function.digest == function.digest:
+            works = before.works  # what is alike travels together
+        else:
+            one, star, full = (Work(function, form, self._limits) for form in (SINGLE, STAR, FULL))
+            works = (one, star, full)
+        return self._keep(f, references, works, size)
+
+    def _keep(self, f: Callable[..., Any], references: tuple[Reference, ...] | None, works: tuple[Work, Work, Work], size: int) -> Ware:
+        key, kept = id(f), self._kept
+        # Called by the collector, at any point and in any thread: it must not wait for a lock.
+        try:
+            ware = Ware(weakref.ref(f, lambda _: kept.pop(key, None)), references, works, size)
+        except TypeError:
+            return Ware(lambda: None, (), works, size)  # type: ignore[arg-type]  # nothing to know it by again
+        with self._lock:
+            kept.pop(key, None)
+            kept[key] = ware
+            while len(kept) > 1 and (len(kept) > KEPT_FUNCTIONS or sum(one.size for one in list(kept.values())) > KEPT_BYTES):
+                kept.pop(next(iter(kept)), None)
+        return ware
+
+
+def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
+    """Return all that the pickle of a function depends on; None when something of it can change in place."""
+    found: list[Reference] = []
+    todo: list[Any] = [f]
+    seen: set[int] = set()
+    while todo:
+        one = todo.pop()
+        if type(one) in ATOMS or id(one) in seen:
+            continue
+        seen.add(id(one))
+        parts = _parts(one)
+        if parts is None:
+            return None
+        for look_up, key, value in parts:
+            found.append((look_up, key, value))
+            todo.append(value)
+    return tuple(found)
+
+
+def _parts(one: Any) -> Iterator[Reference] | None:
+    """Return what an object refers to; None when it can change unseen."""
+    if isinstance(one, types.FunctionType):
+        return iter(()) if is_importable(one) else _of_function(one)
+    if isinstance(one, type):
+        return _of_class(one) if is_by_value(one) else iter(())
+    if one is MISSING or isinstance(one, BY_NAME):
+        bound = getattr(one, "__self__", None)  # `[].append` has one that can change
+        return iter(()) if bound is None or isinstance(bound, types.ModuleType) else None
+    if type(one) in (tuple, frozenset):
+        return ((_always(value), None, value) for value in one)
+    if type(one) is functools.partial:
+        return _of_partial(one)
+    if type(one) is Shared:
+        return iter([(functools.partial(getattr, one), "_lent", one._lent)])
+    if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
+        return _of_wrapper(one)
+    return None
+
+
+def _of_function(f: types.FunctionType) -> Iterator[Reference]:
+    for name in ("__code__", "__defaults__"):
+        yield functools.partial(getattr, f), name, getattr(f, name)
+    yield from _items(f.__kwdefaults__ or {})
+    yield from _items(vars(f))
+    for cell in f.__closure__ or ():
+        yield _cell_contents, cell, _cell_contents(cell, MISSING)
+    for name in global_names(f.__code__):
+        yield f.__globals__.get, name, f.__globals__.get(name, MISSING)
+
+
+def _of_class(cls: type) -> Iterator[Reference]:
+    parts = vars(cls)
+    yield _length_of(parts), None, len(parts)
+    for name, value in parts.items():
+        if name not in ("__dict__", "__weakref__", "__annotations__") and not isinstance(value, types.MemberDescriptorType):
+            yield parts.get, name, value
+    yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
+
+
+def _of_partial(one: functools.partial[Any]) -> Iterator[Reference]:
+    yield from ((_always(value), None, value) for value in (one.func, *one.args))
+    yield from _items(one.keywords)
+    yield from _items(vars(one))
+
+
+def _of_wrapper(one: Any) -> Iterator[Reference]:
+    for name in ("fget", "fset", "fdel", "__func__", "__wrapped__"):
+        if hasattr(one, name):
+            yield functools.partial(getattr, one), name, getattr(one, name)
+
+
+def _items(mapping: Mapping[str, Any]) -> Iterator[Reference]:
+    yield _length_of(mapping), None, len(mapping)
+    yield from ((mapping.get, name, value) for name, value in mapping.items())
+
+
+def _cell_contents(cell: types.CellType, default: object) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the variable has no value yet
+        return default
+
+
+def _always(value: Any) -> Callable[[Any, Any], Any]:
+    return lambda key, default: value
+
+
+def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
+    return lambda key, default: len(mapping)

@@ -1,0 +1,90 @@
+"""Within what limits a call is run, and what is done when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gridengine.dispatcher.core.events import Task
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import Resource, is_nothing
+from gridengine.resources.units import MOST, number, real, shown, whole
+from gridengine.schedulers.base import ANY, Demand
+from gridengine.serialize.shared_objects import needs_of
+from gridengine.wire.messages import SINGLE, Payload
+
+Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
+"""An exception class, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `map`, `Job` and the others take as keywords, checked.
+
+    Args:
+        retries: how often a call is run again that its surroundings killed, or that raised one of `retry_on`.
+        timeout: the seconds that each run of a call may take; None is no limit.
+        retry_on: exception classes; a call that raises an instance of one is run again.
+        escalate_memory: by how much a call's memory is multiplied when it is run again because it ran out of it. Without, a
+            `MemoryError` is raised at once.
+        resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB, and `WTime` one of time.
+
+    Raises:
+        TypeError, ConfigurationError: one is of another type, or out of its range; the text names it.
+    """
+
+    retries: int = 2
+    timeout: float | None = None
+    retry_on: Raisable = ()
+    escalate_memory: float = 1
+    resources: Resource | None = None
+    demand: Demand = field(init=False, repr=False, default=ANY)
+    """What is asked of a worker."""
+
+    def __post_init__(self) -> None:
+        whole("retries", self.retries, least=0)
+        if self.timeout is not None and not 0 < real("timeout", self.timeout) <= MOST:
+            words = f"timeout must be a positive number of seconds or None, not {shown(self.timeout)}"
+            raise ConfigurationError(words, hint=f"at most {MOST:,}; None is no limit")
+        if not number("escalate_memory", self.escalate_memory) >= 1:
+            raise ConfigurationError(f"escalate_memory must be at least 1, not {self.escalate_memory!r}")
+        object.__setattr__(self, "retry_on", _classes(self.retry_on))
+        if self.resources is not None:
+            _check_resources(self.resources)
+            if not is_nothing(self.resources):
+                object.__setattr__(self, "demand", Demand(self.resources))
+
+    @property
+    def exceptions(self) -> tuple[type[BaseException], ...]:
+        """The classes of `retry_on`."""
+        return tuple(self.retry_on)  # type: ignore[arg-type]
+
+    def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
+        """Return calls as they travel, within these limits."""
+        limits = {"retries": self.retries, "timeout": self.timeout, "escalate_memory": float(self.escalate_memory), "demand": self.demand}
+        return Task(id, payload, count, form, needs=needs_of(payload), **limits, **more)  # type: ignore[arg-type]
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return those that are not None, which stands for what somebody else says, or for the default.
+
+    Raises:
+        TypeError, ConfigurationError: as `Limits`.
+    """
+    said = {name: value for name, value in options.items() if value is not None}
+    Limits(**said)
+    return said
+
+
+def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
+    classes = (retry_on,) if isinstance(retry_on, type) else tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise TypeError(f"retry_on must be exception classes, not {one!r}")
+    return classes
+
+
+def _check_resources(resources: Any) -> None:
+    if not isinstance(resources, Resource):
+        raise TypeError(f"resources must be resources, as Memory(0.5), not {resources!r}")

@@ -1,0 +1,215 @@
+"""Where functions and arguments become calls of an intake: what an `Executor` and a `Pool` have in common."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gridengine.api.map_results import LARGE_BLOCK, SHARES, next_size
+from gridengine.client.batcher import Intake
+from gridengine.client.functions import Wares, Work
+from gridengine.client.future import Promise, Stretch
+from gridengine.client.initializer import Initial, Prepared
+from gridengine.client.options import Limits
+from gridengine.client.submission import Outcome, Plan, hub_at
+from gridengine.errors import ConfigurationError
+from gridengine.resources.units import whole
+from gridengine.schedulers.base import ANY, Place, Scheduler
+from gridengine.serialize import pickling
+from gridengine.serialize.snapshot import ATOMS, frozen
+from gridengine.wire.messages import FULL, SINGLE, STAR
+from gridengine.worker.call_context import GVAR
+
+if TYPE_CHECKING:
+    from gridengine.api.job_dispatcher import Hub
+
+PLAIN = ATOMS - {str, bytes}
+"""Types whose values are small and never change: by far the most frequent arguments are not looked at any closer."""
+
+
+class Line:
+    """Submits calls to a scheduler's hub.
+
+    Args:
+        place, max_workers: where they run, and how many at a time; see `place_for`.
+        initial: what runs in each process before the first of them.
+        limits: of all its calls.
+        most: how many calls that are submitted singly are handed to the workers at a time; None is for the intake to decide.
+        daemon: the interpreter's exit ends the calls instead of waiting for them.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        max_workers: int | None,
+        *,
+        initial: Initial | None,
+        limits: Limits,
+        most: int | None = None,
+        daemon: bool = False,
+    ) -> None:
+        hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
+        try:
+            _check(hub, limits)
+        except BaseException:
+            if ours:
+                self._scheduler.close()
+            raise
+        self._hub = hub
+        # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
+        self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon)
+        self._initial = initial
+        self.limits = limits
+        self._wares = Wares(limits, self._prepared)
+
+    def with_limits(self, limits: Limits) -> Line:
+        """Return a line that has other limits and shares all else with this one.
+
+        Raises:
+            ConfigurationError: no worker can ever hold what they ask for.
+        """
+        _check(self._hub, limits)
+        other = object.__new__(Line)
+        vars(other).update(vars(self), limits=limits, _wares=Wares(limits, self._prepared))
+        return other
+
+    def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return f if self._initial is None else Prepared(f, self._initial)
+
+    def submit(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+        """Have one call made. What of it cannot travel is its promise's exception.
+
+        Raises:
+            RuntimeError: the line is closed.
+        """
+        intake = self.intake
+        try:
+            works = self._wares.find(f).works
+            if kwargs:
+                work = works[FULL]
+                call: Any = frozen((args, kwargs), FULL, work.function.name)
+            elif len(args) == 1:
+                work = works[SINGLE]
+                call = args[0]
+                if type(call) not in PLAIN:
+                    call = frozen(call, SINGLE, work.function.name)
+            else:
+                work = works[STAR]
+                call = frozen(args, STAR, work.function.name)
+        except Exception as error:
+            intake.check()
+            return Promise.failed(intake, error)
+        promise = Promise(intake, work, call)
+        intake.add(promise)
+        return promise
+
+    def stretches(self, f: Callable[..., Any], form: int, calls: Iterator[Any], total: int | None, chunksize: int | None) -> list[Stretch]:
+        """Have many calls made; those of one stretch travel together, and the stretches grow as those of `gridengine.map` do.
+
+        Raises:
+            RuntimeError: the line is closed.
+            PicklingError: the function or an argument cannot travel; what was submitted before is withdrawn.
+        """
+        self.intake.check()
+        if chunksize is not None:
+            whole("chunksize", chunksize, most=sys.maxsize)
+        made: list[Stretch] = []
+        try:
+            self._stretch(made, f, form, calls, (total, chunksize))
+        except BaseException:
+            self.drop(made)
+            raise
+        return made
+
+    def _stretch(
+        self, made: list[Stretch], f: Callable[..., Any], form: int, calls: Iterator[Any], sizes: tuple[int | None, int | None]
+    ) -> None:
+        total, chunksize = sizes
+        most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.intake.slots))
+        size, first = chunksize or 1, 0
+        work: Work | None = None
+        while block := list(itertools.islice(calls, size)):
+            work = work or self._wares.find(f).works[form]
+            payload = pickling.dump_calls(block, form=form, describe=lambda place, first=first: f"call {first + place}")  # type: ignore[misc]
+            made.append(Stretch(self.intake, work, payload, len(block), first))
+            self.intake.add(made[-1])
+            first += len(block)
+            if chunksize is None:
+                size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
+
+    def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
+        """Return a plan for calls that are submitted as their results are taken, beside this line, on its workers."""
+        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
+
+    def drop(self, stretches: Iterable[Stretch]) -> None:
+        """End the calls of these stretches that have not ended."""
+        for stretch in stretches:
+            if not stretch.cancel():
+                self.intake.drop(stretch)
+
+
+def _check(hub: Hub, limits: Limits) -> None:
+    if limits.demand is not ANY:
+        hub.check(limits.demand)
+
+
+class _Keep:
+    """Called at the end of a line whose scheduler is another's: until then it keeps that alive."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Scheduler | None = scheduler
+
+    def __call__(self) -> None:
+        """Let it go."""
+        self._scheduler = None
+
+
+def place_for(place: Place, max_workers: int | None) -> Place:
+    """Return where calls run, given how many may at a time: with that, a scheduler of their own.
+
+    Raises:
+        ConfigurationError: the scheduler is there already, and has its own number.
+    """
+    if max_workers is None:
+        return place
+    whole("max_workers", max_workers)
+    if isinstance(place, Scheduler):
+        raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
+
+    if place is None and GVAR.inside:
+        return None  # calls inside a call run in its process, one after the other, whatever they would do elsewhere
+
+    def make() -> Scheduler:
+        from gridengine.schedulers import best_available
+
+        kind: Any = type(best_available()) if place is None else place
+        made: Scheduler = kind(max_workers=max_workers)
+        return made
+
+    return make
+
+
+def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], float | None]) -> Iterator[Any]:
+    """Yield results one after the other; whatever ends the iteration ends the calls that are left.
+
+    Raises, when its turn comes:
+        TimeoutError: a result is not there within what `seconds_left` gives.
+        Exception: what a call raised.
+    """
+    left = list(reversed(stretches))
+    try:
+        while left:
+            while left[-1].taken < left[-1].count:
+                piece: Outcome | None = left[-1].piece(left[-1].taken, seconds_left())
+                assert piece is not None
+                left[-1].take(piece)
+                if piece.error is not None:
+                    raise piece.error
+                coming, piece = list(reversed(piece.values)), None
+                while coming:  # what has been given is not held here
+                    yield coming.pop()
+            left.pop()
+    finally:
+        line.drop(left)

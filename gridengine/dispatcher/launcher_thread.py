@@ -1,0 +1,99 @@
+"""The thread that owns a launcher: what it is asked may be slow, and must not hold up the rest."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from gridengine.dispatcher.core.events import Event, Explained, Launched, LaunchFailed, Polled
+from gridengine.errors import ClusterError, GridEngineError, safe_repr
+from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
+
+log = logging.getLogger("gridengine")
+
+CLOSE_SECONDS = 15.0
+
+
+class LaunchDesk:
+    """The thread that owns a launcher: takes requests in order, answers with events."""
+
+    def __init__(self, make: Callable[[Run], Launcher], run: Run, post: Callable[[Event], None]) -> None:
+        self._make = make
+        self._run = run
+        self._post = post
+        self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
+        self._ask = self._requests.put
+        self._launcher: Launcher | None = None
+        self._polling = False
+        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no thread starts once the interpreter ends.
+        self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True)
+        self._thread.start()
+
+    def launch(self, count: int, demand: Demand) -> None:
+        """Start workers; answers `Launched` or `LaunchFailed`."""
+
+        def start() -> Event:
+            try:
+                return Launched(self._opened().launch(count, demand), demand)
+            except TryAgain as error:
+                return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
+            except GridEngineError as error:
+                return LaunchFailed(error, demand=demand)
+            except BaseException as error:  # a resource's own words, or the scheduler, may be a user's
+                log.error("the scheduler failed", exc_info=True)
+                return LaunchFailed(ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand)
+
+        self._ask(start)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Stop workers."""
+        self._ask(lambda: self._opened().cancel(handles))
+
+    def poll(self, handles: Sequence[Handle]) -> None:
+        """Ask for the workers' states, unless the last question is still open; answers `Polled`, if the scheduler answers."""
+
+        def look() -> Event:
+            try:
+                return Polled(self._opened().poll(handles))
+            finally:
+                self._polling = False
+
+        if not self._polling and handles:
+            self._polling = True
+            self._ask(look)
+
+    def explain(self, handles: Sequence[Handle], seconds: float) -> None:
+        """Log what queued workers wait for; answers `Explained`."""
+
+        def tell() -> Event:
+            words = self._opened().explain(handles)
+            told = words or "the batch system gives no reason"
+            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told)
+            return Explained(handles[0], words)
+
+        self._ask(tell)
+
+    def close(self) -> None:
+        """Stop all workers that are left, and the thread."""
+        self._requests.put(None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _opened(self) -> Launcher:
+        if self._launcher is None:
+            self._launcher = self._make(self._run)
+        return self._launcher
+
+    def _serve(self) -> None:
+        while (request := self._requests.get()) is not None:
+            try:
+                event = request()
+            except BaseException as error:
+                # What cannot be learned or done now is asked for again; it is never a worker's death.
+                log.warning("the scheduler does not answer: %s", safe_repr(error))
+                continue
+            if event is not None:
+                self._post(event)
+        if self._launcher is not None:
+            self._launcher.close()

@@ -1,0 +1,95 @@
+"""How the run of a dispatcher begins and what is left of it: the core's policy, the connection file, the run directory and its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from gridengine._version import __version__
+from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.errors import ConfigurationError
+from gridengine.schedulers.base import MARGIN_SECONDS, Run, Scheduler, adopt_none
+from gridengine.schedulers.logs import is_empty
+from gridengine.settings.values import Settings
+from gridengine.wire.connection import Connection, make_private_folder
+
+if TYPE_CHECKING:
+    from gridengine.wire.transport import Server
+
+GATHER_SECONDS = 0.05
+
+
+def python_version() -> str:
+    """Return this interpreter's minor version, `3.11`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
+    """Return the numbers by which the core of a scheduler's hub decides."""
+    return Policy(
+        max_workers=scheduler.max_workers,
+        slots=scheduler.slots,
+        idle_seconds=scheduler.idle_seconds,
+        pooled=not scheduler.local,
+        resources=scheduler.worker_resources,
+        walltime=scheduler.walltime,
+        margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
+        gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
+        start_at_once=scheduler.start_at_once,
+        jobs_per_worker=scheduler.jobs_per_worker,
+        beat_seconds=settings.beat_seconds,
+        lease_seconds=settings.lease_seconds,
+        start_seconds=settings.start_seconds,
+        start_timeout=settings.start_timeout if scheduler.start_timeout is None else scheduler.start_timeout,
+        version=__version__,
+        python=python_version(),
+        run_id=run_id,
+    )
+
+
+def write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
+    """Make the run directory, and write down in it how workers find the dispatcher.
+
+    Raises:
+        ConfigurationError: it cannot be made or written.
+    """
+    directory = make_private_folder(settings.runs / run_id)
+    run = Run(run_id, directory, directory / "connection.json", adopt_none)
+    try:
+        _connection(server, scheduler, settings, run_id).save(run.connection)
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise ConfigurationError(
+            f"cannot write {run.connection}: {error.strerror}",
+            hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
+        ) from error
+    return run
+
+
+def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Connection:
+    return Connection(
+        run_id=run_id,
+        addresses=server.addresses,
+        slots=scheduler.slots,
+        version=__version__,
+        python=python_version(),
+        beat_seconds=settings.beat_seconds,
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.grace_seconds,
+        output_bytes=settings.output_bytes,
+        server_key=server.server_key,
+        worker_public=server.worker_public,
+        worker_secret=server.worker_secret,
+    )
+
+
+def tidy(run: Run) -> None:
+    """Remove a run directory but for the logs in which something stands."""
+    for path in run.directory.rglob("*"):
+        if path.is_file() and (path.suffix != ".log" or is_empty(path)):
+            path.unlink(missing_ok=True)
+    for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
+        with contextlib.suppress(OSError):
+            folder.rmdir()

@@ -1,0 +1,65 @@
+"""Requests changed by what was learnt: more memory after running out of it, limits from how long like tasks took. Pure."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+
+from gridengine.resources.base import ZERO, R, Resource
+from gridengine.resources.kinds import Memory, WTime
+from gridengine.resources.units import number
+
+GROUP_RUNS = 8
+GROUP_SECONDS = 10.0
+
+
+def scaled(request: Resource, *, memory: float) -> Resource:
+    """Return the same request with `memory` times the memory; the same itself when it asks for none."""
+    factor = number("memory", memory)
+    return replaced(request, Memory, lambda part: Memory(part.M * factor))
+
+
+def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
+    """Return the request with another part of this kind; the same itself when it has none."""
+    old = request.get(kind)
+    if old is None:
+        return request
+    return functools.reduce(operator.and_, (new(old) if part is old else part for part in request), ZERO)
+
+
+class GroupTimes:
+    """The limits of groups of like tasks (`WTime(group="fold")`), estimated from their first 8 runs of over 10 s.
+
+    T is their mean and 5 (sample) standard deviations, softT their mean and 2. Until then there is no limit but the request's own.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = {}
+
+    def ran(self, group: str, seconds: float) -> None:
+        """Learn how long a run of the group took that came to its end."""
+        known = self._seconds.setdefault(group, [])
+        if seconds > GROUP_SECONDS and len(known) < GROUP_RUNS:
+            known.append(seconds)
+
+    def limits(self, group: str) -> tuple[float, float] | None:
+        """Return T and softT in seconds, once they are known."""
+        known = self._seconds.get(group, [])
+        if len(known) < GROUP_RUNS:
+            return None
+        mean = math.fsum(known) / GROUP_RUNS
+        deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in known) / (GROUP_RUNS - 1))
+        return mean + 5 * deviation, mean + 2 * deviation
+
+    def limited(self, request: Resource) -> Resource:
+        """Return the request with its group's limits, where its own are not shorter; the same itself while they are not known."""
+        return replaced(request, WTime, self._limited)
+
+    def _limited(self, time: WTime) -> WTime:
+        limits = None if time.group is None else self.limits(time.group)
+        if limits is None:
+            return time
+        hard, soft = (min(limit, math.inf if own is None else own) for limit, own in zip(limits, (time.T, time.softT), strict=True))
+        return WTime(hard, softT=min(soft, hard), group=time.group)

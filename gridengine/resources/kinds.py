@@ -1,0 +1,207 @@
+"""What a task asks for and what a worker offers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See `algebra` for what they have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, ClassVar, Self
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import Resource, not_given
+from gridengine.resources.units import format_seconds, number, parse_seconds, text, to_bytes, to_gigabytes, whole
+
+NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
+
+
+class _Numbered(Resource):
+    """Things with numbers or names of their own, each given to one task at a time, the first of them first."""
+
+    _named_by: ClassVar[tuple[type, ...]] = (int,)
+
+    def __init__(self, N: int, listed: Sequence[Any] | None) -> None:
+        count = whole("N", N, hint=NONE_OF_A_KIND)
+        self._listed = listed is not None
+        self._numbers: Sequence[Any] = range(count) if listed is None else tuple(listed)
+        if listed is not None and (
+            len(set(self._numbers)) != count or count != len(listed) or not all(isinstance(one, self._named_by) for one in listed)
+        ):
+            raise ConfigurationError(f"{type(self).__name__}({count}, {listed!r}): not {count} different numbers")
+        self._used: set[Any] = set()
+
+    def _request(self, res: Any) -> bool:
+        return type(res) is type(self) and len(res._numbers) <= len(self._numbers) - len(self._used)
+
+    def _alloc(self, res: Any) -> Resource:
+        self._must_have(res)
+        numbers = list(islice((number for number in self._numbers if number not in self._used), len(res._numbers)))
+        self._used.update(numbers)
+        return type(self)(len(numbers), numbers)
+
+    def _dealloc(self, res: Any) -> None:
+        if type(res) is not type(self) or not self._used.issuperset(res._numbers):
+            raise not_given(self, res)
+        self._used.difference_update(res._numbers)
+
+    def _repr(self) -> str:
+        return f"{type(self).__name__}({len(self._numbers)}{f', {list(self._numbers)}' if self._listed else ''})"
+
+    def _stat(self) -> tuple[int, int]:
+        return len(self._used), len(self._numbers)
+
+
+class Cores(_Numbered):
+    """`N` cores of one machine. Given, `c` lists their numbers; `c=` says which ones there are to give (default 0, 1, ...)."""
+
+    def __init__(self, N: int, c: Sequence[int] | None = None) -> None:
+        super().__init__(N, c)
+        self.N = len(self._numbers)
+
+    @property
+    def c(self) -> list[int]:
+        return list(self._numbers)
+
+
+class GPUs(_Numbered):
+    """`N` GPUs of one machine. Given, `g` lists their numbers or names; `g=` says which ones there are to give (default 0, 1, ...)."""
+
+    _named_by = (int, str)
+
+    def __init__(self, N: int, g: Sequence[int | str] | None = None) -> None:
+        super().__init__(N, g)
+
+    @property
+    def g(self) -> list[int | str]:
+        return list(self._numbers)
+
+
+class _Amount(Resource):
+    """So much of something, kept in whole units so that all comes back to the last bit."""
+
+    _units: int
+    _used: int
+
+    def _request(self, res: Any) -> bool:
+        return type(res) is type(self) and res._units <= self._units - self._used
+
+    def _alloc(self, res: Any) -> Resource:
+        self._must_have(res)
+        self._used += res._units
+        return res  # type: ignore[no-any-return]
+
+    def _dealloc(self, res: Any) -> None:
+        if type(res) is not type(self) or res._units > self._used:
+            raise not_given(self, res)
+        self._used -= res._units
+
+    def _stat(self) -> tuple[float, float]:
+        return self._used, self._units
+
+
+class Memory(_Amount):
+    """`M` GB of memory (1 GB is 2**30 bytes)."""
+
+    def __init__(self, M: float) -> None:
+        self.M = number("M", M)
+        self._units, self._used = to_bytes(self.M), 0
+
+    def _repr(self) -> str:
+        return f"{type(self).__name__}({self.M!r})"
+
+    def _stat(self) -> tuple[float, float]:
+        return to_gigabytes(self._used), self.M
+
+
+class Capacity(_Amount):
+    """Counts tasks, or whatever a subclass of it is called: `Capacity(1)` asked, `Capacity(10)` held is ten tasks at a time."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = whole("count", count, hint=NONE_OF_A_KIND)
+        self._units, self._used = self.count, 0
+
+    def _repr(self) -> str:
+        return f"{type(self).__name__}({self.count})"
+
+
+class _Shared(Resource):
+    """What a holder has or has not, and gives to any number of tasks."""
+
+    def _alloc(self, res: Any) -> Resource:
+        self._must_have(res)
+        return res  # type: ignore[no-any-return]
+
+    def _dealloc(self, res: Any) -> None:
+        pass
+
+    def _stat(self) -> tuple[float, float]:
+        return 0, 0
+
+
+class Token(_Shared):
+    """Only on a worker that holds a token of the same name. It is not used up."""
+
+    def __init__(self, name: str) -> None:
+        self.name = text("name", name)
+
+    def _request(self, res: Any) -> bool:
+        return type(res) is type(self) and bool(res.name == self.name)
+
+    def _repr(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class WTime(_Shared):
+    """Walltime: a task is killed after `T`, and not begun where less than `softT` is left.
+
+    Args:
+        T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
+        softT: what the task is counted on to take (default `T`).
+        group: a name for tasks that take about as long as each other: see `GroupTimes`.
+        countdown: whether the time runs out: true of what workers hold. `left` is what was left when last told the time (`_at`),
+            counted from when first told.
+    """
+
+    _optional = True
+
+    def __init__(
+        self, T: float | str | None = None, *, softT: float | str | None = None, group: str | None = None, countdown: bool = False
+    ) -> None:
+        self.T = None if T is None else parse_seconds("T", T)
+        self.softT = self.T if softT is None else parse_seconds("softT", softT)
+        self.group = None if group is None else text("group", group)
+        self.countdown = bool(countdown)
+        if self.T is not None and self.softT is not None and self.softT > self.T:
+            raise ConfigurationError(f"softT={softT!r} is longer than T={T!r}")
+        self._began: float | None = None
+        self._elapsed = 0.0
+
+    @property
+    def left(self) -> float:
+        return math.inf if self.T is None else max(0.0, self.T - self._elapsed)
+
+    def _at(self, now: float) -> None:
+        if self.countdown:
+            self._began = now if self._began is None else self._began
+            self._elapsed = now - self._began
+
+    def _held(self) -> Self:
+        return type(self)(self.T, softT=self.softT, group=self.group, countdown=True)
+
+    def _request(self, res: Any) -> bool:
+        return type(res) is type(self) and bool(res.softT is None or res.softT <= self.left)
+
+    def _repr(self) -> str:
+        said = [] if self.T is None else [_time_repr(self.T)]
+        if self.softT is not None and self.softT != self.T:
+            said.append(f"softT={_time_repr(self.softT)}")
+        said += [f"{name}={value!r}" for name, value in (("group", self.group), ("countdown", self.countdown)) if value]
+        return f"{type(self).__name__}({', '.join(said)})"
+
+
+def Node(N: int, M: float) -> Resource:
+    """Return `Cores(N) & Memory(M)`."""
+    return Cores(N) & Memory(M)
+
+
+def _time_repr(seconds: float) -> str:
+    return repr(format_seconds(seconds) if isinstance(seconds, int) and seconds >= 60 else seconds)

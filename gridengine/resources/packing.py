@@ -1,0 +1,381 @@
+"""Which task goes to which holder, and when. Sans-I/O: time is passed in.
+
+First fit in order, with backfill: tasks are tried in the order they came, each on the holders in the order they came; one that does
+not fit waits, while later ones that fit may overtake it. When a task has been overtaken for `overtake_seconds`, a holder *drains*
+for it: until it has its place, nothing that came later is given any of that holder.
+
+Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each queue remembers which holders may have
+room for it: one that had none is not asked again before something of it is given back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.resources.base import Combined, Resource, Says, says
+
+KEPT_QUEUES = 16
+"""How many queues are kept that have become empty, since the next task is often one of theirs."""
+
+TaskT = TypeVar("TaskT", bound=Hashable)
+HolderT = TypeVar("HolderT", bound=Hashable)
+
+
+class RequestFailed(Exception):
+    """A method of a resource raised; `request` is what was to be placed for `tasks`. Its `__cause__` is what was raised."""
+
+    def __init__(self, request: Resource, tasks: Sequence[Any]) -> None:
+        super().__init__()
+        self.request = request
+        self.tasks = tasks
+
+
+class Books:
+    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none of its code, which may be a user's.
+
+    Args:
+        resources: what there is.
+        since: since when, in monotonic seconds; None is for who does not care for the time.
+    """
+
+    def __init__(self, resources: Resource, since: float | None = None) -> None:
+        self._resources = resources
+        self._since = since
+        self._parts: dict[type[Resource], Resource] = {}
+
+    def of(self, request: Resource, now: float | None = None) -> Combined:
+        """Return the books of the kinds in a request, told the time.
+
+        Raises:
+            BaseException: what a kind raised.
+        """
+        parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
+        if now is not None:
+            for part in parts:
+                part._at(now)
+        return Combined(tuple(parts))
+
+    def _part(self, kind: type[Resource]) -> Resource | None:
+        if kind not in self._parts:
+            held = self._resources.get(kind)
+            if held is None:
+                return None
+            part = held._held()
+            if self._since is not None:
+                part._at(self._since)
+            self._parts[kind] = part
+        return self._parts[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[TaskT, HolderT]):
+    """A task that may begin, where, and what it was given. `order` is its place in the queue, for what is left of it or runs again."""
+
+    task: TaskT
+    holder: HolderT
+    given: Resource
+    order: int
+
+
+class _Waiting(NamedTuple):
+    """A task in its queue. `entry` is never used twice; what is no longer waited for is skipped by it."""
+
+    order: int
+    entry: int
+    since: float
+    task: Hashable
+
+
+@dataclass(slots=True, eq=False)
+class _Holder:
+    """`books` is what is given from; `empty` what could be given if nothing else were."""
+
+    key: Hashable
+    number: int
+    resources: Resource
+    books: Books
+    empty: Books
+    tasks: set[Hashable] = field(default_factory=set)
+    drains_for: _Queue | None = None
+    paused: bool = False
+
+    def could_hold(self, request: Resource, now: float) -> bool:
+        return self.empty.of(request, now)._request(request)
+
+    def has_room(self, request: Resource, now: float) -> bool:
+        return self.books.of(request, now)._request(request)
+
+    def load(self, request: Resource) -> float:
+        """Return how much is in use of that of the kinds in a request of which most is."""
+        used, all_of_it = self.books.of(request)._stat()
+        return used / all_of_it if all_of_it else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders that may have room.
+
+    `key` is what the request said when it came: nothing of it is asked again whether it is equal to another.
+    """
+
+    request: Resource
+    key: Says
+    candidates: list[int]
+    listed: set[int]
+    tasks: list[_Waiting] = field(default_factory=list)
+    overtaken_since: float | None = None
+    drained: _Holder | None = None
+    searched_at: int = -1
+
+    def consider(self, number: int) -> None:
+        if number not in self.listed:
+            self.listed.add(number)
+            heapq.heappush(self.candidates, number)
+
+
+class Packer(Generic[TaskT, HolderT]):
+    """Gives tasks their places on holders that come and go.
+
+    Args:
+        offers: what holders that are still to come will hold.
+        overtake_seconds: how long a task may be overtaken before a holder drains for it.
+    """
+
+    def __init__(self, offers: Iterable[Resource] = (), *, overtake_seconds: float = 60.0) -> None:
+        if not overtake_seconds >= 0:
+            raise ConfigurationError(f"overtake_seconds must not be negative, not {overtake_seconds!r}")
+        self.overtake_seconds = overtake_seconds
+        self._offers = list(offers)
+        self._holders: dict[Hashable, _Holder] = {}
+        self._by_number: dict[int, _Holder] = {}
+        self._queues: dict[Says, _Queue] = {}
+        self._entries: dict[Hashable, tuple[int, _Queue]] = {}
+        self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
+        self._last_holder = self._last_order = self._last_entry = 0
+        self._furthest = 0
+        self._changes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks have no place yet."""
+        return len(self._entries)
+
+    def offer(self, resources: Resource) -> None:
+        """Count on holders of these resources to come."""
+        self._offers.append(resources)
+
+    # ---------------------------------------------------------------- holders
+
+    def open(self, key: HolderT, resources: Resource, now: float) -> None:
+        """A holder has come. Its walltime, if it has one, counts from now."""
+        if key in self._holders:
+            raise ValueError(f"holder {key!r} is open already")
+        self._last_holder += 1
+        holder = _Holder(key, self._last_holder, resources, Books(resources, now), Books(resources, now))
+        self._holders[key] = self._by_number[holder.number] = holder
+        self._freed(holder)
+        self._changes += 1
+
+    def shut(self, key: HolderT) -> list[TaskT]:
+        """A holder has gone; return the tasks that had their places there and count as ended now."""
+        holder = self._holders.pop(key)
+        del self._by_number[holder.number]
+        if holder.drains_for is not None:
+            self._stop_draining(holder.drains_for)
+        for task in holder.tasks:
+            del self._given[task]
+        return list(holder.tasks)  # type: ignore[arg-type]
+
+    def pause(self, key: HolderT) -> None:
+        """Give nothing more of a holder until it is resumed; what it has given stays given."""
+        holder = self._holders[key]
+        holder.paused = True
+        if holder.drains_for is not None:
+            self._stop_draining(holder.drains_for)
+
+    def resume(self, key: HolderT) -> None:
+        """Give of a holder again."""
+        holder = self._holders[key]
+        holder.paused = False
+        self._freed(holder)
+        self._changes += 1
+
+    # ---------------------------------------------------------------- tasks
+
+    def add(self, task: TaskT, request: Resource, now: float, *, order: int | None = None) -> None:
+        """Have a task wait since `now`, behind all others or, with the `order` of an earlier place, where it would be had it waited since.
+
+        Raises:
+            ConfigurationError: no holder that is here or on offer can ever hold the request.
+            BaseException: what a method of it raised.
+        """
+        if task in self._entries or task in self._given:
+            raise ValueError(f"task {task!r} is here already")
+        key = says(request)
+        queue = self._queues.get(key)
+        if queue is None:
+            self._must_be_possible(request)
+            numbers = list(self._by_number)
+            queue = self._queues[key] = _Queue(request, key, numbers, set(numbers))
+        if order is None:
+            self._last_order += 1
+        else:  # it may go where those who came later may not
+            for number in [other.drained.number for other in self._queues.values() if other.drained is not None]:
+                queue.consider(number)
+        self._last_entry += 1
+        self._entries[task] = self._last_entry, queue
+        heapq.heappush(queue.tasks, _Waiting(self._last_order if order is None else order, self._last_entry, now, task))
+        self._forgive(queue)
+
+    def remove(self, task: TaskT) -> None:
+        """A task is no more: it has ended, and gives back what it had; or it need not wait any longer. One not known is no error."""
+        waited = self._entries.pop(task, None)
+        if waited is not None:
+            self._stop_draining(waited[1])
+        elif task in self._given:
+            holder, given = self._given.pop(task)
+            holder.tasks.discard(task)
+            try:
+                holder.books.of(given)._dealloc(given)
+            finally:  # the kinds that raise nothing have theirs back
+                self._freed(holder)
+
+    def place(self, now: float) -> Iterator[Placed[TaskT, HolderT]]:
+        """Yield each task that may begin now. To be called after whatever happened, and every now and then.
+
+        While it is iterated over, tasks may be added: what is left of one just placed, with its order, is tried next.
+
+        Raises:
+            RequestFailed: a method of a resource raised. Take out the tasks of that request before calling again.
+        """
+        heads = [(head.order, head.entry, queue) for queue in self._queues.values() if (head := self._head(queue))]
+        heapq.heapify(heads)
+        try:
+            yield from self._place(heads, now)
+        finally:
+            self._look_back(now)
+
+    def _place(self, heads: list[tuple[int, int, _Queue]], now: float) -> Iterator[Placed[TaskT, HolderT]]:
+        while heads:
+            queue = heapq.heappop(heads)[-1]
+            head = self._head(queue)
+            if head is None:
+                continue
+            try:
+                placed = self._try(queue, head, now)
+            except BaseException as error:  # a kind may be a user's own
+                raise RequestFailed(queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]) from error
+            if placed is None:
+                continue
+            yield placed
+            head = self._head(queue)
+            if head is not None:
+                heapq.heappush(heads, (head.order, head.entry, queue))
+
+    def _try(self, queue: _Queue, head: _Waiting, now: float) -> Placed[TaskT, HolderT] | None:
+        holder = self._room(queue, head.order, now)
+        if holder is None:
+            self._blocked(queue, head, now)
+            return None
+        return self._give(queue, head, holder)
+
+    # ---------------------------------------------------------------- how
+
+    def _must_be_possible(self, request: Resource) -> None:
+        shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
+        if not any(Books(shape).of(request)._request(request) for shape in shapes):
+            held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
+            raise ConfigurationError(
+                f"no worker can ever hold {safe_repr(request)}: they hold {held}",
+                hint="ask for less, or have workers that hold more (worker_resources=)",
+            )
+
+    def _head(self, queue: _Queue) -> _Waiting | None:
+        while queue.tasks:
+            head = queue.tasks[0]
+            if self._waits(head, queue):
+                return head
+            heapq.heappop(queue.tasks)
+        return None
+
+    def _waits(self, one: _Waiting, queue: _Queue) -> bool:
+        return self._entries.get(one.task, (0, queue))[0] == one.entry
+
+    def _room(self, queue: _Queue, order: int, now: float) -> _Holder | None:
+        while queue.candidates:
+            holder = self._by_number.get(queue.candidates[0])
+            if holder is not None and self._may_have(queue, order, holder) and holder.has_room(queue.request, now):
+                return holder
+            queue.listed.discard(heapq.heappop(queue.candidates))
+        return None
+
+    def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
+        """Return whether the holder is not paused, and drains for nobody else, or only for what came later."""
+        if holder.paused:
+            return False
+        other = holder.drains_for
+        head = None if other is None or other is queue else self._head(other)
+        return head is None or order <= head.order
+
+    def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
+        given = holder.books.of(queue.request)._alloc(queue.request)
+        heapq.heappop(queue.tasks)
+        del self._entries[head.task]
+        self._given[head.task] = holder, given
+        holder.tasks.add(head.task)
+        self._stop_draining(queue)
+        self._furthest = max(self._furthest, head.order)
+        self._forgive(queue)
+        return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
+
+    def _forgive(self, queue: _Queue) -> None:
+        """Note that the head of a queue has not been overtaken. An empty queue waits for who comes next, perhaps with an earlier order."""
+        head = self._head(queue)
+        if head is not None and head.order > self._furthest:
+            queue.overtaken_since = None
+
+    def _freed(self, holder: _Holder) -> None:
+        for queue in self._queues.values():
+            queue.consider(holder.number)
+
+    def _blocked(self, queue: _Queue, head: _Waiting, now: float) -> None:
+        """The head of a queue fits nowhere: see that a holder drains for it when it is due."""
+        if queue.drained is not None and not queue.drained.could_hold(queue.request, now):
+            self._stop_draining(queue)
+        if queue.drained is None and queue.searched_at != self._changes and self._is_due(queue, head, now):
+            queue.searched_at = self._changes
+            able = [one for one in self._holders.values() if self._may_have(queue, head.order, one) and one.could_hold(queue.request, now)]
+            if able:
+                holder = min(able, key=lambda one: one.load(queue.request))
+                if holder.drains_for is not None:
+                    self._stop_draining(holder.drains_for)
+                queue.drained, holder.drains_for = holder, queue
+
+    def _is_due(self, queue: _Queue, head: _Waiting, now: float) -> bool:
+        if self.overtake_seconds == 0:
+            return True
+        return queue.overtaken_since is not None and now - max(queue.overtaken_since, head.since) >= self.overtake_seconds
+
+    def _stop_draining(self, queue: _Queue) -> None:
+        if queue.drained is not None:
+            holder, queue.drained = queue.drained, None
+            holder.drains_for = None
+            self._changes += 1
+            self._freed(holder)
+
+    def _look_back(self, now: float) -> None:
+        """Note who was overtaken, and forget the queues that are empty, but for the last few: they know which holders have no room."""
+        empty = []
+        for queue in self._queues.values():
+            head = self._head(queue)
+            if head is None:
+                queue.overtaken_since = None
+                empty.append(queue.key)
+            elif queue.overtaken_since is None and head.order < self._furthest:
+                queue.overtaken_since = now
+        for key in empty[:-KEPT_QUEUES]:
+            del self._queues[key]

@@ -1,0 +1,336 @@
+"""The user's side of the process that speaks DRMAA: starts it, asks it, notices when it dies, starts it again."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from gridengine.schedulers.base import hiding_flags, python_command, python_path
+from gridengine.schedulers.detect import library_paths, without_grid_engine
+from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
+from gridengine.wire.socket_pairs import socket_pair
+
+logger = logging.getLogger("gridengine")
+
+START_SECONDS = 30.0
+REQUEST_SECONDS = 20.0
+UNGUARD_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+STATIC_TLS = "glibc.rtld.optional_static_tls"
+"""Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in static TLS block"."""
+
+UNREACHABLE = frozenset({"DrmCommunicationException", "NoActiveSessionException"})
+FOR_NOW = frozenset({"TryLaterException", "OutOfMemoryException"})
+"""Names of the exceptions that say nothing about the request. Grid Engine's limits on the number of jobs are of the second sort."""
+LIMITS = re.compile(r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b", re.IGNORECASE)
+"""How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
+TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
+"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
+
+
+class Trouble(Exception):
+    """The batch system, or the process that speaks to it, cannot be reached now: nothing is known."""
+
+
+class Unavailable(Exception):
+    """There is no DRMAA library here, it does not load, or it opens no session; the text says which."""
+
+
+class Refused(Exception):
+    """The batch system's answer is no; the text holds its own words."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+    @property
+    def for_now(self) -> bool:
+        """Whether to ask again later may help."""
+        return self.kind in FOR_NOW or (self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None)
+
+
+def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
+    """Return the environment in which the library loads."""
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    if STATIC_TLS not in tunables:
+        tunables = ":".join(filter(None, [tunables, f"{STATIC_TLS}=8192"]))
+    path = python_path(environment.get("PYTHONPATH", ""))
+    return {**environment, "DRMAA_LIBRARY_PATH": library, "GLIBC_TUNABLES": tunables, "PYTHONPATH": path}
+
+
+def named_system(library: str, environment: Mapping[str, str]) -> System:
+    """Return the batch system that a library speaks to. No session is opened: the system need not answer.
+
+    Raises:
+        Unavailable: the library does not load, or does not say.
+    """
+    command = [sys.executable, "-P", "-m", "gridengine.schedulers.grid_engine.drmaa_process", "names"]
+    try:
+        done = subprocess.run(
+            command,
+            env=child_environment(environment, library),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=START_SECONDS,
+            start_new_session=True,
+        )
+        said = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{library} does not say within {START_SECONDS:g} s which batch system it speaks to") from error
+    except (IndexError, ValueError) as error:
+        raise Unavailable(f"{library}: {done.stderr[-2000:].decode(errors='replace').strip() or 'it ended its process'}") from error
+    if "words" in said:
+        raise Unavailable(f"{library}: {said['words']}")
+    return system_of(said["system"], said["implementation"])
+
+
+class Child:
+    """One run of the process."""
+
+    def __init__(self, library: str = "", contact: str = "") -> None:
+        libraries = library_paths(os.environ, library)
+        if not libraries:
+            raise Unavailable(without_grid_engine(os.environ))
+        ours, theirs = socket_pair()
+        self._socket = ours
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        with theirs:
+            self._process = subprocess.Popen(
+                python_command(
+                    sys.executable, hiding_flags(), "gridengine.schedulers.grid_engine.drmaa_process", str(os.getpid()), contact
+                ),
+                stdin=theirs.fileno(),
+                stdout=self._errors,
+                stderr=self._errors,
+                env=child_environment(os.environ, libraries[0]),
+                start_new_session=True,
+            )
+        self._number = 0
+        self.late: list[str] = []
+        """Cluster tasks whose submission was answered when nobody waited for them any more."""
+        self.left = 0
+        """How many cluster tasks are still to be deleted."""
+        try:
+            hello = self._receive(0, time.monotonic() + START_SECONDS)
+        except (Trouble, Refused, RuntimeError) as error:
+            self.close()
+            raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
+        self.contact: str = hello["contact"]
+        self.system = system_of(hello["system"], hello["implementation"])
+        logger.info("the DRMAA library %s speaks to %s", libraries[0], self.system)
+
+    def ask(self, operation: str, seconds: float, arguments: Mapping[str, Any]) -> Any:
+        """Return the answer to a request.
+
+        Raises:
+            Trouble: none came in this time, or it is that the batch system does not answer.
+            Refused: it is no.
+        """
+        self._number += 1
+        content = json.dumps([self._number, operation, arguments]).encode()
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(struct.pack(">I", len(content)) + content)
+        except OSError as error:
+            raise Trouble(self._words(error)) from error
+        return self._receive(self._number, time.monotonic() + seconds)
+
+    def _receive(self, number: int, until: float) -> Any:
+        while True:
+            answered, result, failure, self.left = self._answer(until)
+            if answered == number:
+                break
+            if isinstance(result, list):
+                self.late += result
+        if failure is None:
+            return result
+        if failure["kind"] in UNREACHABLE:
+            raise Trouble(failure["words"])
+        if not failure["kind"].endswith("Exception"):
+            raise RuntimeError(f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}")
+        raise Refused(failure["kind"], failure["words"])
+
+    def _answer(self, until: float) -> Any:
+        try:
+            header = self._read(4, until)
+        except OSError as error:
+            raise Trouble(self._words(error)) from error
+        try:
+            return json.loads(self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS))
+        except (OSError, ValueError) as error:
+            # After half an answer no other could be understood.
+            self._process.kill()
+            raise Trouble("the process that speaks DRMAA broke off in an answer") from error
+
+    def _read(self, size: int, until: float) -> bytes:
+        block = bytearray()
+        while len(block) < size:
+            self._socket.settimeout(max(0.01, until - time.monotonic()))
+            piece = self._socket.recv(size - len(block))
+            if not piece:
+                raise ConnectionResetError
+            block += piece
+        return bytes(block)
+
+    def _words(self, error: OSError) -> str:
+        if isinstance(error, TimeoutError):
+            return "the batch system does not answer"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self._errors.seek(0)
+        said = self._errors.read()[-2000:].decode(errors="replace").strip()
+        return said or f"the process that speaks DRMAA ended with status {self._process.poll()}"
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Let the process delete what it still has, and end."""
+        self._socket.close()
+        try:
+            self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Not killed: it goes on trying to delete the cluster tasks that nobody else knows of.
+            logger.warning("process %d still tries to delete this session's cluster tasks", self._process.pid)
+        self._errors.close()
+
+
+class Session:
+    """What all schedulers of a process with one DRMAA library share: one child, started at the first request and again after it has died.
+
+    `library` is its path; empty is the one that is found.
+    """
+
+    def __init__(self, library: str = "") -> None:
+        self._library = library
+        self._lock = threading.Lock()
+        self._users = 0
+        self._child: Child | None = None
+        self._contact = ""
+        self.system = GRID_ENGINE_UNNAMED
+        """What the library was last heard to speak to."""
+        self._jobs: set[str] = set()
+        self._files: set[str] = set()
+        self._condemned: set[str] = set()
+
+    def __enter__(self) -> Session:
+        with self._lock:
+            self._users += 1
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._child is not None:
+                self._child.close()
+                self._child, self._contact = None, ""
+
+    def start(self) -> System:
+        """Start the child, if it does not run, and return the batch system.
+
+        Raises:
+            Unavailable: there is no DRMAA here, or it opens no session.
+        """
+        with self._lock:
+            return self._started().system
+
+    def submit(self, template: Mapping[str, Any], count: int) -> list[str]:
+        """Submit an array job and return the ids of its tasks, in order."""
+        with self._lock:
+            ids: list[str] = self._ask("submit", template=template, count=count)
+            self._jobs.update(ids)
+        return ids
+
+    def probe(self) -> None:
+        """Raise what a submission by this user would raise."""
+        with self._lock:
+            self._ask("probe")
+
+    def status(self, jobs: Sequence[str], seconds: float) -> dict[str, tuple[str, dict[str, Any] | None]]:
+        """Return the DRMAA state of those that could be asked in this time, and how each that ended did, when that is known."""
+        with self._lock:
+            found = self._ask("status", jobs=list(jobs), seconds=seconds)
+            self._jobs.difference_update(job for job, (_, end) in found.items() if end is not None)
+        return {job: (state, end) for job, (state, end) in found.items()}
+
+    def terminate(self, jobs: Sequence[str]) -> None:
+        """Have these cluster tasks deleted, soon; when the process that does it dies, by the next."""
+        with self._lock:
+            self._condemned.update(jobs)
+            self._ask("terminate", jobs=list(jobs))
+
+    def guard(self, files: Iterable[Path]) -> None:
+        """Have these files removed when this process is gone."""
+        names = [str(file) for file in files]
+        with self._lock:
+            self._ask("guard", files=names)
+            self._files.update(names)
+
+    def unguard(self, files: Iterable[Path]) -> None:
+        """Take that back."""
+        names = [str(file) for file in files]
+        with self._lock:
+            self._files.difference_update(names)
+            self._ask("unguard", UNGUARD_SECONDS, files=names)
+
+    def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
+        child = self._started()
+        answer = child.ask(operation, within, arguments)
+        if child.late:
+            late, child.late = child.late, []
+            self._condemned.update(late)
+            child.ask("terminate", within, {"jobs": late})
+        if not child.left:
+            self._jobs.difference_update(self._condemned)
+            self._condemned.clear()
+        return answer
+
+    def _started(self) -> Child:
+        """Return the child, a new one when the last has died; that one takes over the session and its cluster tasks."""
+        if self._child is not None and self._child.lives:
+            return self._child
+        if self._child is not None:
+            logger.warning("the process that speaks DRMAA died; starting another")
+            self._child.close()
+            self._child = None
+        child = self._restarted() if self._contact else Child(self._library)
+        self._child, self._contact, self.system = child, child.contact, child.system
+        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
+        child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned)})
+        child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
+        return child
+
+    def _restarted(self) -> Child:
+        try:
+            return Child(self._library, self._contact)
+        except Unavailable as error:
+            logger.info("the last session cannot be taken up again: %s", error)
+        try:
+            return Child(self._library)
+        except Unavailable as error:
+            raise Trouble(str(error)) from error
+
+
+def shared_session(library: str = "") -> Session:
+    """Return the session of this process with a library. A fork has its own: it must not speak on its parent's socket."""
+    return _session_of(os.getpid(), library)
+
+
+@functools.cache
+def _session_of(pid: int, library: str) -> Session:
+    return Session(library)

@@ -1,0 +1,41 @@
+"""What log files of workers say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from gridengine.wire.connection import open_regular
+
+TAIL_BYTES, TAIL_LINES = 4096, 20
+
+
+def tail(path: Path, size: int) -> str:
+    """Return at most so many bytes of the end of a text file; empty when it is none, or cannot be read. Never waits for a writer."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return ""
+    try:
+        return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size)).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*\s*")
+"""What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over are."""
+
+
+def is_empty(path: Path) -> bool:
+    """Return whether nothing stands in a log but that its job was cancelled."""
+    size = path.stat().st_size
+    text = tail(path, TAIL_BYTES) if size <= TAIL_BYTES else ""
+    return not size or bool(text and not CANCELLED.sub("", text))
+
+
+def log_tail(path: str) -> str:
+    """Return the last lines of a worker's log, for an error's text."""
+    return "\n".join(tail(Path(path), TAIL_BYTES).splitlines()[-TAIL_LINES:]) if path else ""

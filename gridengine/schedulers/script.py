@@ -1,0 +1,81 @@
+"""The shell script that a cluster task runs, and the arguments of schedulers that go into it: pure functions."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire.connection import BEGAN
+
+
+def line_of_text(name: str, value: object) -> str:
+    """Return an argument that is one line of text.
+
+    Raises:
+        TypeError, ConfigurationError: it is not; the error names the argument and the value.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    if not value.strip() or "\n" in value or "\0" in value:
+        raise ConfigurationError(f"{name} must be one line of text, not {value!r}")
+    return value
+
+
+def shell_lines(name: str, value: object) -> tuple[str, ...]:
+    """Return the lines of an argument that is one, or several.
+
+    Raises:
+        TypeError: it is not.
+    """
+    lines = (value,) if isinstance(value, str) else value
+    if not isinstance(lines, Iterable):
+        raise TypeError(f"{name} must be shell lines, not {value!r}")
+    lines = tuple(lines)
+    if not all(isinstance(line, str) for line in lines):
+        raise TypeError(f"{name} must be shell lines, not {value!r}")
+    return lines
+
+
+def variables(name: str, value: object) -> dict[str, str]:
+    """Return an argument that maps the names of environment variables to their values.
+
+    Raises:
+        TypeError, ConfigurationError: it does not.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must map names to strings, not {value!r}")
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"{name} must map names to strings, not {key!r} to {text!r}")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key) or "\0" in text:
+            raise ConfigurationError(f"{name}: {key!r}={text!r} cannot be a variable of the environment")
+    return dict(value)
+
+
+def launch_script(
+    command: Sequence[str], *, prologue: Sequence[str] = (), environment: Mapping[str, str] | None = None, path: str = "", first: str = ""
+) -> str:
+    """Return the shell script that a cluster task runs.
+
+    `path` is the PYTHONPATH; `first` what is run before all else. With a prologue it is a login shell's, since that is where `module` and
+    the like are defined; one of its lines failing ends it.
+    What fails is told with the host's name: no record of the batch system's has it in time.
+    """
+    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"  # before the prologue, which may take its time
+    lines = [f"#!/bin/bash{' -l' if prologue else ''}", began, *filter(None, [first])]
+    if prologue:
+        lines += [
+            "set -e",
+            """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; the worker was not started" >&2' EXIT""",
+            *prologue,
+            "trap - EXIT",
+            "set +e",
+        ]
+    if path:
+        lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
+    lines += ["shopt -s execfail", f"exec {shlex.join(command)}", "status=$?", failed, "exit $status"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,182 @@
+"""Slurm's commands: how each is called, and what may come of it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gridengine.errors import ConfigurationError
+from gridengine.schedulers.detect import missing
+from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
+from gridengine.schedulers.slurm.states import FORMAT, Row, compress, parse_cancelled_by, parse_jobs, parse_squeue
+
+COMMAND_SECONDS = 20.0
+"""How long a command may take: Slurm's own patience is some ten seconds with a master that does not answer (MessageTimeout)."""
+PROBE_SECONDS = 10.0
+LOOK_SECONDS = 0.5
+"""How often we look whether a command only waits."""
+MOST_CANCELLED = 100
+"""How many arrays are named in one command."""
+
+
+class Missing(Exception):
+    """The command is not installed here."""
+
+
+class Trouble(Exception):
+    """Slurm cannot be reached, or does not answer: nothing is known."""
+
+
+class Refused(Exception):
+    """Slurm's answer is no; the text holds its own words."""
+
+
+def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which the commands do what their arguments say, and nothing else.
+
+    A job has variables of its own, which must not pass for those of a job that is submitted from it; and users may have others that
+    change what commands print or wait for. Where Slurm is, and what the user wants of all jobs, stay.
+    """
+    kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
+    ours = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE")
+    foreign = ("SLURM_", "SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_", "SACCT_")
+    clean = {name: value for name, value in environment.items() if name in kept or not name.startswith((*foreign, *ours))}
+    # All numbers of an array, and times that can be compared.
+    return {**clean, "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
+
+
+def sbatch_command(options: Sequence[str], *, name: str, count: int, log: Callable[[object], str], script: Path) -> list[str]:
+    """Return the command that submits an array of `count` tasks, or with 0 a single job.
+
+    The options come before what is ours, so that they cannot change it; but after `--no-requeue`, which they may.
+
+    Raises:
+        ConfigurationError: the run directory's path cannot be said to Slurm.
+    """
+    if "\\" in str(script):
+        raise ConfigurationError(
+            f"the run directory {script.parent} has a backslash in its path, with which Slurm cannot name logs",
+            hint="set GRIDENGINE_RUN_DIRECTORY to another",
+        )
+    output = log("\0").replace("%", "%%").replace("\0", "%a" if count else "1")
+    array = [f"--array=1-{count}"] if count else []
+    ours = [f"--job-name={name}", *array, f"--output={output}", f"--chdir={script.parent}"]
+    return ["sbatch", "--parsable", "--no-requeue", *options, *ours, str(script)]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end.
+
+    Raises:
+        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it said so far. It was killed.
+    """
+    pipe = subprocess.PIPE
+    until = time.monotonic() + seconds
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic())))
+                return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            except subprocess.TimeoutExpired as error:
+                if RETRYING in (error.stderr or b"") or time.monotonic() >= until:
+                    process.kill()
+                    raise
+            except BaseException:
+                process.kill()
+                raise
+
+
+class Slurm:
+    """Calls the commands of the Slurm that this environment names."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = command_environment(environment)
+        self._user = str(os.getuid())
+
+    def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
+        """Return a command's output.
+
+        Raises:
+            Missing, Trouble, Refused: there is none.
+        """
+        configuration = self._environment.get("SLURM_CONF", "")
+        if configuration and not Path(configuration).exists():
+            # Its commands look for it for a minute.
+            raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
+        try:
+            done = _run(command, self._environment, seconds)
+        except FileNotFoundError as error:
+            raise Missing(missing(command[0])) from error
+        except OSError as error:
+            raise Trouble(f"{command[0]} cannot be run: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            words = said((error.stderr or b"").decode(errors="replace"))
+            if LATER.search(words):
+                raise Refused(words) from error
+            raise Trouble(words or f"{command[0]} gave no answer within {seconds:g} s") from error
+        if done.returncode == 0:
+            return done.stdout.decode(errors="replace")
+        words = said(done.stderr.decode(errors="replace")) or f"{command[0]} ended with status {done.returncode}"
+        if UNREACHABLE.search(words) and not LATER.search(words):
+            raise Trouble(words)
+        raise Refused(words)
+
+    def site(self, partitions: str) -> Site:
+        """Return what this Slurm allows in these partitions, or in the default one."""
+        config = self.run("scontrol", "show", "config")
+        rows = self.run("scontrol", "show", "partition", "--oneliner")
+        return site_of(config, rows, self.run("sinfo", "--noheader", "--format=%R|%c|%m"), partitions)
+
+    def submit(self, command: Sequence[str], count: int) -> list[str]:
+        """Submit an array, or with 0 a single job; return the ids of its tasks, in order."""
+        job = self.run(*command).strip().partition(";")[0]
+        if not job.isdigit():
+            raise Refused(f"sbatch gives no number of a job but {job!r}")
+        return [f"{job}_{task}" for task in range(1, count + 1)] if count else [job]
+
+    def probe(self, options: Sequence[str]) -> None:
+        """Raise what a submission by this user would raise."""
+        self.run("sbatch", "--test-only", *options, "--wrap=true", seconds=PROBE_SECONDS)
+
+    def jobs(self, name: str) -> dict[str, Row]:
+        """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm remembers them."""
+        listing = self.run("squeue", "--noheader", "--states=all", f"--user={self._user}", f"--name={name}", f"--format={FORMAT}")
+        try:
+            return parse_squeue(listing)
+        except ValueError as error:
+            raise Trouble(str(error)) from error
+
+    def details(self, job: str) -> dict[str, dict[str, str]]:
+        """Return all that Slurm knows of each task of an array, empty when it has forgotten it."""
+        try:
+            return parse_jobs(self.run("scontrol", "show", "job", job.partition("_")[0], "--oneliner"))
+        except Refused:
+            return {}
+
+    def cancelled_by(self, job: str) -> str:
+        """Return who cancelled a job, where accounts are kept; empty when they do not say."""
+        number = parse_cancelled_by(self.run("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State%40"))
+        try:
+            return pwd.getpwuid(int(number)).pw_name if number else ""
+        except KeyError:
+            return f"user {number}"
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """Cancel these tasks. Those that have ended are no error."""
+        named = compress(jobs)
+        for start in range(0, len(named), MOST_CANCELLED):
+            self.run("scancel", "--quiet", *named[start : start + MOST_CANCELLED])
+
+    def cancel_command(self, name: str) -> list[str]:
+        """Return the command that cancels all jobs of this name."""
+        return [shutil.which("scancel") or "scancel", "--quiet", f"--user={self._user}", f"--name={name}"]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment in which the commands are called."""
+        return self._environment

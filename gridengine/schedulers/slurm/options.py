@@ -1,0 +1,154 @@
+"""What calls ask for, in Slurm's words (see sbatch(1)): pure functions from a demand and a site's names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import Resource
+from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.units import DAY, format_seconds, to_bytes
+from gridengine.schedulers.base import MARGIN_SECONDS, Demand
+from gridengine.schedulers.options import agree, filled, native_words
+from gridengine.schedulers.script import line_of_text
+from gridengine.settings.values import SlurmSite
+
+Option = str | int | float | bool
+
+OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
+OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
+"""Options that users may not set."""
+SHORT = {"-A": "--account", "-C": "--constraint", "-c": "--cpus-per-task", "-p": "--partition", "-q": "--qos", "-t": "--time"}
+"""The short forms of options that are compared."""
+ALIKE = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
+"""Options that exclude each other."""
+UNITS = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SIGNAL_SECONDS = 30
+"""How long before its end a worker is told to leave, should it not have left by itself."""
+EARLY_SECONDS = 60
+"""By how much earlier Slurm may send that signal than it was asked to (sbatch(1), --signal)."""
+
+
+def own_options(given: Mapping[str, Option], native: str) -> list[str]:
+    """Return a scheduler's own options as sbatch takes them, one word each where that can be.
+
+    Raises:
+        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
+    """
+    if not isinstance(native, str):
+        raise TypeError(f"native must be a string, not {native!r}")
+    options = [_option(name, value) for name, value in given.items() if value is not False]
+    try:
+        options += shlex.split(native)
+    except ValueError as error:
+        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
+    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
+        if name.removeprefix("--") in OURS or name in OURS_SHORT:
+            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
+    return options
+
+
+def _option(name: str, value: Option) -> str:
+    if value is True:
+        return f"--{name.replace('_', '-')}"
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
+    return f"--{name.replace('_', '-')}={line_of_text(name, str(value))}"
+
+
+def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
+    """Return the options of `sbatch` for workers of this demand: the scheduler's own, all memory multiplied by the demand's factor;
+    what the demand asks for; and of the site's settings what neither says.
+
+    Raises:
+        ConfigurationError: the scheduler's own options and the demand say different things, or a setting is wrong; the text names both.
+    """
+    options = [_scaled(option, demand.factor) for option in own]
+    said = things(own)
+    for part in demand.resources:
+        words = _without_kept(part, _words(part, demand.factor, site), said)
+        agree(part, things(words), said)
+        options += words
+    named = things(options)
+    defaults = {"--partition": site.partition, "--account": site.account, "--qos": site.qos}
+    options += [f"{name}={value}" for name, value in defaults.items() if value and name not in named]
+    return options + [word for word in site.native.split() if word]
+
+
+def things(options: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the value of each option in its long form, and the words that say it."""
+    said = {}
+    for word, follower in itertools.zip_longest(options, options[1:], fillvalue=""):
+        name, is_joined, value = word.partition("=")
+        if not word.startswith("--") and word[:2] in SHORT:
+            name, is_joined, value = SHORT[word[:2]], word[2:], word[2:].removeprefix("=")
+        if name.startswith("--"):
+            text = word if is_joined or follower.startswith("-") or not follower else f"{word} {follower}"
+            said[ALIKE.get(name, name)] = (value if is_joined else follower, text)
+    return said
+
+
+def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
+    """Return the options that ask for this part. A subclass is a kind of its own, with words of its own."""
+    kind: type = type(part)
+    if isinstance(part, Cores) and kind is Cores:
+        return [f"--cpus-per-task={part.N}"]
+    if isinstance(part, Memory) and kind is Memory:
+        return [f"--mem={math.ceil(to_bytes(part.M) * factor / 2**20)}M"]
+    if isinstance(part, WTime) and kind is WTime:
+        return _times(part)
+    if isinstance(part, GPUs) and kind is GPUs:
+        return filled("slurm.gpus", site.gpus, n=len(part.g)).split()
+    if isinstance(part, Token) and kind is Token:
+        return site.tokens[part.name].split() if part.name in site.tokens else [f"--constraint={part.name}"]
+    return native_words(part, "slurm")  # none for Capacity
+
+
+def _times(time: WTime) -> list[str]:
+    """Return a limit such that the signal before it, early as it may come, comes after the time is over."""
+    if time.T is None:
+        return []
+    seconds = time.T + MARGIN_SECONDS + EARLY_SECONDS
+    return [f"--time={math.ceil(seconds / 60)}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
+
+
+def _without_kept(part: Resource, words: Iterable[str], said: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the options without those of time that the scheduler's own are long enough for: its workers run several calls."""
+    if not isinstance(part, WTime) or part.T is None:
+        return list(words)
+    if "--time" in said and 0 < parse_time(said["--time"][0]) < part.T + MARGIN_SECONDS:
+        raise ConfigurationError(
+            f"{part!r} of a call wants {format_seconds(part.T + MARGIN_SECONDS)}, and {said['--time'][1]} of the scheduler is less",
+            hint="give the scheduler more, or leave it out: then each call's own time is asked for",
+        )
+    return [word for word in words if word.partition("=")[0] not in said]
+
+
+def own_walltime(options: Sequence[str]) -> float | None:
+    """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it does not say."""
+    said = things(options).get("--time")
+    return (parse_time(said[0]) or None) if said is not None else None
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is none or has no end (see sbatch(1))."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        return 0.0
+    days, *rest = match.groups()
+    numbers = [float(number) for number in rest if number is not None]
+    if days is None and len(numbers) < 3:
+        numbers.insert(0, 0.0)  # minutes, or minutes:seconds; else hours come first
+    hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
+    return int(days or 0) * DAY + hours * 3600 + minutes * 60 + seconds
+
+
+def _scaled(option: str, factor: float) -> str:
+    match = re.fullmatch(r"(--mem(?:-per-[cg]pu)?)=(\d+)([KMGT]?)B?", option, flags=re.IGNORECASE)
+    if match is None or factor == 1.0:
+        return option
+    return f"{match[1]}={math.ceil(int(match[2]) * UNITS[match[3].upper()] * factor / 2**20)}M"

@@ -1,0 +1,122 @@
+"""What a Slurm allows and what it lacks, and what its refusals mean: pure functions on its commands' output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
+from gridengine.schedulers.base import TryAgain
+from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.slurm.states import meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`largest`: the most tasks of an array; 0: there are no arrays. `memory`: the option that a job needs which asks for none, or
+    empty. `accounts`: whether accounts of jobs are kept."""
+
+    largest: int = 1000
+    memory: str = ""
+    accounts: bool = False
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """Return the fields of `scontrol show config`."""
+    return dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", text, flags=re.MULTILINE))
+
+
+def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
+    """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner` and sinfo's "%R|%c|%m".
+
+    names: the partitions that are asked for, joined by commas; empty for the default one. Where Slurm gives out memory, a job that
+    asks for none gets all that a node has, unless the site says otherwise; then the share of a core is asked for, so that a node
+    runs as many workers as it has cores.
+    """
+    fields = parse_fields(config)
+    largest = int(fields.get("MaxArraySize", "1001")) - 1
+    accounts = not fields.get("AccountingStorageType", "none").endswith("none")
+    if "MEMORY" not in fields.get("SelectTypeParameters", "").upper():
+        return Site(max(0, largest), "", accounts)
+    chosen = [fields | dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line]
+    chosen = [one for one in chosen if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")]
+    needs = any(not _says_memory(one) for one in chosen)
+    share = parse_share(nodes, [one["PartitionName"] for one in chosen]) if needs else 0
+    return Site(max(0, largest), f"--mem-per-cpu={share}M" if share else "", accounts)
+
+
+def _says_memory(fields: Mapping[str, str]) -> bool:
+    """Return whether a partition, or the whole Slurm, has a default for memory: `UNLIMITED` stands for none."""
+    return any(fields.get(name, "UNLIMITED") != "UNLIMITED" for name in ("DefMemPerNode", "DefMemPerCPU"))
+
+
+def parse_share(nodes: str, partitions: Sequence[str]) -> int:
+    """Return the megabytes that there are for each core on the node that has least, from sinfo's "%R|%c|%m"; 0 when it does not say."""
+    rows = re.findall(r"^(.*)\|(\d+)\+?\|(\d+)\+?\s*$", nodes, flags=re.MULTILINE)
+    return min((int(memory) // int(cores) for name, cores, memory in rows if name in partitions and int(cores)), default=0)
+
+
+UNREACHABLE = re.compile(
+    r"unable to contact|socket timed out|authentication error|munge|zero bytes|connection (refused|reset)|backup controller|"
+    r"configuration (file|source)|ClusterName|timed out|communications|unexpected message|protocol version",
+    re.IGNORECASE,
+)
+"""How Slurm's commands word that they reach no Slurm."""
+LATER = re.compile(
+    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource temporarily|too many", re.IGNORECASE
+)
+"""How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all limits, of which some never pass."""
+RETRYING = b"sleeping and retrying"
+"""What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know that it could ask for less."""
+ARRAY = "Invalid job array specification"
+
+
+def said(text: str) -> str:
+    """Return what a command says, in one line, without its own name before each."""
+    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
+    return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
+
+
+def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEngineError:
+    """Return what it means that sbatch does not take an array of so many tasks, which asked for this."""
+    if ARRAY in words and count > 1:
+        return TooMany(words, count // 2)
+    if LATER.search(words):
+        return TooMany(words)
+    if "Invalid user id" in words:
+        return SchedulerUnavailable(
+            f"Slurm takes no jobs of this user: {words}", hint="root may not submit jobs here; run this as a plain user"
+        )
+    asked = f"; it was asked for: {' '.join(options)}" if options else ""
+    return SubmissionRefused(f"Slurm refuses the job: {words}{asked}", hint=_remedy(words))
+
+
+def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
+    """Return what it means that Slurm took a job, which asked for this, and will never start it."""
+    words, remedy = meaning(reason)
+    asked = f"; it was asked for: {' '.join(options)}" if options else ""
+    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
+    return SubmissionRefused(f"Slurm took the job and can never start it: {words}{asked}", hint=hint)
+
+
+def _remedy(words: str) -> str | None:
+    remedies = {
+        "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
+        "partition": "`sinfo` lists the partitions; name one with partition=",
+        "qos": "`sacctmgr show qos` lists them; name one with qos=",
+        "node configuration": "no node has all of this, even when it is empty: ask for less",
+        "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
+        "feature": "`sinfo --format='%N %f'` lists the nodes' features",
+    }
+    return next((remedy for word, remedy in remedies.items() if word in words.lower()), None)
+
+
+def unavailable(words: str) -> SchedulerUnavailable:
+    """Return what it means that no Slurm is reached."""
+    hint = "`scontrol ping` tells whether slurmctld answers; ask the administrators"
+    if "munge" in words.lower() or "authentication" in words.lower():
+        hint = "`munge -n | unmunge` tells whether munged runs on this machine; ask the administrators"
+    elif "configuration" in words.lower() or "clustername" in words.lower():
+        hint = "this machine has no slurm.conf; SLURM_CONF may say where it is"
+    return SchedulerUnavailable(f"Slurm cannot be used: {words}", hint=hint)

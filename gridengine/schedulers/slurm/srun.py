@@ -1,0 +1,224 @@
+"""Workers that `srun` starts at once where there is room (see srun(1)), while an array waits for the next round of Slurm's scheduler."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gridengine.schedulers.slurm.options import things
+from gridengine.schedulers.slurm.site import said
+from gridengine.settings.values import settings
+
+MOST_AT_ONCE = 4
+"""How many srun a launcher has at a time: each stays for as long as its worker, a process of some ten megabytes on this machine."""
+ANSWER_SECONDS = 3.0
+"""How long srun has to say whether there is room: it takes some 10 ms."""
+AGAIN_SECONDS = 60.0
+"""After how long srun is tried again, when there was no room."""
+END_SECONDS = 2.0
+MOST_LINES = 20
+"""How many of its last lines are kept of what srun says."""
+
+logger = logging.getLogger("gridengine")
+ALIKE = frozenset(
+    "--account --comment --constraint --cpus-per-task --exclude --gpus --gres --licenses --mem --nice --nodelist --partition --qos "  # noqa: SIM905
+    "--reservation --signal --time --tmp --wckey".split()
+)
+"""The options that mean the same to srun as to sbatch, for a job of one task; with any other, workers are left to sbatch."""
+VARIABLES = {
+    "SBATCH_ACCOUNT": "--account",
+    "SBATCH_CONSTRAINT": "--constraint",
+    "SBATCH_GRES": "--gres",
+    "SBATCH_MEM_PER_CPU": "--mem-per-cpu",
+    "SBATCH_MEM_PER_NODE": "--mem",
+    "SBATCH_PARTITION": "--partition",
+    "SBATCH_QOS": "--qos",
+    "SBATCH_RESERVATION": "--reservation",
+    "SBATCH_TIMELIMIT": "--time",
+    "SBATCH_WCKEY": "--wckey",
+}
+"""What users say to sbatch by variables, and how it is said to srun, which reads others."""
+
+
+class Unsuitable(Exception):
+    """These workers are none for srun; the text says why."""
+
+
+def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """Return what is asked of sbatch, by options and by variables, as srun takes it.
+
+    Raises:
+        Unsuitable: something of it may mean another thing to srun.
+    """
+    own = things(options)
+    variables = {name: value for name, value in environment.items() if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"}
+    unknown = [name for name in variables if name not in VARIABLES] + [word for word in _names(options) if word not in ALIKE]
+    if unknown:
+        raise Unsuitable(f"{unknown[0]} is for sbatch")
+    inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
+    # What sbatch sends to the task itself (B), srun does anyway.
+    return [word for word in inherited if not things([word]).keys() & own.keys()] + [
+        re.sub(r"^--signal=(R?)B:", r"--signal=\1", word) for word in options
+    ]
+
+
+def _names(options: Sequence[str]) -> list[str]:
+    """Return the name of each option, in its long form where we know that."""
+    return [next(iter(things([word])), word) for word in options if word.startswith("-")]
+
+
+def srun_command(options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]) -> list[str]:
+    """Return the command that has one worker started, or gives up at once.
+
+    Its step is to be like a batch script: it leaves what its job has to steps that calls start (`--overlap`), goes on when Slurm only
+    believes that its node has failed (`--no-kill`), and is neither bound nor set up for MPI. `log` has a NUL where the number of the task
+    is. With `%t` there the log is opened where the worker is (see srun(1), "IO Redirection"), which knows itself by it.
+
+    Raises:
+        Unsuitable: its log cannot be named.
+    """
+    if "\\" in str(script):
+        raise Unsuitable("a log below a folder with a backslash in its name cannot be named")
+    step = ["--nodes=1", "--ntasks=1", "--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none"]
+    ours = [f"--job-name={name}", f"--output={log.replace('%', '%%')}".replace("\0", "%t"), f"--chdir={script.parent}"]
+    return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]
+
+
+class Srun:
+    """An `srun` and the thread that reads what it says, to its end. It has a job, or none, once it has answered."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+        self.log = log
+        self.job = ""
+        self._lines: list[str] = []
+        self._answered = threading.Event()
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # the terminal's signals are the dispatcher's to act on
+        )
+        self._reader = threading.Thread(target=self._read, name=f"gridengine-srun-{self._process.pid}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                self._lines = [*self._lines[1 - MOST_LINES :], line]
+                if not self.job and (match := re.match(r"srun: jobid (\d+):", line)):
+                    self.job = match[1]
+                    self._answered.set()
+        self._process.wait()
+        self._answered.set()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._reader.is_alive()
+
+    @property
+    def words(self) -> str:
+        """What it says went wrong."""
+        return said("".join(line for line in self._lines if "error:" in line)) or "it gave no answer in time"
+
+    def answered(self, deadline: float) -> bool:
+        """Wait until it has a job, or none is to be had; return whether it said which by this monotonic time."""
+        return self._answered.wait(max(0.0, deadline - time.monotonic()))
+
+    def ended(self, deadline: float) -> bool:
+        """Wait until it has ended; return whether it has by this monotonic time."""
+        self._reader.join(max(0.0, deadline - time.monotonic()))
+        return not self.lives
+
+    def end(self) -> None:
+        """End it, and by that its job, should that not have ended (a process of srun's own sees to it)."""
+        self._process.kill()
+        self._reader.join(END_SECONDS)
+
+
+class AtOnce:
+    """The workers of one launcher that srun starts: a few, if there is room for them now.
+
+    Args:
+        environment: srun's own, and so the workers'.
+        name: of all jobs.
+        script: the file that each worker runs, which holds `text`.
+    """
+
+    def __init__(self, environment: Mapping[str, str], name: str, script: Path, text: str) -> None:
+        self._environment = environment
+        self._name = name
+        self._script = script
+        self._shell = text.partition("\n")[0].removeprefix("#!").split()
+        self._begun: list[Srun] = []
+        self._jobs: set[str] = set()
+        self._again_at = -math.inf
+
+    @property
+    def places(self) -> int:
+        """How many more workers are to be tried now."""
+        self._begun = [one for one in self._begun if one.lives]
+        return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
+
+    def command(self, options: Sequence[str], log: str) -> list[str]:
+        """Return the command that starts the worker of this log, which sbatch would be asked for with these options.
+
+        Raises:
+            Unsuitable: sbatch alone is to start it.
+        """
+        if not settings().slurm.srun:
+            raise Unsuitable("the setting slurm.srun says so")
+        own = srun_options(options, self._environment)
+        return srun_command(own, name=self._name, log=log, script=self._script, shell=self._shell)
+
+    def start(self, options: Sequence[str], logs: Sequence[str]) -> tuple[dict[str, str], bool]:
+        """Start the workers of these logs; return the log of each job that there is, and whether there may be jobs that did not answer."""
+        begun: list[Srun] = []
+        try:
+            for log in logs:
+                begun.append(Srun(self.command(options, log), self._environment, log))
+        except (Unsuitable, OSError) as error:
+            logger.info("srun starts no workers: %s", error)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        late = [one for one in begun if not one.answered(deadline)]
+        for one in late:
+            one.end()
+        got = {one.job: one.log for one in begun if one.job and one not in late}
+        if len(got) < len(logs):
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+        if len(got) < len(begun):
+            words = next(one.words for one in begun if one.log not in got.values())
+            logger.info("srun started %d of %d workers at once; sbatch is asked for the others: %s", len(got), len(begun), words)
+        self._begun += begun
+        self._jobs.update(got)
+        return got, bool(late)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._jobs
+
+    def forget(self, job: str) -> None:
+        """Note that a job has ended, or is ended."""
+        self._jobs.discard(job)
+
+    def stop(self, reason: str) -> None:
+        """Start no more."""
+        self._again_at = math.inf
+        logger.info("workers are left to sbatch from here on: one that srun started ended at once: %s", reason)
+
+    def close(self) -> None:
+        """See all srun end, whose jobs are cancelled. Were they killed at once, their nodes would be kept from other jobs for seconds."""
+        deadline = time.monotonic() + END_SECONDS
+        for one in self._begun:
+            if not one.ended(deadline):
+                one.end()

@@ -1,0 +1,210 @@
+"""Classes taken apart and put together, and which of them this process knows.
+
+A class is more than its parts: `isinstance` asks for the very object. So each class sent by value has a *token*: a process
+that has met the token uses the class that it has, and the one where the class was written gets its own back. A definition
+that has changed since (a method replaced, a global variable that it uses assigned anew) is applied to the class in place.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import sys
+import threading
+import types
+import typing
+import weakref
+from collections import OrderedDict
+from typing import Any, TypeAlias
+
+from gridengine.serialize.main_module import tell
+
+Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
+"""A class, the version of its definition, its attributes, and for an enumeration the attributes of each member."""
+
+KEPT_CLASSES = 100
+"""How many classes are kept alive for the sake of answers that are still on their way."""
+MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
+SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc__")
+MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
+ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
+ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
+ATOMS = (type(None), bool, int, float, complex, str, bytes)
+
+
+class KnownClasses:
+    """The classes that this process has sent or received by value. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+        self._classes: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
+        self._versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+        self._recent: OrderedDict[bytes, type] = OrderedDict()
+
+    def token(self, cls: type) -> bytes:
+        """Return the class's token; a class not met before gets a new one and counts as written here."""
+        with self._lock:
+            token = self._tokens.get(cls)
+            return self._enter(os.urandom(16) if token is None else token, cls)
+
+    def find(self, token: bytes) -> type | None:
+        """Return the class that has this token, if it is known here."""
+        with self._lock:
+            return self._classes.get(token)
+
+    def adopt(self, token: bytes, cls: type) -> type:
+        """Return the class that has this token; when there is none it is `cls`, written elsewhere."""
+        with self._lock:
+            known = self._classes.get(token)
+            if known is None:
+                known = cls
+                self._versions[cls] = b""
+            self._enter(token, known)
+            return known
+
+    def version(self, cls: type) -> bytes | None:
+        """Return which definition a class from elsewhere has; None for one that was written here."""
+        with self._lock:
+            return self._versions.get(cls)
+
+    def set_version(self, cls: type, version: bytes) -> None:
+        """Note which definition a class from elsewhere has now."""
+        with self._lock:
+            self._versions[cls] = version
+
+    def _enter(self, token: bytes, cls: type) -> bytes:
+        self._tokens[cls] = token
+        self._classes[token] = cls
+        self._recent[token] = cls
+        self._recent.move_to_end(token)
+        if len(self._recent) > KEPT_CLASSES:
+            self._recent.popitem(last=False)
+        return token
+
+
+@functools.cache
+def known_classes() -> KnownClasses:
+    """Return this process's table."""
+    return KnownClasses()
+
+
+def is_importable(obj: Any) -> bool:
+    """Say whether a function or class is found by its name in its module, and its module is not `__main__`."""
+    module = getattr(obj, "__module__", None)
+    if module in (None, "__main__", "__mp_main__"):
+        return False
+    try:
+        return functools.reduce(getattr, obj.__qualname__.split("."), sys.modules[module]) is obj
+    except (AttributeError, KeyError):
+        return False
+
+
+def is_written_in_python(cls: type) -> bool:
+    """Say whether a `class` statement or a call of `type` made this class, rather than C code."""
+    heap, immutable = 1 << 9, 1 << 8
+    return bool(cls.__flags__ & heap) and not cls.__flags__ & immutable
+
+
+def is_by_value(cls: type) -> bool:
+    """Say whether this class travels by value."""
+    return is_written_in_python(cls) and not is_importable(cls)
+
+
+def _is_made_anew(cls: type, name: str, value: Any) -> bool:
+    if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
+        return True
+    return isinstance(cls, enum.EnumMeta) and (name in ENUM_MADE_ANEW or not isinstance(value, ENUM_PARTS))
+
+
+def skeleton(cls: type) -> dict[str, Any]:
+    """Return what must be there when the class is made; plain values too, for the hooks of its bases may ask for them."""
+    needed = {name: vars(cls)[name] for name in SKELETON if name in vars(cls)}
+    if isinstance(cls, enum.EnumMeta):
+        return needed
+    if typing.is_typeddict(cls):
+        return {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return {**{name: value for name, value in vars(cls).items() if type(value) in ATOMS}, **needed}
+
+
+def _enum_members(cls: type) -> list[tuple[str, enum.Enum]]:
+    return list(cls.__members__.items()) if isinstance(cls, enum.EnumMeta) else []
+
+
+def bases(cls: type) -> tuple[Any, ...]:
+    """Return what to make a class from."""
+    return (typing.TypedDict,) if typing.is_typeddict(cls) else cls.__bases__
+
+
+def member_values(cls: type) -> list[tuple[str, Any]]:
+    """Return the names and values of an enumeration's members, aliases too; of other classes none."""
+    return [(name, member._value_) for name, member in _enum_members(cls)]
+
+
+def attributes(cls: type) -> dict[str, Any]:
+    """Return what to give a class once it has been made from its skeleton."""
+    return {name: value for name, value in vars(cls).items() if not _is_made_anew(cls, name, value)}
+
+
+def member_attributes(cls: type) -> dict[str, dict[str, Any]]:
+    """Return the attributes that an enumeration's own constructor gave to each of its members."""
+    return {name: {key: value for key, value in vars(one).items() if key not in MEMBER_PARTS} for name, one in _enum_members(cls)}
+
+
+def find_class(token: bytes, name: str) -> type:
+    """Return the class that has this token.
+
+    Raises:
+        LookupError: it is not, or no longer, known here.
+    """
+    cls = known_classes().find(token)
+    if cls is None:
+        raise LookupError(f"the class {name} is not known in this process")
+    return cls
+
+
+def make_class(
+    token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
+) -> type:
+    """Return the class that has this token; when there is none, one that has nothing yet but its skeleton."""
+    made = known_classes().find(token) or _made_class(token, metaclass, name, bases, skeleton, members)
+    if "." not in made.__qualname__:
+        tell(made.__module__, {made.__qualname__: made})
+    return made
+
+
+def _made_class(
+    token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
+) -> type:
+    def body(namespace: dict[str, Any]) -> None:
+        for key, value in (*skeleton.items(), *members):
+            namespace[key] = value
+
+    keywords = {"metaclass": metaclass}
+    try:
+        made = types.new_class(name, bases, keywords, body)
+    except Exception:
+        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It has had its say where the class was written.
+        made = types.new_class(name, (_Blank,), keywords, body)
+        made.__bases__ = bases
+    return known_classes().adopt(token, made)
+
+
+class _Blank:
+    """A base for want of another."""
+
+
+def fill_classes(_: type, definitions: list[Definition]) -> None:
+    """Give each of these classes its attributes, unless it has this definition already or was written here."""
+    known = known_classes()
+    for cls, version, given, members in definitions:
+        if known.version(cls) in (None, version):
+            continue
+        for name in attributes(cls).keys() - given.keys():
+            type.__delattr__(cls, name)
+        for name, value in given.items():
+            type.__setattr__(cls, name, value)
+        for name, parts in members.items():
+            vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
+        known.set_version(cls, version)

@@ -1,0 +1,173 @@
+"""Open files on their way to calls on this machine: sockets, ends of pipes, and what `multiprocessing` makes of them.
+
+The pickle has a name for each. Who unpickles it asks for a duplicate (see `parent`), as often as calls are made again; the one that is kept
+here goes with the last call that may ask. What is taken apart and how is `multiprocessing`'s own, which here believes that it starts
+a child. Imported only where such a thing is pickled.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import secrets
+import socket
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gridengine.errors import PicklingError
+from gridengine.serialize import shared_objects
+from gridengine.worker import parent_requests
+
+if TYPE_CHECKING:
+    from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+
+_REDUCERS = frozenset({"reduce_connection", "_reduce_socket", "reduce_arena", "reduce_ctype"})
+"""The functions of `multiprocessing` that take apart what holds an open file, or memory that processes share."""
+_MODULES = ("multiprocessing.synchronize", "multiprocessing.queues", "multiprocessing.sharedctypes")
+"""Its modules whose classes ask whether a child is being started before they let themselves be pickled."""
+_FORKED = "only processes that are forked from this one could use it; make it by multiprocessing.get_context('spawn'), or by a Manager"
+
+
+class Descriptor(shared_objects.Lent):
+    """An open file of this process that calls need: a duplicate, closed when nobody refers to this any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+        super().__init__(secrets.token_bytes(16), [pickle.dumps(None)])
+        self.release()  # no handle holds it: it goes with the calls
+
+    @staticmethod
+    def find(name: bytes) -> int:
+        """Return the descriptor of this name in this process.
+
+        Raises:
+            LookupError: it is closed, or another process's.
+        """
+        found = shared_objects.known(name)
+        if not isinstance(found, Descriptor):
+            raise LookupError("the calls that needed it have ended")
+        return found.descriptor
+
+
+class Received:
+    """A descriptor where it is unpickled, as `multiprocessing` wants it: to be detached.
+
+    Args:
+        name: the descriptor's.
+        what: what it is a part of, for errors.
+    """
+
+    def __init__(self, name: bytes, what: str) -> None:
+        self._name = name
+        self._what = what
+
+    def __reduce__(self) -> Reduction:
+        return Received, (self._name, self._what)
+
+    def detach(self) -> int:
+        """Return a descriptor of the open file that is the caller's own.
+
+        Raises:
+            PicklingError: it is one of another machine.
+        """
+        if isinstance(shared_objects.known(self._name), Descriptor):
+            return os.dup(Descriptor.find(self._name))
+        try:
+            return parent_requests.ask(parent_requests.DESCRIPTOR + self._name)[1]
+        except LookupError as error:
+            raise PicklingError(
+                f"a {self._what} cannot travel to another machine: {error}",
+                hint="have such calls run on workers of this machine (ProcessScheduler), or give them an address to connect to",
+            ) from error
+
+
+class _Child:
+    """Stands where `multiprocessing` expects the child process that it pickles for."""
+
+    def __init__(self, pickler: Pickler, what: str) -> None:
+        self._pickler = pickler
+        self._what = what
+
+    def duplicate_for_child(self, descriptor: int) -> Descriptor:
+        """Return what is sent of an open file."""
+        if self._pickler.homeward:
+            raise pickle.PicklingError("open files travel to calls, not back from them")
+        one = Descriptor(descriptor)
+        self._pickler.name_shared(one)
+        return one
+
+    def DupFd(self, one: Descriptor) -> Received:
+        """Return what stands for it in the pickle."""
+        return Received(one.name, self._what)
+
+
+def recipes() -> Mapping[type, Recipe]:
+    """Return how to take apart what `multiprocessing` shares between processes; it must have been imported."""
+    reducers = sys.modules["multiprocessing.reduction"].ForkingPickler._extra_reducers
+    return _recipes(len(reducers), *(name for name in _MODULES if name in sys.modules))
+
+
+@functools.lru_cache(maxsize=4)
+def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
+    reducers = sys.modules["multiprocessing.reduction"].ForkingPickler._extra_reducers
+    found: dict[type, Recipe] = {}
+    for name in modules:
+        kinds = [one for one in vars(sys.modules[name]).values() if isinstance(one, type) and one.__module__ == name]
+        found.update((kind, functools.partial(_reduce, _parts_of)) for kind in kinds)
+    for kind, reducer in reducers.items():
+        if reducer.__name__ in _REDUCERS and reducer.__module__.startswith("multiprocessing."):
+            found[kind] = functools.partial(_reduce, reducer)
+    return found
+
+
+def _parts_of(obj: Any) -> Reduction:
+    synchronize = sys.modules.get("multiprocessing.synchronize")
+    is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
+    if is_lock and obj._semlock.name is None:  # others would take its address for one of theirs; Python before 3.11.5 lets them
+        raise RuntimeError(_FORKED)
+    reduction = obj.__reduce_ex__(5)
+    return (open_lock, (type(obj), reduction[2])) if is_lock else reduction
+
+
+def open_lock(kind: Any, state: object) -> Any:
+    """Return a lock, or semaphore, of `multiprocessing` that has a name on this machine.
+
+    Raises:
+        PicklingError: nobody has one of that name here.
+    """
+    lock = kind.__new__(kind)
+    try:
+        lock.__setstate__(state)
+    except FileNotFoundError as error:
+        raise PicklingError(
+            f"a {kind.__module__}.{kind.__qualname__} is gone, or of another machine than {socket.gethostname()}"
+        ) from error
+    return lock
+
+
+def reduce_socket(pickler: Pickler, one: Any) -> Reduction:
+    """Return the parts of a `socket.socket`."""
+    from multiprocessing.reduction import _reduce_socket  # type: ignore[attr-defined]
+
+    return _reduce(_reduce_socket, pickler, one)
+
+
+def _reduce(reducer: Callable[[Any], Reduction], pickler: Pickler, obj: Any) -> Reduction:
+    """Take an object apart as `multiprocessing` does for a child that it starts."""
+    from multiprocessing import context
+
+    kind = type(obj)
+    before = context.get_spawning_popen()
+    context.set_spawning_popen(_Child(pickler, f"{kind.__module__}.{kind.__qualname__}"))  # type: ignore[arg-type]
+    try:
+        return reducer(obj)
+    except RuntimeError as error:
+        refusal = pickle.PicklingError(_FORKED)
+        vars(refusal)["refused"] = obj
+        raise refusal from error
+    finally:
+        context.set_spawning_popen(before)

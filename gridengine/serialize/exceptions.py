@@ -1,0 +1,169 @@
+"""Exceptions taken apart and put together without their constructors, whose parameters need not be the exception's `args`."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import pickle
+import traceback
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def native_base(kind: type[BaseException]) -> type[BaseException]:
+    """Return the builtin exception that this type of exceptions is laid out as."""
+    while kind.__module__ != "builtins":
+        kind = typing.cast(type[BaseException], kind.__base__)
+    return kind
+
+
+def reduces_natively(kind: type[BaseException]) -> bool:
+    """Say whether this type of exceptions leaves it to its builtin base how it is pickled."""
+    return kind.__reduce__ is native_base(kind).__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+
+
+def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that an exception's builtin base takes, and its attributes."""
+    _, arguments, *state = _natively_reduced(error)
+    slots = [name for cls in type(error).__mro__ for name, value in vars(cls).items() if type(value) is types.MemberDescriptorType]
+    mine = {name: getattr(error, name) for name in slots if name not in NATIVE_MEMBERS and hasattr(error, name)}
+    return arguments, {**lost_members(error), **mine, **(state[0] if state and state[0] else {})}
+
+
+def lost_members(error: BaseException) -> dict[str, Any]:
+    """Return what an exception's builtin base has and does not pickle: an `AttributeError`'s name, say, but not its `obj`.
+
+    A class that says itself what becomes of its state gets none: it may expect just what it had.
+    """
+    kind, native = type(error), native_base(type(error))
+    members = [one for one in _members_of(native) if getattr(kind, one.__name__, None) is one]
+    if not members or kind.__setstate__ is not BaseException.__setstate__:
+        return {}
+    _, arguments, *state = _natively_reduced(error)
+    bare = make_exception(native, arguments)
+    brought = {one.__name__: one.__get__(bare) for one in members} | (state[0] if state and state[0] else {})
+    found = {one.__name__: one.__get__(error) for one in members}
+    return {name: value for name, value in found.items() if value is not brought[name] and name != "obj"}
+
+
+def _natively_reduced(error: BaseException) -> tuple[Any, ...]:
+    return typing.cast(tuple[Any, ...], native_base(type(error)).__reduce__(error))
+
+
+def _members_of(native: type[BaseException]) -> tuple[types.MemberDescriptorType, ...]:
+    """Return the members of a builtin exception that can be set."""
+    kinds = [kind for kind in native.__mro__ if issubclass(kind, BaseException) and kind not in (BaseException, BaseExceptionGroup)]
+    return tuple(value for kind in kinds for value in vars(kind).values() if type(value) is types.MemberDescriptorType)
+
+
+NATIVE_MEMBERS = frozenset(
+    name
+    for kind in vars(builtins).values()
+    if isinstance(kind, type) and issubclass(kind, BaseException)
+    for name, value in vars(kind).items()
+    if type(value) is types.MemberDescriptorType
+)
+"""The members of builtin exceptions, which come from their arguments."""
+
+
+def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+    """Return an exception as its builtin base makes it; its own constructor is not called."""
+    native = native_base(kind)
+    try:
+        error = kind.__new__(kind, *arguments)
+    except Exception:  # its own __new__ wants other arguments
+        error = native.__new__(kind, *arguments)
+    native.__init__(error, *arguments)
+    return error
+
+
+def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
+    """Give an exception its attributes, whether it allows that (a frozen dataclass does not) or not."""
+    for name, value in attributes.items():
+        object.__setattr__(error, name, value)
+
+
+class Aside:
+    """Something that may be left out, pickled on its own: arrives as None where it cannot be rebuilt."""
+
+    def __init__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_aside, (self._pickled,)
+
+
+def load_aside(pickled: bytes) -> Any:
+    """Return the object, or None when it cannot be rebuilt."""
+    try:
+        return pickle.loads(pickled)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+class BoundedFile(io.BytesIO):
+    """Takes so many bytes and no more."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+
+    def write(self, data: Any) -> int:
+        """Write.
+
+        Raises:
+            OverflowError: it is too much.
+        """
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise OverflowError("too much")
+        return super().write(data)
+
+
+def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
+    """Return a copy of an exception in which what does not travel is replaced by its `repr`, with a note that says so."""
+    arguments, attributes = exception_parts(error)
+    bad: list[str] = []
+
+    def replaced(what: str, value: Any) -> Any:
+        if travels(value):
+            return value
+        if isinstance(error, BaseExceptionGroup) and isinstance(value, (list, tuple)):
+            return [one if travels(one) else presentable(one, travels) for one in value]
+        bad.append(what)
+        return _repr(value)
+
+    arguments = tuple(replaced(f"args[{index}]", value) for index, value in enumerate(arguments))
+    attributes = {name: replaced(name, value) for name, value in attributes.items()}
+    copy = make_exception(type(error), arguments)
+    fill_exception(copy, attributes)
+    if bad:
+        copy.add_note(f"(could not be pickled, and is shown by its repr: {', '.join(bad)})")
+    return copy
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return an exception's traceback, without the frames of this package that called the user's code."""
+    here = str(Path(__file__).parents[1])
+    inner = error.__traceback__
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(here):
+        inner = inner.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # it is asked for its notes, say, and has a `__getattr__` of its own
+        frames = "".join(traceback.format_tb(inner or error.__traceback__))
+        return f"{frames}{type(error).__qualname__} (its text cannot be had: {type(failure).__qualname__})\n"

@@ -1,0 +1,198 @@
+"""Large buffers in memory that several processes map, so that a machine holds each once.
+
+A block is memory without a name (`memfd_create(2)`). The same user's processes can map it by its owner's `/proc/PID/fd`
+for as long as the owner has it open; what is mapped then stays, whatever becomes of the owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gridengine.wire.messages import Buffer, Payload, Place
+
+LARGE = 1 << 20
+"""From this size in bytes a buffer goes into a block; below it, sending it to each process costs less."""
+KEPT_BYTES = 16_000_000
+"""So much of functions that no call uses is kept; a larger one is let go at once, so that there is little use in knowing it again."""
+_ALIGNMENT = 64
+"""Where buffers begin in a block, in bytes: what vector instructions like."""
+
+
+class Block(mmap.mmap):
+    """Memory for other processes to map; it cannot be written to any more. It goes when nothing refers to it or to a view of it."""
+
+    fd = -1
+
+    def own(self, fd: int) -> None:
+        """Take over the descriptor that this was mapped from."""
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+
+    @property
+    def path(self) -> str:
+        """Where processes of this machine and user can open it."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+
+class Stored(list[Buffer]):
+    """A payload whose large buffers lie in a block.
+
+    block: which. places: of each such buffer its index in the payload, its offset in the block and its size, in their order.
+    digest: of what is in the block; empty when there is too much of it for that.
+    needs: see `lent.needs_of`.
+    """
+
+    needs: tuple[Any, ...] = ()
+
+    def __init__(self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes) -> None:
+        super().__init__(payload)
+        self.block = block
+        self.places = list(places)
+        self.digest = digest
+        view = memoryview(block)
+        for index, offset, size in places:
+            self[index] = view[offset : offset + size]
+
+    def fetch(self) -> list[Buffer]:
+        """Return the payload with its large buffers mapped anew, to be written to."""
+        return _in_place(_mapped(self.block.fd), self.places, self.others())
+
+    def others(self) -> list[Buffer]:
+        """Return the buffers that are not in the block."""
+        stored = {index for index, _, _ in self.places}
+        return [buffer for index, buffer in enumerate(self) if index not in stored]
+
+
+class Storing:
+    """A payload on its way into a block, and its digest, unless it is of more than `most_digested` bytes."""
+
+    def __init__(self, *, most_digested: float = math.inf) -> None:
+        self._most_digested = most_digested
+        self._fd = -1
+        self._size = 0
+        self._places: list[Place] = []
+        # Where buffers are large their digest takes most of the time, and SHA-256 is what processors have instructions for.
+        self._digest: hashlib._Hash | None = hashlib.sha256()
+
+    def put(self, index: int, buffer: Buffer) -> bool:
+        """Copy what is to be number `index` of the payload into the block; return whether that was possible."""
+        view = memoryview(buffer).cast("B")
+        try:
+            if self._digest is None or self._size + view.nbytes > self._most_digested:
+                self._copy(view)
+                self._digest = None
+            else:
+                self._digest = self._copy_and_digest(view, self._digest.copy())
+        except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
+            return False
+        self._places.append((index, self._size, view.nbytes))
+        self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return True
+
+    def _copy_and_digest(self, view: memoryview, digest: hashlib._Hash) -> hashlib._Hash:
+        # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
+        digesting = threading.Thread(target=digest.update, args=(view,))
+        try:
+            digesting.start()
+        except RuntimeError:  # no thread is to be had
+            digest.update(view)
+        try:
+            self._copy(view)
+        finally:
+            if digesting.ident is not None:
+                digesting.join()
+        return digest
+
+    def _copy(self, view: memoryview) -> None:
+        if self._fd < 0:
+            _check_openness()
+            self._fd = os.memfd_create("gridengine-block")
+        done = 0
+        while done < view.nbytes:
+            done += os.pwrite(self._fd, view[done:], self._size + done)
+
+    def finish(self, payload: list[Buffer]) -> list[Buffer]:
+        """Return the payload with views of the block in it. Nothing can be put there any more.
+
+        Raises:
+            OSError: no address space is left.
+        """
+        if not self._places:
+            return payload
+        block = Block(self._fd, 0, prot=mmap.PROT_READ)
+        block.own(self._fd)
+        self._fd = -1
+        return Stored(payload, block, self._places, b"" if self._digest is None else self._digest.digest())
+
+    def close(self) -> None:
+        """Let go of what was not finished. May be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def store(payload: Payload, *, whole: bool = False) -> Payload:
+    """Return a payload whose large buffers are in a block: the same one when there are none, or they are already.
+
+    whole: all of it goes there, if together it is large, and nothing of it changes any more.
+    """
+    sizes = [memoryview(buffer).nbytes for buffer in payload]
+    if whole:
+        chosen = list(range(len(sizes))) if sum(sizes) >= LARGE else []
+    else:
+        chosen = [index for index, size in enumerate(sizes) if index and size >= LARGE]
+    if isinstance(payload, Stored) or not chosen:
+        return payload
+    stored: list[Buffer] = list(payload)
+    with contextlib.closing(Storing(most_digested=0)) as storing:
+        for index in chosen:
+            if storing.put(index, payload[index]):
+                stored[index] = b""
+        return storing.finish(stored)
+
+
+def fetch(path: str, places: Sequence[Place], others: Payload, *, writable: bool = True) -> list[Buffer]:
+    """Return the payload whose large buffers are in the block at `path`.
+
+    They are mapped: their pages are shared with all who have them. They may be written to, unless they are to be not `writable`; what is
+    written is seen here alone (copy on write).
+
+    Raises:
+        OSError: it is not there.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return _in_place(_mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)), places, others)
+    finally:
+        os.close(fd)
+
+
+def _mapped(fd: int) -> memoryview:
+    return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+
+
+def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> list[Buffer]:
+    """Return a payload put together from a mapped block and what is not in it."""
+    payload = list(others)
+    for index, offset, size in places:
+        payload.insert(index, view[offset : offset + size])
+    return payload
+
+
+def _check_openness() -> None:
+    """Check that other processes of this user may look into our descriptors: not those of a program with privileges of its own, for one.
+
+    Raises:
+        OSError: they may not (proc(5): the folder then belongs to root).
+    """
+    if Path(f"/proc/{os.getpid()}/fd").stat().st_uid != os.geteuid():
+        raise PermissionError("other processes may not open this one's descriptors")

@@ -1,0 +1,60 @@
+"""Calls that wait to be sent: as they are when they cannot change, else pickled. Imported by workers too, so it imports little."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from gridengine.serialize import pickling
+from gridengine.wire.messages import FULL, Payload
+
+ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types whose values never change and refer to nothing."""
+SHORT = 256
+"""Strings and tuples up to that length wait as they are."""
+
+
+class Frozen:
+    """A call pickled when it was submitted; arrives as what it was."""
+
+    __slots__ = ("payload", "size")
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+        self.size = sum(memoryview(buffer).nbytes for buffer in payload)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        first, *buffers = self.payload
+        return thaw, (first, *map(pickle.PickleBuffer, buffers))
+
+
+def thaw(*payload: Any) -> Any:
+    """Return the one call of a payload."""
+    return pickling.load_calls(payload)[0]
+
+
+def frozen(call: Any, form: int, name: str = "the function") -> Any:
+    """Return a call as it may wait: as it is when it cannot change, else pickled.
+
+    Raises:
+        PicklingError: it cannot be; the text names the argument.
+    """
+    if is_constant(call) if form != FULL else is_constant(call[0]) and is_constant(tuple(call[1].values())):
+        return call
+    return Frozen(pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}"))
+
+
+def is_constant(value: Any) -> bool:
+    """Say whether a value, and with a tuple each of its members, is short and can never change."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) <= SHORT
+    if kind is not tuple:
+        return kind in ATOMS
+    if len(value) > SHORT:
+        return False
+    for one in value:  # this is paid for each call
+        kind = type(one)
+        if kind not in ATOMS or ((kind is str or kind is bytes) and len(one) > SHORT):
+            return False
+    return True

@@ -1,0 +1,221 @@
+"""A stream socket between an agent and one of its runners, cut into messages: a count, the sizes, then the frames.
+
+Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`), the runner's does (`deliver`, `wait`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from gridengine.errors import ProtocolError
+from gridengine.wire.messages import MOST_BUFFERS, SMALL, Buffer, Message, decode, encode
+
+_COUNT = struct.Struct("=I")
+_READ = 64 * 1024
+_VECTORS = 512
+"""How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
+_JOINED = 16 * 1024
+"""Frames up to this size are joined with their neighbours: copying them is cheaper than a vector each."""
+_MAPPED = 1 << 20
+_MOST_READS = 64
+"""How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other duties."""
+_LARGEST = 1 << 40
+
+
+class Channel:
+    """One end of the socket pair; owns the socket. Messages arrive in order and whole; their large buffers may be written to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._unsent: deque[memoryview] = deque()
+        self._bytes = bytearray()
+        self._sizes: list[int] = []
+        self._frames: list[Buffer] = []
+        self._room: memoryview | None = None
+        self._filled = 0
+        self.ended = False
+        """Whether the peer has closed its end: nothing more will come."""
+        self.more = False
+        """Whether the last `poll` stopped before it had read everything."""
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket; what was not sent is dropped."""
+        self._unsent.clear()
+        self._socket.close()
+
+    def end(self) -> None:
+        """Let the peer know that nothing more will come; what it says can still be read."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
+        """Queue a message and send what the socket takes now; return whether everything is out. Never waits.
+
+        That the peer is gone shows when reading.
+        """
+        self._unsent.extend(_pieces(encode(message, buffers)))
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what the socket takes now; return whether everything is out."""
+        try:
+            return self._push(socket.MSG_DONTWAIT)
+        except ConnectionError:
+            self._unsent.clear()  # the peer is gone; what it said before can still be read
+            return True
+
+    def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a message and wait until the socket has taken it all.
+
+        Raises:
+            EOFError: the peer is gone.
+        """
+        self._unsent.extend(_pieces(encode(message, buffers)))
+        try:
+            self._push(0)
+        except OSError as error:
+            raise EOFError from error
+
+    def poll(self) -> list[tuple[Message, list[Buffer]]]:
+        """Return the messages that have come, oldest first; never waits.
+
+        Raises:
+            ProtocolError: what came is no message; the channel is of no more use.
+        """
+        messages: list[tuple[Message, list[Buffer]]] = []
+        self.more = False
+        for _ in range(_MOST_READS):
+            self.more = not self.ended and self._pull(messages, socket.MSG_DONTWAIT)
+            if not self.more:
+                break
+        return messages
+
+    def wait(self) -> list[tuple[Message, list[Buffer]]]:
+        """Return the next messages, at least one; wait for it.
+
+        Raises:
+            EOFError: the peer is gone.
+            ProtocolError: what came is no message.
+        """
+        messages: list[tuple[Message, list[Buffer]]] = []
+        while not messages:
+            self._pull(messages, 0)
+            if self.ended:
+                raise EOFError
+        return messages
+
+    def _push(self, flags: int) -> bool:
+        """Send until nothing is left; with MSG_DONTWAIT until the socket takes no more. Return whether nothing is left."""
+        while self._unsent:
+            pieces = list(islice(self._unsent, _VECTORS))
+            try:
+                sent = self._socket.sendmsg(pieces, (), flags | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return False
+            for piece in pieces:
+                if sent < piece.nbytes:
+                    self._unsent[0] = piece[sent:]
+                    break
+                sent -= piece.nbytes
+                self._unsent.popleft()
+        return True
+
+    def _pull(self, messages: list[tuple[Message, list[Buffer]]], flags: int) -> bool:
+        """Make one read and add the messages it completes; return whether there may be more to read."""
+        try:
+            if self._room is not None:
+                count = self._socket.recv_into(self._room[self._filled :], 0, flags)
+                self._filled += count
+            else:
+                data = self._socket.recv(_READ, flags)
+                count = len(data)
+                self._bytes += data
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        if not count:
+            self.ended = True
+            return False
+        self._parse(messages)
+        return True
+
+    def _parse(self, messages: list[tuple[Message, list[Buffer]]]) -> None:
+        """Cut what was read into frames and messages."""
+        data, offset = self._bytes, 0
+        while True:
+            if self._room is not None:
+                if self._filled < self._room.nbytes:
+                    break
+                self._frames.append(self._room)
+                self._room = None
+            elif not self._sizes:
+                sizes = _sizes_at(data, offset) if offset < len(data) else None
+                if sizes is None:
+                    break
+                self._sizes = sizes
+                offset += _COUNT.size + 8 * len(sizes)
+            else:
+                size = self._sizes[len(self._frames)]
+                if size > SMALL:
+                    offset = self._make_room(size, offset)
+                elif len(data) - offset >= size:
+                    self._frames.append(bytes(memoryview(data)[offset : offset + size]))
+                    offset += size
+                else:
+                    break
+            if self._sizes and len(self._frames) == len(self._sizes):
+                messages.append(decode(self._frames))
+                self._sizes, self._frames = [], []
+        del data[:offset]
+
+    def _make_room(self, size: int, offset: int) -> int:
+        """Begin a large frame, which is then read into place without a copy; return the new offset."""
+        try:
+            mapped = size >= _MAPPED  # memory that is not filled with zeros first, and goes back to the system when done with
+            room = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if mapped else bytearray(size))
+        except OSError as error:
+            raise ProtocolError(f"no memory for a buffer of {size} bytes: {error}") from error
+        taken = min(size, len(self._bytes) - offset)
+        room[:taken] = memoryview(self._bytes)[offset : offset + taken]
+        self._room, self._filled = room, taken
+        return offset + taken
+
+
+def _pieces(frames: Sequence[Buffer]) -> list[memoryview]:
+    """Return what goes over the socket for these frames; small neighbours joined, large frames not copied."""
+    views = [memoryview(frame).cast("B") for frame in frames]
+    pieces: list[memoryview] = []
+    joined = [_COUNT.pack(len(views)), struct.pack(f"={len(views)}Q", *(view.nbytes for view in views))]
+    for view in views:
+        if view.nbytes <= _JOINED:
+            joined.append(view)  # type: ignore[arg-type]
+            continue
+        pieces += [memoryview(b"".join(joined))] if joined else []
+        pieces.append(view)
+        joined = []
+    return [*pieces, memoryview(b"".join(joined))] if joined else pieces
+
+
+def _sizes_at(data: bytearray, offset: int) -> list[int] | None:
+    """Return the frame sizes of the message that begins at `offset`; None when they have not all come."""
+    if len(data) - offset < _COUNT.size:
+        return None
+    (count,) = _COUNT.unpack_from(data, offset)
+    if not 0 < count <= MOST_BUFFERS + 2:
+        raise ProtocolError(f"a message of {count} frames")
+    if len(data) - offset < _COUNT.size + 8 * count:
+        return None
+    sizes = list(struct.unpack_from(f"={count}Q", data, offset + _COUNT.size))
+    if max(sizes) > _LARGEST:
+        raise ProtocolError(f"a frame of {max(sizes)} bytes")
+    return sizes

@@ -1,0 +1,335 @@
+"""Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for a worker.
+
+ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at each end sends that again.
+
+Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import zmq
+
+from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
+from gridengine.wire.connection import Connection
+from gridengine.wire.messages import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
+from gridengine.wire.open_files import allow_open_files
+from gridengine.wire.session import Frames, Session
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
+
+log = logging.getLogger("gridengine")
+
+_PIECE = 256 * 1024
+_HANDSHAKE_SECONDS = 10
+_BACKLOG = 4096
+"""How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel turns away tries again a second later."""
+_FILES_FOR_STRANGERS = 2048
+
+
+class Server:
+    """A dispatcher's socket. All methods are for one thread.
+
+    Args:
+        host: the one address or name that workers are told; empty for every address of this machine.
+        workers: how many will connect at a time, at most.
+
+    Raises:
+        ConfigurationError: no address to listen at, `host` does not resolve, or too few files may be open for so many workers.
+    """
+
+    def __init__(self, *, host: str = "", workers: int = 1) -> None:
+        allow_open_files(workers, for_strangers=_FILES_FOR_STRANGERS)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._sessions: dict[bytes, Session] = {}
+        self._guard: ThreadAuthenticator | None = None
+        self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        self.server_key = self.worker_public = self.worker_secret = ""
+        self.dropped = 0
+        try:
+            _set_up(self._socket)
+            self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self.addresses = self._listen_on_tcp(host)
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen_on_tcp(self, host: str) -> tuple[str, ...]:
+        names = [host] if host else own_addresses()
+        if host:
+            resolve(host)
+        public, secret = zmq.curve_keypair()
+        worker_public, worker_secret = zmq.curve_keypair()
+        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: they take long to import, and workers need none
+
+        self._guard = ThreadAuthenticator(self._context, log=log)
+        self._guard.start()
+        self._guard.configure_curve_callback("*", _OneKey(worker_public))
+        self._socket.curve_server = True
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
+        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
+        _refuse_long_frames(self._socket)
+        self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
+        self._socket.setsockopt(zmq.IPV6, 1)
+        port = self._socket.bind_to_random_port("tcp://*")
+        self.server_key, self.worker_public, self.worker_secret = public.decode(), worker_public.decode(), worker_secret.decode()
+        return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
+
+    def poller(self) -> zmq.Poller:
+        """Return what wakes when there is something to receive; more may be registered."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        return poller
+
+    def patience(self, now: float) -> float:
+        """Return after how many seconds to be asked for messages even if the poller does not wake."""
+        return 3600.0
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent nothing."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            for frames in session.number(encode(message, buffers)):
+                self._put(peer, frames)
+
+    def beat(self, peer: bytes) -> None:
+        """Answer a worker's sign of life."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            self._put(peer, session.loose(encode(Beat())))
+
+    def forget(self, peer: bytes) -> None:
+        """Drop what is kept for a worker; should it come back it is told to leave."""
+        self._sessions.pop(peer, None)
+
+    def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
+        """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped.
+
+        What a known worker sends and is no message yet, such as a piece of one, is yielded as a `Beat`: it is a sign of life. One whose
+        message is too long is forgotten, and its `Goodbye` is yielded.
+        """
+        for _ in range(most):
+            try:
+                peer, *frames = _frames(self._socket)
+            except zmq.Again:
+                return
+            sender = bytes(peer)
+            try:
+                taken = self._take(sender, frames)
+            except MessageTooLong as error:
+                taken = self._hang_up(sender, error)
+            except ProtocolError as error:
+                self.dropped += 1
+                log.warning("dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message)
+                continue
+            if taken is not None:
+                yield sender, *taken
+
+    def _take(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+        session = self._sessions.get(peer)
+        if session is None:
+            return self._meet(peer, frames)
+        content, answers = session.take(frames)
+        message = decode(content) if content is not None else (Beat(), [])
+        for answer in answers:
+            self._put(peer, answer)
+        return message
+
+    def _hang_up(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
+        """Have no more to do with a worker: what of its answers was in that message is lost, and its calls are not to wait for them."""
+        self.dropped += 1
+        log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
+        self._put(peer, self._sessions.pop(peer).loose(encode(Refuse(error.message))))
+        return Goodbye(error.message), []
+
+    def _meet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+        """Take the first word of a worker. One that speaks as if it were known was forgotten, and is told to leave."""
+        session = Session(_PIECE, self._rest)
+        try:
+            content, _ = session.take(frames)
+            message = decode(content) if content is not None else None
+        except ProtocolError:
+            self.dropped += 1
+            message = None
+        if message is None or not isinstance(message[0], Hello):
+            self._put(peer, Session(_PIECE).loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
+            return None
+        self._sessions[peer] = session
+        return message
+
+    def _put(self, peer: bytes, frames: Frames) -> None:
+        with contextlib.suppress(zmq.Again):
+            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+
+    def close(self, linger_seconds: float = 0.5) -> None:
+        """Close the socket, giving what is under way a moment. May be called twice."""
+        if self._guard is not None and self._guard.is_alive():
+            self._guard.stop()
+        self._socket.close(linger=int(linger_seconds * 1000))
+        self._context.term()
+
+
+class Client:
+    """A worker's connection: each message arrives once and in order, over reconnections. All methods are for one thread."""
+
+    def __init__(self, connection: Connection, worker_id: bytes | None = None) -> None:
+        self._context = zmq.Context()
+        self._session = Session(_PIECE)
+        self._beat_seconds = connection.beat_seconds
+        self._beat_at = 0.0
+        self.heard_at = time.monotonic()
+        address = connection.addresses[0]
+        if len(connection.addresses) > 1:
+            try:
+                address = self._first_to_answer(connection)
+            except BaseException:
+                self._context.term()
+                raise
+        self.socket = self._dealer(connection)
+        self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
+        self.socket.connect(address)
+
+    def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
+        end = self._context.socket(zmq.DEALER)
+        _set_up(end)
+        end.curve_serverkey = connection.server_key.encode()
+        end.curve_publickey = connection.worker_public.encode()
+        end.curve_secretkey = connection.worker_secret.encode()
+        end.setsockopt(zmq.IPV6, 1)
+        _refuse_long_frames(end)
+        return end
+
+    def _first_to_answer(self, connection: Connection) -> str:
+        """Return the address that shakes hands first, found with a socket of its own, so that the real one connects only once.
+
+        Raises:
+            ConfigurationError: none did within the lease.
+        """
+        probe = self._dealer(connection)
+        monitor = probe.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        try:
+            for address in connection.addresses:
+                probe.connect(address)
+            if not monitor.poll(int(connection.lease_seconds * 1000)):
+                raise ConfigurationError(
+                    f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(connection.addresses)}",
+                    hint="set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine; is there a firewall?",
+                )
+            _event, endpoint = monitor.recv_multipart()  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
+            return endpoint.decode()
+        finally:
+            probe.disable_monitor()
+            monitor.close(linger=0)
+            probe.close(linger=0)
+
+    def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send the dispatcher a message; never blocks."""
+        for frames in self._session.number(encode(message, buffers)):
+            self._put(frames)
+
+    def receive(self) -> list[tuple[Message, list[Buffer]]]:
+        """Return all messages that have come.
+
+        Raises:
+            ProtocolError: the dispatcher sent something that is no message.
+        """
+        messages: list[tuple[Message, list[Buffer]]] = []
+        while True:
+            try:
+                frames = _frames(self.socket)
+            except zmq.Again:
+                return messages
+            self.heard_at = time.monotonic()
+            content, answers = self._session.take(frames)
+            for answer in answers:
+                self._put(answer)
+            if content is not None:
+                message, buffers = decode(content)
+                if not isinstance(message, Beat):
+                    messages.append((message, buffers))
+
+    def tick(self, now: float) -> float:
+        """Send a sign of life when it is time, and return the seconds until the next."""
+        if now >= self._beat_at:
+            self._put(self._session.loose(encode(Beat())))
+            self._beat_at = now + self._beat_seconds
+        return self._beat_at - now
+
+    def _put(self, frames: Frames) -> None:
+        with contextlib.suppress(zmq.Again):
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+
+    def close(self, linger_seconds: float = 2.0) -> None:
+        """Close the connection, giving what is under way a moment."""
+        self.socket.close(linger=int(linger_seconds * 1000))
+        self._context.term()
+
+
+class _OneKey:
+    """The credentials provider of a run: its workers' one public key and no other."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Say whether this client's key (in Z85) is the workers'."""
+        return secrets.compare_digest(key, self._key)
+
+
+def _set_up(end: zmq.Socket[bytes]) -> None:
+    end.setsockopt(zmq.SNDHWM, 0)
+    end.setsockopt(zmq.RCVHWM, 0)
+    end.setsockopt(zmq.LINGER, 0)
+    end.setsockopt(zmq.HEARTBEAT_IVL, 3_000)
+    end.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10_000)
+    end.setsockopt(zmq.RECONNECT_IVL, 100)
+    end.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+
+
+def _refuse_long_frames(end: zmq.Socket[bytes]) -> None:
+    """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and its encryption, no more."""
+    end.setsockopt(zmq.MAXMSGSIZE, _PIECE + 1024)
+
+
+def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
+    """Receive one message without waiting; large frames are views of ZeroMQ's memory, not copies."""
+    return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)]
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    import psutil
+
+    found = [
+        entry.address.split("%")[0]
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6) and not entry.address.lower().startswith("fe80")
+    ]
+    outer = [address for address in dict.fromkeys(found) if not (address.startswith("127.") or address == "::1")]
+    return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
+
+
+def resolve(host: str) -> None:
+    """Check that a host's name or address resolves here.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ConfigurationError(
+            f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine"
+        ) from error

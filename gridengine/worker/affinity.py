@@ -1,0 +1,117 @@
+"""Which of a machine's processors and GPUs a worker's numbers stand for, and how a process keeps to those it was given. Linux."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Sequence
+
+import msgspec
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire.messages import Lend
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "BLIS_NUM_THREADS",
+)
+"""What libraries read to know how many threads they may start."""
+GPUS = "CUDA_VISIBLE_DEVICES"
+CLAIM = "gridengine-core"
+"""What the names begin with by which processors are claimed."""
+
+
+class Processors:
+    """Tells which processors the cores 0, 1, ... of a worker that holds so many are.
+
+    They are those that the batch system has bound it to. Where it has not, each worker on a machine claims some that no other has, by
+    a name that only one process can have at a time and that the kernel frees when the process ends (unix(7), abstract sockets). Those that
+    others have claimed come after; where a worker holds more cores than there are processors, the rest are numbers of none.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._numbers: list[int] = []
+        self._claims: list[socket.socket] = []
+
+    def actual(self, message: Lend) -> Lend:
+        """Return the same with the machine's own numbers."""
+        if message.exact:
+            return message
+        cores, gpus = message.cores, message.gpus
+        if cores:
+            self._count_on(max(self._cores, max(cores) + 1))
+            cores = [self._numbers[core] for core in cores]
+        if gpus:
+            visible = [word.strip() for word in os.environ.get(GPUS, "").split(",") if word.strip()]
+            gpus = [_gpu(visible, one) for one in gpus]
+        return msgspec.structs.replace(message, cores=cores, gpus=gpus)
+
+    def _count_on(self, cores: int) -> None:
+        """Have a number for each of so many cores: what a core stood for before, it stands for now."""
+        allowed = [number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers]
+        for number in allowed:
+            if len(self._numbers) < cores and (len(allowed) + len(self._numbers) <= cores or self._is_ours(number)):
+                self._numbers.append(number)
+        others = itertools.chain(allowed, itertools.count())
+        while len(self._numbers) < cores:
+            number = next(others)
+            if number not in self._numbers:
+                self._numbers.append(number)
+
+    def _is_ours(self, number: int) -> bool:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0{CLAIM}-{number}")
+        except OSError:
+            claim.close()
+            return False
+        self._claims.append(claim)
+        return True
+
+    def close(self) -> None:
+        """Give back what was claimed. May be called twice."""
+        for claim in self._claims:
+            claim.close()
+
+
+def present(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
+    """Return the processors for these cores, as many different ones as there are; numbers of none share those of others."""
+    chosen = set(cores).intersection(allowed)
+    for core in cores:
+        if core not in allowed:
+            turned = [allowed[(core + step) % len(allowed)] for step in range(len(allowed))]
+            chosen.add(next((number for number in turned if number not in chosen), turned[0]))
+    return chosen
+
+
+def _gpu(visible: Sequence[str], one: int | str) -> int | str:
+    """Return a GPU as CUDA is told of it, by its number among those that this worker may see."""
+    if isinstance(one, str) or one >= len(visible):
+        return one
+    name = visible[one]
+    return int(name) if name.isdigit() else name
+
+
+def keep_to(message: Lend) -> None:
+    """Have this process, and all that it starts, use the processors and GPUs of a lane. Before libraries are imported, which look once.
+
+    Raises:
+        ConfigurationError: this machine does not let it.
+    """
+    if message.cores:
+        try:
+            os.sched_setaffinity(0, message.cores if message.exact else present(message.cores, sorted(os.sched_getaffinity(0))))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",
+                hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in worker_resources",
+            ) from error
+        os.environ.update(dict.fromkeys(THREADS, str(max(message.takes, 1))))
+    if message.gpus:
+        os.environ[GPUS] = ",".join(map(str, message.gpus))

@@ -1,0 +1,90 @@
+"""What a call may know of itself while it runs: `GVAR.res`, what it was given, and `current_job()`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from gridengine.resources.base import ZERO, Resource
+
+
+class CurrentJob:
+    """The job that this code runs in.
+
+    `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are what it was given: ZERO when it asked for
+    nothing.
+    """
+
+    __slots__ = ("_index", "attempt", "id", "resources")
+
+    def __init__(self, id: int, attempt: int, resources: Resource, index: Callable[[], int]) -> None:
+        self.id = id
+        self.attempt = attempt
+        self.resources = resources
+        self._index = index
+
+    @property
+    def index(self) -> int:
+        """The number of the call that runs now, among all that the user asked for."""
+        return self._index()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CurrentJob, (self.id, self.attempt, self.resources, partial(int, self.index))  # elsewhere nothing runs that could go on
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}, call {self.index}, attempt {self.attempt}: {self.resources!r}>"
+
+
+_HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None)
+
+
+class Variables:
+    """What is set while a job runs, as attributes. One of it is there in a process: `GVAR`."""
+
+    def __init__(self) -> None:
+        self._job: CurrentJob | None = None
+        self.in_runner = False
+        """Whether this process is a runner, or was forked from one: what it imports before its first call is part of a call too."""
+
+    def __reduce__(self) -> str:
+        return "GVAR"  # a function that refers to it means that of the process in which it runs
+
+    @property
+    def res(self) -> Resource:
+        """What the job that runs here was given: `GVAR.res.c` are the numbers of its cores. ZERO outside of a job."""
+        job = self.job
+        return ZERO if job is None else job.resources
+
+    @property
+    def job(self) -> CurrentJob | None:
+        """The job that this code runs in, in whatever thread; None outside of one."""
+        return _HERE.get() or self._job
+
+    @property
+    def inside(self) -> bool:
+        """Whether this code runs inside a call, or in a process that is there for calls alone."""
+        return self.in_runner or self.job is not None
+
+    def occupy(self, job: CurrentJob) -> None:
+        """Have all of this process run this job from now on: threads that the job starts know it too."""
+        self._job = job
+
+    @contextlib.contextmanager
+    def running(self, job: CurrentJob) -> Iterator[None]:
+        """Within, this thread runs this job."""
+        token = _HERE.set(job)
+        try:
+            yield
+        finally:
+            _HERE.reset(token)
+
+
+GVAR = Variables()
+
+
+def current_job() -> CurrentJob | None:
+    """Return the job that this code runs in; None outside of one, as `multiprocessing.parent_process` does."""
+    return GVAR.job

@@ -1,0 +1,242 @@
+"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`.
+
+It calls the dispatcher and is its agent there, until it is told to leave, is terminated, or hears nothing for too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gridengine.errors import GridEngineError
+from gridengine.wire.connection import BEGAN, JOB_END, Connection
+from gridengine.wire.messages import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.worker import runner
+from gridengine.worker.agent import Agent, introduce
+from gridengine.worker.forkserver import Nursery, adopt_orphans, end_children
+from gridengine.worker.output import Outlets
+from gridengine.worker.output_relay import Relay
+from gridengine.worker.signals import restore_dispositions, unblock
+
+if TYPE_CHECKING:
+    from gridengine.wire.transport import Client
+
+REFUSED = 3
+"""The exit status of a worker that its dispatcher does not want."""
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
+"""What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
+LISTEN_SECONDS = 0.5
+END_SECONDS = 60.0
+"""How long the batch system has to take note of the end of a worker's own job."""
+_LISTEN_BEATS = 5
+"""For how many beats a worker that was stopped and goes on listens before it takes silence for the dispatcher's end."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a fault of the set-up, 3 when refused."""
+    if len(arguments) != 1:
+        print("usage: python -P -m gridengine.worker CONNECTION_FILE", file=sys.stderr)
+        return 2
+    path = Path(arguments[0])
+    adopt_orphans()
+    restore_dispositions()
+    nursery = Nursery.fork_off(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    from gridengine.wire.transport import Client
+
+    try:
+        connection = Connection.load(path)
+        client = Client(connection)
+    except GridEngineError as error:
+        nursery.close()
+        print(f"gridengine worker: {error}", file=sys.stderr)
+        return 2
+    wake, woken = socket.socketpair()
+    for end in (wake, woken):
+        end.setblocking(False)
+    outlets = Outlets(partial(_rouse, woken))
+    agent = Agent(
+        client.send,
+        nursery,
+        slots=connection.slots,
+        grace_seconds=connection.grace_seconds,
+        output_bytes=connection.output_bytes,
+        outlets=outlets,
+        relay=Relay(client.send),
+    )
+    try:
+        return Worker(connection, client, agent).work(wake, woken)
+    finally:
+        client.close()
+        outlets.close()
+        wake.close()
+        woken.close()
+
+
+def _rouse(woken: socket.socket) -> None:
+    """Wake who waits at the other end."""
+    with contextlib.suppress(OSError):  # it has enough to read, or has ended
+        woken.send(b"\0")
+
+
+class Worker:
+    """Joins an agent to its dispatcher, and judges when to leave."""
+
+    def __init__(self, connection: Connection, client: Client, agent: Agent) -> None:
+        self._connection = connection
+        self._client = client
+        self._agent = agent
+        self._looked_at = self._listen_until = client.heard_at
+        self.reason = ""
+        """Why to leave; empty while there is no reason."""
+        self.status = 0
+        self._abandoned = False
+
+    def work(self, wake: socket.socket, woken: socket.socket) -> int:
+        """Work until there is a reason to leave; return the exit status.
+
+        What is written to `woken` makes `wake` readable, and wakes it.
+        """
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        for number in _ENDING:
+            signal.signal(number, lambda number, frame: self._leave(TERMINATED))
+        unblock()
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
+        try:
+            elapsed = seconds_since(os.environ.get(BEGAN, ""))
+            hello = introduce(
+                run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path(), elapsed=elapsed
+            )
+            self._client.send(hello)
+            self._loop(wake)
+        except GridEngineError as error:
+            self._leave(error.message, status=1)
+        signal.set_wakeup_fd(-1)
+        if self.reason != TERMINATED:  # the batch system does not wait
+            self._agent.finish_background()
+        ends_job = self.reason == TERMINATED and self._end_job_if_alone()
+        self._agent.close()
+        if self._agent.broken:
+            end_children()  # those that fell to us with the nursery's death
+        self._client.send(Goodbye(self.reason), ())
+        if self._abandoned:
+            end_job(os.environ.get(JOB_END, ""))
+        elif self.reason == TERMINATED and not ends_job:
+            self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
+        return self.status
+
+    def _end_job_if_alone(self) -> bool:
+        """End the job where the dispatcher is gone: with the death of what started this worker Slurm ends it, but not always its job."""
+        alone = bool(os.environ.get(JOB_END)) and not any(map(is_listening, self._connection.addresses))
+        if alone:
+            end_job(os.environ[JOB_END])
+        return alone
+
+    def _loop(self, wake: socket.socket) -> None:
+        import zmq
+
+        poller = zmq.Poller()
+        poller.register(self._client.socket, zmq.POLLIN)
+        for fd in (self._agent.fileno(), wake.fileno()):
+            poller.register(fd, zmq.POLLIN)
+        while wait := self._next(time.monotonic()):
+            ready = dict(poller.poll(math.ceil(wait * 1000)))
+            if wake.fileno() in ready:
+                wake.recv(4096)
+            if self._agent.fileno() in ready:
+                self._agent.on_ready()
+            for message, buffers in self._client.receive():
+                self.hear(message, buffers)
+
+    def _next(self, now: float) -> float:
+        """Do what is due; return after how many seconds to be called again, at least a millisecond, or 0 when there is reason to leave."""
+        wait = max(0.001, min(self._client.tick(now), self._agent.tick(now), self.judge(now)))
+        return 0 if self.reason else wait
+
+    def hear(self, message: Message, buffers: Payload = ()) -> None:
+        """Act on a message of the dispatcher.
+
+        Raises:
+            ProtocolError: it is none that a worker understands.
+        """
+        match message:
+            case Welcome():
+                return
+            case Refuse(reason=reason):
+                print(f"gridengine worker on {socket.gethostname()}: refused: {reason}", file=sys.stderr, flush=True)
+                self._leave(f"refused: {reason}", status=REFUSED)
+            case Stop():
+                self._leave("told to stop")
+            case _ if not self.reason:
+                self._agent.handle(message, buffers)
+
+    def judge(self, now: float) -> float:
+        """See whether there is a reason to leave; return after how many seconds to look again."""
+        connection = self._connection
+        if now - self._looked_at > 2 * connection.beat_seconds:
+            # This process was stopped (a suspended job), or the machine was: what was said meanwhile has yet to be read.
+            self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
+        self._looked_at = now
+        if self._agent.broken:
+            self._leave(self._agent.broken, status=1)
+        elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
+            self._abandoned = True
+            self._leave(f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1)
+        return min(connection.beat_seconds, connection.lease_seconds)
+
+    def _leave(self, reason: str, *, status: int = 0) -> None:
+        if not self.reason:
+            self.reason, self.status = reason, status
+
+
+def end_job(command: str) -> None:
+    """Have the batch system end the job that this process runs in, where somebody says how: nobody else is left who might."""
+    if not command:
+        return
+    import shlex
+
+    try:
+        done = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False)
+        if done.returncode != -signal.SIGTERM:  # as of all processes of a job that is being ended
+            done.check_returncode()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"gridengine worker on {socket.gethostname()}: this job may stay until its time is over: {error}", file=sys.stderr)
+
+
+def is_listening(address: str) -> bool:
+    """Return whether somebody takes connections at an address as `tcp://host:port`."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), LISTEN_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def seconds_since(began: str) -> float:
+    """Return for how long a cluster job has run that began at this time (by /proc/uptime, which never jumps); 0 if nobody says."""
+    if not began:
+        return 0.0
+    return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - float(began))
+
+
+def _log_path() -> str:
+    """Return the path of our standard output when that is a file, else an empty text.
+
+    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our making.
+    """
+    try:
+        path = os.fsencode(Path("/proc/self/fd/1").readlink())
+        return path.decode(errors="backslashreplace") if stat.S_ISREG(os.fstat(1).st_mode) else ""
+    except OSError:
+        return ""

@@ -1,0 +1,76 @@
+"""What jobs print elsewhere, on its way to the standard output and error of their caller: no more at a time than is taken there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gridengine.wire.messages import Message, Output, Payload
+from gridengine.worker.output import Outlet, Outlets
+
+WINDOW_BYTES = 64 * 1024
+"""How much of a worker's output may be on its way."""
+
+
+class Relay:
+    """A worker's side: sends output, and is told how much of it the caller's streams have taken."""
+
+    def __init__(self, send: Callable[[Message, Payload], None]) -> None:
+        self._send = send
+        self._under_way = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether to send no more for now."""
+        return self._under_way >= WINDOW_BYTES
+
+    def send(self, run: int, stream: int, data: bytes) -> None:
+        """Send what a run wrote to its standard output (1) or error (2)."""
+        if data:
+            self._under_way += len(data)
+            self._send(Output(run, stream), [data])
+
+    def taken(self, count: int) -> None:
+        """Note that so many bytes have been taken."""
+        self._under_way -= count
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutput:
+    """Where what one run writes to one of its streams is passed on to."""
+
+    relay: Relay
+    run: int
+    stream: int
+
+    @property
+    def full(self) -> bool:
+        """Whether to read no more for now."""
+        return self.relay.full
+
+    def write(self, data: bytes) -> None:
+        """Pass this on."""
+        self.relay.send(self.run, self.stream, data)
+
+
+class JobsOutput:
+    """The caller's side: passes on what workers send, and says how much of whose has been taken."""
+
+    def __init__(self, outlets: Outlets) -> None:
+        self._ways: list[tuple[Outlet, deque[tuple[int, bytes, int]]]] = [(outlet, deque()) for outlet in outlets]
+
+    def take(self, worker: bytes, message: Output, data: bytes) -> None:
+        """Pass on what a worker sent."""
+        outlet, under_way = self._ways[message.stream - 1]
+        outlet.write(data)
+        under_way.append((outlet.accepted, worker, len(data)))
+
+    def taken(self) -> Iterator[tuple[bytes, int]]:
+        """Yield how many bytes of which worker have been taken since."""
+        for outlet, under_way in self._ways:
+            if under_way:
+                outlet.awaited = True  # before looking: what is taken after that wakes us
+            while under_way and under_way[0][0] <= outlet.passed:
+                _, worker, count = under_way.popleft()
+                yield worker, count

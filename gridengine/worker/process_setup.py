@@ -1,0 +1,96 @@
+"""What a call finds around it: standard streams, working directory, module search path, a controller; and how its process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gridengine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from gridengine.worker.forkserver import Ends
+
+
+def take_over_streams(ends: Ends) -> None:
+    """Make the pipes that a runner was given its standard output and error."""
+    for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process, and nothing of its parent's with it."""
+    flush_output()
+    os._exit(status)
+
+
+def flush_output() -> None:
+    """Write out what Python has buffered for standard output and error; user code may have closed or replaced them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+class Controller:
+    """What a call is given to speak with the one who asked for it.
+
+    `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
+    """
+
+    def __init__(self, *, job_id: int, attempt: int, push: Callable[[Any], None]) -> None:
+        self.job_id = job_id
+        self.attempt = attempt
+        self._push = push
+        self._cancelled = False
+
+    def push(self, value: Any) -> None:
+        """Send the host an intermediate result. Values arrive in order, before the job's end.
+
+        Raises:
+            PicklingError: the value cannot travel.
+        """
+        self._push(value)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do so."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Set `cancelled`."""
+        self._cancelled = True
+
+
+def move_to(path: list[str], directory: str) -> None:
+    """Set the module search path and the working directory to the caller's: the call before may have changed them.
+
+    Raises:
+        ConfigurationError: this machine does not have that directory.
+    """
+    if sys.path != path:
+        sys.path[:] = path
+    if _here() == directory:
+        return
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the working directory {directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
+            hint="run from a folder that every node has",
+        ) from error
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
+    except OSError:  # a call has removed the folder it was in
+        return ""
