@@ -1,8 +1,10 @@
-"""Fail unless every test of these marks was run, and passed or failed as it must: count_cluster_tests.py REPORTS MARK...
+"""Fail unless every test of these marks was run, and passed or failed as it must:
+count_cluster_tests.py REPORTS MARK...
 
 REPORTS is the folder of the JUnit reports.
 
-What should have run is asked of pytest itself, so that a test that was skipped, deselected or lost with its process is missed.
+What should have run is asked of pytest itself, so that a test that was skipped, deselected or lost
+with its process is missed.
 """
 
 from __future__ import annotations
@@ -17,8 +19,22 @@ from pathlib import Path
 
 def collected(mark: str) -> set[tuple[str, str]]:
     """Return (class name, name), as a JUnit report has them, of every test that is marked so."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "-m", mark, "--no-header"]
-    listing = subprocess.run([*command, "-o", "addopts=", "--import-mode=importlib"], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "--quiet",
+        "-m",
+        mark,
+        "--no-header",
+    ]
+    listing = subprocess.run(
+        [*command, "-o", "addopts=", "--import-mode=importlib"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listing.returncode not in (0, 5):
         sys.exit(f"pytest cannot collect the tests:\n{listing.stdout}{listing.stderr}")
     return {junit_key(line) for line in node_ids(listing.stdout)}
@@ -40,12 +56,20 @@ def outcomes(reports: Path) -> dict[tuple[str, str], set[str]]:
     """Return what the reports say of each test: `passed`, or `skipped`, `failure`, `error`."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     try:
-        cases = [case for report in reports.glob("*.xml") for case in ElementTree.parse(report).iter("testcase")]
+        cases = [
+            case
+            for report in reports.glob("*.xml")
+            for case in ElementTree.parse(report).iter("testcase")
+        ]
     except (OSError, ElementTree.ParseError) as error:
         sys.exit(f"no report of the tests: {error}")
     for case in cases:
         # What must fail and did is reported as skipped.
-        verdicts = {child.tag for child in case if child.get("type") != "pytest.xfail"} & {"skipped", "failure", "error"}
+        verdicts = {child.tag for child in case if child.get("type") != "pytest.xfail"} & {
+            "skipped",
+            "failure",
+            "error",
+        }
         found[case.get("classname", ""), case.get("name", "")] |= verdicts or {"passed"}
     return found
 
@@ -53,7 +77,9 @@ def outcomes(reports: Path) -> dict[tuple[str, str], set[str]]:
 def missed(mark: str, found: dict[tuple[str, str], set[str]]) -> bool:
     """Tell what became of the tests marked so; return whether one was not run, or did not pass."""
     wanted = collected(mark)
-    missing = {key: sorted(found.get(key, {"not run"})) for key in wanted if found.get(key) != {"passed"}}
+    missing = {
+        key: sorted(found.get(key, {"not run"})) for key in wanted if found.get(key) != {"passed"}
+    }
     print(f"tests marked {mark}: {len(wanted)} collected, {len(wanted) - len(missing)} passed")
     for (place, name), verdicts in sorted(missing.items()):
         print(f"  {place} {name}: {', '.join(verdicts)}")

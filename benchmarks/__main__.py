@@ -23,12 +23,35 @@ QUICK = {"map": 2, "submit": 1, "round-trip": 2, "start": 5, "skew": 1, "array":
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*(row.name for row in ROWS), CORE]
-    parser.add_argument("--quick", action="store_true", help="us and the standard library alone, as ratios, in two minutes")
-    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=f"only these: {', '.join(names)}")
-    parser.add_argument("--peers", nargs="+", choices=list(ALL), metavar="PEER", help=f"only these: {', '.join(map(repr, ALL))}")
-    parser.add_argument("--repetitions", type=int, help=f"how often each is run, in turn with all others (default {REPETITIONS})")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes of each on this machine (default 2)")
-    parser.add_argument("--write", action="store_true", help="write all rows to benchmarks/README.md, and the plot")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="us and the standard library alone, as ratios, in two minutes",
+    )
+    parser.add_argument(
+        "--rows", nargs="+", choices=names, metavar="ROW", help=f"only these: {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        choices=list(ALL),
+        metavar="PEER",
+        help=f"only these: {', '.join(map(repr, ALL))}",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        help=f"how often each is run, in turn with all others (default {REPETITIONS})",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=2,
+        help="worker processes of each on this machine (default 2)",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write all rows to benchmarks/README.md, and the plot"
+    )
     options = parser.parse_args()
     if options.write and (options.quick or options.rows or options.peers):
         parser.error("--write wants all rows and peers")
@@ -43,7 +66,9 @@ def measured(row: Row, options: argparse.Namespace) -> Table:
     peers = options.peers or (STANDARD if options.quick else tuple(ALL))
     reason = cluster.SYSTEMS[row.on].why_not() if row.on in cluster.SYSTEMS else ""
     if reason:
-        return Table(row, [Outcome(row, name, failure=reason) for name in row.peers if name in peers])
+        return Table(
+            row, [Outcome(row, name, failure=reason) for name in row.peers if name in peers]
+        )
     repetitions = options.repetitions or (QUICK.get(row.name, 1) if options.quick else REPETITIONS)
     return session.run(row, peers, workers=options.workers, repetitions=repetitions, say=say)
 
@@ -55,9 +80,13 @@ def core_lines() -> list[str]:
 
 def main() -> None:
     options = parsed()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that what was started is ended
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("terminated")
+    )  # so that what was started is ended
     processes.adopt()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else what is imported from this folder is compiled at each start
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # else what is imported from this folder is compiled at each start
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # peers that crash must not fill the disk
     names = options.rows or (QUICK if options.quick else [*(row.name for row in ROWS), CORE])
     tables = [measured(row, options) for row in ROWS if row.name in names]

@@ -12,9 +12,11 @@ DRMAA_LIBRARY = "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a peer's class is, and whose version is to be told. A slow one makes only one of `share` calls.
+    """Where a peer's class is, and whose version is to be told. A slow one makes only one of
+    `share` calls.
 
-    One that is `apart` has an environment of its own, beside the others': what it pins does not fit with what they want.
+    One that is `apart` has an environment of its own, beside the others': what it pins does not fit
+    with what they want.
     """
 
     place: str
@@ -53,7 +55,9 @@ WITH_ANOTHER_MAP = {
 }
 """Told apart from those above by their `map` alone."""
 BY_TCP = {"gridengine over TCP": Entry("overtcp:OverTCP", "gridengine")}
-"""Here, but as on a cluster; where batch systems are asked for workers, their own time is in the figure."""
+"""Here, but as on a cluster; where batch systems are asked for workers, their own time is in the
+figure.
+"""
 ON_GRID_ENGINE = {
     "gridengine on Grid Engine": Entry("ours:OnGridEngine", "gridengine"),
     "qsub -t ... -sync y": Entry("clusters:ArrayJob", share=10),
@@ -82,7 +86,10 @@ ON_SLURM = {
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }
-OTHERS = {"serial": Entry("serial:Serial"), "Future and argument alone": Entry("serial:FutureAlone")}
+OTHERS = {
+    "serial": Entry("serial:Serial"),
+    "Future and argument alone": Entry("serial:FutureAlone"),
+}
 ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **BY_TCP, **ON_GRID_ENGINE, **ON_SLURM}
 LOCAL = tuple(ON_THIS_MACHINE)
 MAPS = (*LOCAL, *WITH_ANOTHER_MAP)

@@ -1,4 +1,6 @@
-"""One peer, one row, in a process of its own: `python -m benchmarks.child PLACE WORKERS ROW CALLS TIMES OUT`. Writes its figures to OUT."""
+"""One peer, one row, in a process of its own: `python -m benchmarks.child PLACE WORKERS ROW CALLS
+TIMES OUT`. Writes its figures to OUT.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def main() -> None:
         peer = getattr(import_module(f"benchmarks.peers.{module}"), kind)(int(workers))
         answer: dict[str, object] = {"figures": measured(peer, row, int(calls), int(times))}
     except (Absent, NotImplementedError, ImportError) as error:
-        answer = {"failure": f"not installed: {error}" if isinstance(error, ImportError) else str(error)}
+        answer = {
+            "failure": f"not installed: {error}" if isinstance(error, ImportError) else str(error)
+        }
     Path(out).write_text(json.dumps(answer))
     if "figures" in answer:
         peer.close()

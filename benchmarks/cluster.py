@@ -1,4 +1,6 @@
-"""On a real Grid Engine and a real Slurm, as a plain user, who must be able to read this interpreter."""
+"""On a real Grid Engine and a real Slurm, as a plain user, who must be able to read this
+interpreter.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,18 @@ from benchmarks.figures import Column, Medians, Row
 USER = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
 QUEUE_SECONDS = 60
 MANY = 1_000
-REMARK = "From the interpreter's start to all results, nothing warm: each run asks for its own cluster tasks."
+REMARK = (
+    "From the interpreter's start to all results, nothing warm: each run asks for its own "
+    "cluster tasks."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class System:
     """A batch system: how to see whether it answers, which jobs it has, and how to delete them.
 
-    beside: the peer that our first result is compared with, unless it is wanted within `first_seconds`. few: those
-        that take some half a second for each call, and so are not given
+    beside: the peer that our first result is compared with, unless it is wanted within
+        `first_seconds`. few: those that take some half a second for each call, and so are not given
         1,000. jobs: returns the ids of the jobs that were submitted in a folder.
     """
 
@@ -49,31 +54,66 @@ class System:
         """How rows are named after it, `grid-engine`."""
         return self.name.lower().replace(" ", "-")
 
-    def row(self, calls: int, title: str, want: str = "", limit: Callable[[Medians], float] | None = None) -> Row:
+    def row(
+        self,
+        calls: int,
+        title: str,
+        want: str = "",
+        limit: Callable[[Medians], float] | None = None,
+    ) -> Row:
         column = Column("seconds", "time", "s", want=want, limit=limit, scaled=True)
         title = f"real {self.name}, {self.slots} slots: {title}"
         peers = tuple(peer for peer in self.peers if calls < MANY or peer not in self.few)
-        return Row(f"{self.key}-{calls}", title, (column,), calls, peers, first=True, on=self.key, remark=REMARK)
+        return Row(
+            f"{self.key}-{calls}",
+            title,
+            (column,),
+            calls,
+            peers,
+            first=True,
+            on=self.key,
+            remark=REMARK,
+        )
 
     def rows(self) -> tuple[Row, ...]:
         first, within = f"{self.key}-1/{self.peers[0]}", self.first_seconds
         want = f"within 0.6 s of {self.beside}" if within is None else f"within {within:g} s"
         return (
-            self.row(1, "first result", want, limit=lambda medians: medians[self.beside] + 0.6 if within is None else within),
+            self.row(
+                1,
+                "first result",
+                want,
+                limit=lambda medians: medians[self.beside] + 0.6 if within is None else within,
+            ),
             self.row(100, "100 noops"),
-            self.row(MANY, "1,000 noops", "within 0.5 s of our first result", limit=lambda medians: medians[first] + 0.5),
+            self.row(
+                MANY,
+                "1,000 noops",
+                "within 0.5 s of our first result",
+                limit=lambda medians: medians[first] + 0.5,
+            ),
         )
 
     def command(self, *arguments: str) -> str:
         """Return what one of its commands prints."""
         environment = {**os.environ, **self.environment}
-        return subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, check=False
+        ).stdout
 
     def why_not(self) -> str:
         """Return why nothing can be measured on it here, empty when it can."""
         if shutil.which(self.submit) is None:
-            return f"no {self.name} here; as root: `schedulers/{self.key.replace('-', '')}/up --yes`"
-        done = subprocess.run(self.alive, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False)
+            return (
+                f"no {self.name} here; as root: `schedulers/{self.key.replace('-', '')}/up --yes`"
+            )
+        done = subprocess.run(
+            self.alive,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             return f"{self.name} does not answer: {done.stderr.strip()}"
         try:
@@ -83,7 +123,9 @@ class System:
         return ""
 
     def clear(self, home: Path, *, seconds: float = QUEUE_SECONDS) -> None:
-        """Wait until no job is left that was submitted in this folder, so that no peer waits for another's; later, delete what is left."""
+        """Wait until no job is left that was submitted in this folder, so that no peer waits for
+        another's; later, delete what is left.
+        """
         end = time.monotonic() + seconds
         while left := self.jobs(home):
             if time.monotonic() > end:
@@ -93,11 +135,17 @@ class System:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Give a folder in the user's home that holds a copy of this package: the user may not be able to read the original."""
+        """Give a folder in the user's home that holds a copy of this package: the user may not be
+        able to read the original.
+        """
         owner = user()
         made = Path(tempfile.mkdtemp(prefix="gridengine-bench.", dir=owner.pw_dir))
         try:
-            shutil.copytree(Path(__file__).parent, made / "benchmarks", ignore=shutil.ignore_patterns("__pycache__", "*.md", "*.png"))
+            shutil.copytree(
+                Path(__file__).parent,
+                made / "benchmarks",
+                ignore=shutil.ignore_patterns("__pycache__", "*.md", "*.png"),
+            )
             for path in [made, *made.rglob("*")]:
                 os.chown(path, owner.pw_uid, owner.pw_gid)
             yield made
@@ -109,8 +157,20 @@ class System:
         """Return a login's environment, with the copy of this package in the path."""
         owner = user()
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-        names = {"HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name, "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
-        return {**names, **self.environment, "PATH": path, "PYTHONPATH": str(home), "TMPDIR": str(home)}
+        names = {
+            "HOME": owner.pw_dir,
+            "USER": owner.pw_name,
+            "LOGNAME": owner.pw_name,
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+        }
+        return {
+            **names,
+            **self.environment,
+            "PATH": path,
+            "PYTHONPATH": str(home),
+            "TMPDIR": str(home),
+        }
 
 
 def user() -> pwd.struct_passwd:
@@ -119,8 +179,12 @@ def user() -> pwd.struct_passwd:
 
 
 def grid_engine_jobs(home: Path) -> list[str]:
-    """Return the ids of the jobs that were submitted in this folder: the user may have others, which are none of ours."""
-    fields = [line.split(maxsplit=1) for line in GRID_ENGINE.command("qstat", "-j", "*").splitlines()]
+    """Return the ids of the jobs that were submitted in this folder: the user may have others,
+    which are none of ours.
+    """
+    fields = [
+        line.split(maxsplit=1) for line in GRID_ENGINE.command("qstat", "-j", "*").splitlines()
+    ]
     found, number = [], ""
     for name, value in (pair for pair in fields if len(pair) == 2):
         number = value if name == "job_number:" else number
@@ -131,7 +195,10 @@ def grid_engine_jobs(home: Path) -> list[str]:
 
 def slurm_jobs(home: Path) -> list[str]:
     """Return the ids of the jobs that run in this folder."""
-    pairs = [line.split(maxsplit=1) for line in SLURM.command("squeue", "--noheader", "--format=%A %Z").splitlines()]
+    pairs = [
+        line.split(maxsplit=1)
+        for line in SLURM.command("squeue", "--noheader", "--format=%A %Z").splitlines()
+    ]
     return [pair[0] for pair in pairs if pair[1:] == [str(home)]]
 
 

@@ -1,9 +1,11 @@
-"""How many calls a second the core can decide for: all else (sockets, pickling, the calls themselves) is left out.
+"""How many calls a second the core can decide for: all else (sockets, pickling, the calls
+themselves) is left out.
 
     python benchmarks/core.py [--profile] [--workers 10000] [--calls 1000000]
 
-Each line is one kind of work on simulated workers that answer at once; time passes as if they had worked, with ticks and signs of
-life. `core` is the time spent in `DispatchState.handle`; `calls/s` is calls by that time.
+Each line is one kind of work on simulated workers that answer at once; time passes as if they had
+worked, with ticks and signs of life. `core` is the time spent in `DispatchState.handle`; `calls/s`
+is calls by that time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,19 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gridengine.dispatcher.core.events import Event, Function, GoOn, Launch, Launched, Received, Send, Settled, Submitted, Task, Tick
+from gridengine.dispatcher.core.events import (
+    Event,
+    Function,
+    GoOn,
+    Launch,
+    Launched,
+    Received,
+    Send,
+    Settled,
+    Submitted,
+    Task,
+    Tick,
+)
 from gridengine.dispatcher.core.provisioner import Policy
 from gridengine.dispatcher.core.state import DispatchState
 from gridengine.dispatcher.io_thread import MOST_TASKS
@@ -32,7 +46,9 @@ ANSWER = b"answer"
 
 @dataclass(frozen=True)
 class Work:
-    """So many calls of so many seconds, in tasks of `block` calls each, submitted `at_once` tasks at a time."""
+    """So many calls of so many seconds, in tasks of `block` calls each, submitted `at_once` tasks
+    at a time.
+    """
 
     title: str
     calls: int
@@ -41,13 +57,17 @@ class Work:
     at_once: int
 
     def submissions(self) -> Iterator[Submitted]:
-        tasks = [Task(number, (b"calls",), self.block) for number in range(self.calls // self.block)]
+        tasks = [
+            Task(number, (b"calls",), self.block) for number in range(self.calls // self.block)
+        ]
         for start in range(0, len(tasks), self.at_once):
             yield Submitted(FUNCTION, tasks[start : start + self.at_once])
 
 
 class Cluster:
-    """Simulated workers, and the time that the core takes for them; `shared` ones hold a core each, which is lent to calls."""
+    """Simulated workers, and the time that the core takes for them; `shared` ones hold a core each,
+    which is lent to calls.
+    """
 
     def __init__(self, workers: int, *, shared: Resource | None = None) -> None:
         self.core = DispatchState(Policy(max_workers=workers, run_id="run", resources=shared))
@@ -78,13 +98,18 @@ class Cluster:
             self.play(GoOn(), seconds)
 
     def answer(self, worker: bytes, message: Assign, seconds: float) -> None:
-        results = [Result(one.run, one.start, one.stop, VALUES, seconds * (one.stop - one.start)) for one in message.assignments]
+        results = [
+            Result(one.run, one.start, one.stop, VALUES, seconds * (one.stop - one.start))
+            for one in message.assignments
+        ]
         self.answers.append(Received(worker, Results(results), [ANSWER] * len(results)))
 
     def launch(self, count: int, seconds: float) -> None:
         fresh = range(len(self.names), len(self.names) + count)
         self.names += [b"%016d" % number for number in fresh]
-        self.play(Launched([Handle(str(number), f"/runs/r/{number}.log") for number in fresh]), seconds)
+        self.play(
+            Launched([Handle(str(number), f"/runs/r/{number}.log") for number in fresh]), seconds
+        )
         for number in fresh:
             hello = Hello(VERSION, "", "", "run", "node", number, 1, f"/runs/r/{number}.log")
             self.play(Received(self.names[number], hello), seconds)
@@ -121,17 +146,23 @@ def measure(work: Work, workers: int, shared: Resource | None = None) -> None:
     cluster = Cluster(workers, shared=shared)
     cluster.run(work)
     print(
-        f"{work.title:42} {work.calls:>9,} calls {workers:>7,} workers  core {cluster.core_seconds:6.2f} s"
-        f"  longest event {cluster.most_seconds * 1000:6.0f} ms  {work.calls / cluster.core_seconds:>10,.0f} calls/s",
+        f"{work.title:42} {work.calls:>9,} calls {workers:>7,} workers  core "
+        f"{cluster.core_seconds:6.2f} s"
+        f"  longest event {cluster.most_seconds * 1000:6.0f} ms  "
+        f"{work.calls / cluster.core_seconds:>10,.0f} calls/s",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=10_000)
-    parser.add_argument("--shared", action="store_true", help="have calls share the workers, by lending")
+    parser.add_argument(
+        "--shared", action="store_true", help="have calls share the workers, by lending"
+    )
     parser.add_argument("--profile", action="store_true", help="say where the time goes instead")
     options = parser.parse_args()
     shared = Cores(1) if options.shared else None

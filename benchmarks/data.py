@@ -37,7 +37,9 @@ def results(peer: Peer, calls: int) -> Measured:
     begin = time.perf_counter()
     got: list[Any] = peer.map(block, range(calls))
     seconds = time.perf_counter() - begin
-    assert [(len(one) * 8, one[-1]) for one in got] == [(BLOCK_BYTES, number) for number in range(calls)], "wrong results"
+    assert [(len(one) * 8, one[-1]) for one in got] == [
+        (BLOCK_BYTES, number) for number in range(calls)
+    ], "wrong results"
     return {"seconds": seconds}
 
 
@@ -46,21 +48,38 @@ ROWS = (
         "array",
         "one 100 MB array used by 20 calls (`partial`)",
         (
-            Column("seconds", "time", "s", want="at most joblib's", limit=lambda medians: medians["joblib"]),
-            Column("pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6),
+            Column(
+                "seconds",
+                "time",
+                "s",
+                want="at most joblib's",
+                limit=lambda medians: medians["joblib"],
+            ),
+            Column(
+                "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
+            ),
         ),
         SHARES,
         ("serial", *LOCAL),
         bound_array,
         sampled=True,
-        remark="Each call reads a twentieth of it. Memory is the proportional set size of all processes, the caller's own array included.",
+        remark="Each call reads a twentieth of it. Memory is the proportional set size of all "
+        "processes, the caller's own array included.",
     ),
     Row(
         "share",
         "the same, told to share",
         (
-            Column("seconds", "time", "s", want="at most mpire's", limit=lambda medians: medians["mpire"]),
-            Column("pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6),
+            Column(
+                "seconds",
+                "time",
+                "s",
+                want="at most mpire's",
+                limit=lambda medians: medians["mpire"],
+            ),
+            Column(
+                "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
+            ),
         ),
         SHARES,
         ("gridengine", "mpire", "dask.distributed", "ray"),
@@ -71,7 +90,11 @@ ROWS = (
     Row(
         "results",
         "20 results of 10 MB",
-        (Column("seconds", "time", "s", want="at most loky's", limit=lambda medians: medians["loky"]),),
+        (
+            Column(
+                "seconds", "time", "s", want="at most loky's", limit=lambda medians: medians["loky"]
+            ),
+        ),
         20,
         LOCAL,
         results,

@@ -45,7 +45,11 @@ def map_noops(peer: Peer, calls: int) -> Measured:
 
 
 def submit_noops(peer: Peer, calls: int) -> Measured:
-    return {"seconds": timed(lambda: peer.gather([peer.submit(noop, x) for x in range(calls)]), list(range(calls)))}
+    return {
+        "seconds": timed(
+            lambda: peer.gather([peer.submit(noop, x) for x in range(calls)]), list(range(calls))
+        )
+    }
 
 
 def round_trips(peer: Peer, calls: int) -> Measured:
@@ -54,7 +58,11 @@ def round_trips(peer: Peer, calls: int) -> Measured:
     keep_to({min(cpus)})
     alone = [timed_once(peer, number) for number in range(calls)]
     keep_to(cpus)
-    return {"seconds": statistics.median(taken), "slow": statistics.quantiles(taken, n=20)[-1], "alone": statistics.median(alone)}
+    return {
+        "seconds": statistics.median(taken),
+        "slow": statistics.quantiles(taken, n=20)[-1],
+        "alone": statistics.median(alone),
+    }
 
 
 def keep_to(cpus: Set[int]) -> None:
@@ -73,11 +81,15 @@ def timed_once(peer: Peer, number: int) -> float:
 
 def skew(peer: Peer, calls: int) -> Measured:
     work = skewed()[:calls]
-    return {"ideal": timed(lambda: peer.map(lasting, work), list(work)) / (sum(work) / IDEAL_WORKERS)}
+    return {
+        "ideal": timed(lambda: peer.map(lasting, work), list(work)) / (sum(work) / IDEAL_WORKERS)
+    }
 
 
 def short_calls(peer: Peer, calls: int) -> Measured:
-    """Return for calls of several durations which part of the workers' time was not spent in calls; `calls` is for the shortest."""
+    """Return for calls of several durations which part of the workers' time was not spent in calls;
+    `calls` is for the shortest.
+    """
     measured = {}
     for milliseconds in SHORT_MILLISECONDS:
         work = [milliseconds * 1e-3] * (calls * SHORT_MILLISECONDS[0] // milliseconds)
@@ -89,7 +101,9 @@ def short_calls(peer: Peer, calls: int) -> Measured:
 
 
 def queued(peer: Peer, calls: int) -> Measured:
-    """Have calls wait, twice. What the second time leaves is left for good; the first time's may be the allocator's, to be used again."""
+    """Have calls wait, twice. What the second time leaves is left for good; the first time's may be
+    the allocator's, to be used again.
+    """
     before = private_bytes()
     waiting = while_waiting(peer, calls)
     once = private_bytes()
@@ -118,7 +132,9 @@ def private_bytes() -> int:
 
 
 def curve(peer: Peer, calls: int) -> Measured:
-    """Map more and more noops. Each number of them is tried up to three times, as long as it is quick."""
+    """Map more and more noops. Each number of them is tried up to three times, as long as it is
+    quick.
+    """
     measured = {}
     for step in STEPS:
         if step <= calls:
@@ -136,7 +152,9 @@ def prepare() -> None:
 
 def map_limit(medians: Medians) -> float:
     aside = ("serial", POOL, "gridengine")
-    others = [median for peer, median in medians.items() if not peer.startswith(aside) and "/" not in peer]
+    others = [
+        median for peer, median in medians.items() if not peer.startswith(aside) and "/" not in peer
+    ]
     return min(2 * medians[POOL], *others)
 
 
@@ -145,7 +163,16 @@ ROWS = (
     Row(
         "map",
         "map of 100,000 noops",
-        (Column("seconds", "time", SECONDS, want="at most 2 x Pool.map, and ahead of every other", limit=map_limit, scaled=True),),
+        (
+            Column(
+                "seconds",
+                "time",
+                SECONDS,
+                want="at most 2 x Pool.map, and ahead of every other",
+                limit=map_limit,
+                scaled=True,
+            ),
+        ),
         100_000,
         ("serial", *MAPS),
         map_noops,
@@ -181,19 +208,34 @@ ROWS = (
                 want="under 1 KB beside the Future and the argument",
                 limit=lambda medians: 1000 + medians["Future and argument alone"],
             ),
-            Column("left", "left after", "KB", 1e-3, want="nothing left after (under 0.1 KB)", limit=lambda medians: 100),
+            Column(
+                "left",
+                "left after",
+                "KB",
+                1e-3,
+                want="nothing left after (under 0.1 KB)",
+                limit=lambda medians: 100,
+            ),
         ),
         20_000,
         ("Future and argument alone", *LOCAL),
         queued,
         warm=1_000,
-        remark="Private memory of the process that submits. What is left is what a second time adds to the first.",
+        remark="Private memory of the process that submits. What is left is what a second time "
+        "adds to the first.",
     ),
     Row(
         "round-trip",
         "round trip of one call",
         (
-            Column("seconds", "median", "ms", 1e3, want="at most loky's", limit=lambda medians: medians["loky"]),
+            Column(
+                "seconds",
+                "median",
+                "ms",
+                1e3,
+                want="at most loky's",
+                limit=lambda medians: medians["loky"],
+            ),
             Column("slow", "19 of 20 within", "ms", 1e3),
             Column("alone", "median on one CPU", "ms", 1e3),
         ),
@@ -201,12 +243,21 @@ ROWS = (
         LOCAL,
         round_trips,
         warm=200,
-        remark="The last column is the work alone: where all threads and processes share a CPU, no other has to be woken from its sleep.",
+        remark="The last column is the work alone: where all threads and processes share a CPU, no "
+        "other has to be woken from its sleep.",
     ),
     Row(
         "start",
         "interpreter start to first result",
-        (Column("seconds", "time", SECONDS, want="at most loky's", limit=lambda medians: medians["loky"]),),
+        (
+            Column(
+                "seconds",
+                "time",
+                SECONDS,
+                want="at most loky's",
+                limit=lambda medians: medians["loky"],
+            ),
+        ),
         1,
         LOCAL,
         first=True,
@@ -214,7 +265,15 @@ ROWS = (
     Row(
         "skew",
         "skewed work: 190 calls of 5 ms and ten neighbours of 500 ms",
-        (Column("ideal", "makespan", "x ideal", want="at most 1.05 x ideal", limit=lambda medians: 1.05),),
+        (
+            Column(
+                "ideal",
+                "makespan",
+                "x ideal",
+                want="at most 1.05 x ideal",
+                limit=lambda medians: 1.05,
+            ),
+        ),
         200,
         MAPS,
         skew,
@@ -234,7 +293,14 @@ ROWS = (
         "short-calls",
         "what is lost of the workers' time with calls of some milliseconds",
         tuple(
-            Column(str(duration), f"{duration} ms", "%", 100, want="at most 2 %", limit=lambda medians: 0.02)
+            Column(
+                str(duration),
+                f"{duration} ms",
+                "%",
+                100,
+                want="at most 2 %",
+                limit=lambda medians: 0.02,
+            )
             for duration in SHORT_MILLISECONDS
         ),
         2_000,

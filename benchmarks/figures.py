@@ -12,15 +12,19 @@ from benchmarks.peers.base import Peer
 Measured = dict[str, float]
 """What one measurement gives: a value for each column's key."""
 Medians = Mapping[str, float]
-"""A peer's name, or that of a row and a peer (`grid-engine-first/gridengine`), to the median of a column."""
+"""A peer's name, or that of a row and a peer (`grid-engine-first/gridengine`), to the median of a
+column.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One kind of figure; less is better. `factor` is what it is multiplied by to be shown in `unit`.
+    """One kind of figure; less is better. `factor` is what it is multiplied by to be shown in
+    `unit`.
 
-    `want` says what we want of our own, and `limit` works it out of what the peers took; it raises KeyError where one of them is
-    missing. `scaled`: the figure grows with the number of calls, and one that was taken with fewer is multiplied.
+    `want` says what we want of our own, and `limit` works it out of what the peers took; it raises
+    KeyError where one of them is missing. `scaled`: the figure grows with the number of calls, and
+    one that was taken with fewer is multiplied.
     """
 
     key: str
@@ -36,10 +40,12 @@ class Column:
 class Row:
     """One measure. `measure(peer, calls)` is called in a process of its own that has made the peer.
 
-    warm: with how many calls it is called before (a tenth of those measured at most), and its answer dropped; 0: a few calls that
-        need NumPy and little else instead.
-    first: `measure` is not used: what is taken is the time from the interpreter's start to the results of so many calls.
-    sampled: the memory of all processes is looked at, in runs that are not timed, and stands in the column `pss`.
+    warm: with how many calls it is called before (a tenth of those measured at most), and its
+        answer dropped; 0: a few calls that need NumPy and little else instead.
+    first: `measure` is not used: what is taken is the time from the interpreter's start to the
+        results of so many calls.
+    sampled: the memory of all processes is looked at, in runs that are not timed, and stands in the
+        column `pss`.
     on: where it runs: here, or as a plain user on a batch system, `grid-engine` or `slurm`.
     """
 
@@ -59,7 +65,9 @@ class Row:
 
 @dataclass
 class Outcome:
-    """What came of one peer in one row: its figures, or why there are none; and the seconds that its last turn took."""
+    """What came of one peer in one row: its figures, or why there are none; and the seconds that
+    its last turn took.
+    """
 
     row: Row
     peer: str
@@ -71,7 +79,9 @@ class Outcome:
     def values(self, column: Column) -> list[float]:
         """Return what was measured in this column, scaled up where fewer calls were made."""
         factor = self.row.calls / self.calls if column.scaled else 1
-        return [measured[column.key] * factor for measured in self.figures if column.key in measured]
+        return [
+            measured[column.key] * factor for measured in self.figures if column.key in measured
+        ]
 
     def median(self, column: Column) -> float | None:
         values = self.values(column)
@@ -89,7 +99,10 @@ class Table:
     def sorted(self) -> list[Outcome]:
         """Those with figures, the best first, then those without."""
         column = self.row.columns[-1 if self.row.plotted else 0]
-        return sorted(self.outcomes, key=lambda outcome: (not outcome.figures, outcome.median(column) or float("inf")))
+        return sorted(
+            self.outcomes,
+            key=lambda outcome: (not outcome.figures, outcome.median(column) or float("inf")),
+        )
 
     def medians(self, column: Column) -> dict[str, float]:
         pairs = ((outcome.peer, outcome.median(column)) for outcome in self.outcomes)

@@ -1,6 +1,8 @@
-"""From the interpreter's start to the first results: `python -m benchmarks.first PLACE WORKERS CALLS BEGAN OUT`.
+"""From the interpreter's start to the first results: `python -m benchmarks.first PLACE WORKERS
+CALLS BEGAN OUT`.
 
-BEGAN is the monotonic clock, one for the whole machine, at the moment before this process was started. As little as can be is imported.
+BEGAN is the monotonic clock, one for the whole machine, at the moment before this process was
+started. As little as can be is imported.
 """
 
 import sys

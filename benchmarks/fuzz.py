@@ -1,10 +1,12 @@
-"""Throw random and mutated frames at all that reads from a socket, and see that each is a message or a `ProtocolError`.
+"""Throw random and mutated frames at all that reads from a socket, and see that each is a message
+or a `ProtocolError`.
 
     python benchmarks/fuzz.py [--frames 2000000] [--seed 1] [--seconds-at-most 0.25]
 
-What is tried: `protocol.decode`; a `Session` before it, as on a connection; and the core of a dispatcher behind it, which is given what has
-been accepted, as from a worker that has work. Whatever is not one of ours, any other exception and anything that takes long, is printed
-with what reproduces it, and the exit status is 1.
+What is tried: `protocol.decode`; a `Session` before it, as on a connection; and the core of a
+dispatcher behind it, which is given what has been accepted, as from a worker that has work.
+Whatever is not one of ours, any other exception and anything that takes long, is printed with what
+reproduces it, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -35,7 +37,26 @@ from gridengine.wire.messages import MAGIC, SMALL, Assignment, Message, Result, 
 from gridengine.wire.session import Session
 
 Frames = list[bytes]
-EDGES = [0, 1, -1, 2, 127, 128, 255, 256, 2**15, SMALL, SMALL + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
+EDGES = [
+    0,
+    1,
+    -1,
+    2,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    SMALL,
+    SMALL + 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+]
 NAMES = [kind.__name__ for kind in typing.get_args(Message)]
 WORKER = b"worker"
 
@@ -57,7 +78,15 @@ def value(chance: random.Random, depth: int = 3) -> object:
         return [value(chance, depth - 1) for _ in range(chance.randrange(4))]
     if kind == 8:
         return {str(number(chance)): value(chance, depth - 1) for _ in range(chance.randrange(3))}
-    return [None, True, number(chance), chance.uniform(-1e13, 1e13), float("nan"), "text", blob(chance, 9)][kind]
+    return [
+        None,
+        True,
+        number(chance),
+        chance.uniform(-1e13, 1e13),
+        float("nan"),
+        "text",
+        blob(chance, 9),
+    ][kind]
 
 
 def result(chance: random.Random) -> Result:
@@ -65,7 +94,15 @@ def result(chance: random.Random) -> Result:
     start, status = chance.randrange(6), chance.randrange(3)
     stop = start + 1 if status else start + chance.randrange(4)
     output = chance.random() < 0.2
-    return Result(chance.randrange(60), start, stop, status, chance.random(), 3 if output else chance.randrange(3), output)
+    return Result(
+        chance.randrange(60),
+        start,
+        stop,
+        status,
+        chance.random(),
+        3 if output else chance.randrange(3),
+        output,
+    )
 
 
 def message(chance: random.Random) -> tuple[Message, Frames]:
@@ -74,41 +111,67 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
     items = range(chance.randrange(4))
     make: list[Callable[[], Message]] = [
         lambda: messages.Hello(
-            messages.VERSION, __version__, "3.11", chance.choice(["run", "other"]), "host", number(chance), number(chance), ""
+            messages.VERSION,
+            __version__,
+            "3.11",
+            chance.choice(["run", "other"]),
+            "host",
+            number(chance),
+            number(chance),
+            "",
         ),
         messages.Welcome,
         lambda: messages.Refuse("no"),
         lambda: messages.Define(blob(chance, 9), [b"/a"], b"/b", 1),
         lambda: messages.Forget([blob(chance, 9)]),
-        lambda: messages.Assign([Assignment(run, 1, b"f", 0, 2, 1, 0, buffers=chance.randrange(3)) for _ in items]),
+        lambda: messages.Assign(
+            [Assignment(run, 1, b"f", 0, 2, 1, 0, buffers=chance.randrange(3)) for _ in items]
+        ),
         lambda: messages.Cancel([number(chance)], number(chance)),
         messages.Stop,
         messages.Beat,
         lambda: messages.Started(run, number(chance)),
         lambda: messages.Pushed(run, 1),
         lambda: messages.Results([result(chance) for _ in items]),
-        lambda: messages.Crashed(run, number(chance), number(chance), chance.choice(["crash", "timeout", "cancelled", "memory"]), 1),
+        lambda: messages.Crashed(
+            run,
+            number(chance),
+            number(chance),
+            chance.choice(["crash", "timeout", "cancelled", "memory"]),
+            1,
+        ),
         lambda: messages.Returned([number(chance) for _ in items]),
         lambda: messages.Goodbye(chance.choice(["walltime", "other"])),
     ]
     chosen = chance.choice(make)()
     count = messages.count_buffers(chosen)
-    return chosen, [bytes(SMALL + 1) if chance.random() < 0.02 else blob(chance, 9) for _ in range(count)]
+    return chosen, [
+        bytes(SMALL + 1) if chance.random() < 0.02 else blob(chance, 9) for _ in range(count)
+    ]
 
 
 def header(chance: random.Random) -> Frames:
     """Return frames whose header is msgpack, of anything in the shape of a message."""
     body = [chance.choice(NAMES), *(value(chance) for _ in range(chance.randrange(8)))]
-    sizes = [number(chance) for _ in range(chance.randrange(4))] if chance.random() < 0.8 else value(chance)
+    sizes = (
+        [number(chance) for _ in range(chance.randrange(4))]
+        if chance.random() < 0.8
+        else value(chance)
+    )
     try:
-        return [MAGIC + msgspec.msgpack.encode([sizes, body]), *(blob(chance) for _ in range(chance.randrange(3)))]
+        return [
+            MAGIC + msgspec.msgpack.encode([sizes, body]),
+            *(blob(chance) for _ in range(chance.randrange(3))),
+        ]
     except OverflowError:
         return [MAGIC]
 
 
 def noise(chance: random.Random) -> Frames:
     """Return random frames, half of them behind the right first bytes."""
-    return [(MAGIC if chance.random() < 0.5 else b"") + blob(chance) for _ in range(chance.randrange(4))]
+    return [
+        (MAGIC if chance.random() < 0.5 else b"") + blob(chance) for _ in range(chance.randrange(4))
+    ]
 
 
 def mutated(chance: random.Random) -> Frames:
@@ -124,7 +187,9 @@ def mutated(chance: random.Random) -> Frames:
             case 0:
                 frame[at : at + 1] = chance.randbytes(1)
             case 1:
-                frame[at : at + 5] = bytes([chance.choice(b"\xc6\xc9\xdb\xdd\xdf\xce\xcf\xd3")]) + chance.randbytes(4)
+                frame[at : at + 5] = bytes(
+                    [chance.choice(b"\xc6\xc9\xdb\xdd\xdf\xce\xcf\xd3")]
+                ) + chance.randbytes(4)
             case 2:
                 del frame[at:]
             case 3:
@@ -138,18 +203,35 @@ def mutated(chance: random.Random) -> Frames:
     return [bytes(frame) for frame in frames]
 
 
-KINDS: dict[str, Callable[[random.Random], Frames]] = {"mutated": mutated, "shaped": header, "random": noise}
+KINDS: dict[str, Callable[[random.Random], Frames]] = {
+    "mutated": mutated,
+    "shaped": header,
+    "random": noise,
+}
 
 
 class Core:
-    """A dispatcher's core with a worker that has work; made anew now and then, and when the worker has left."""
+    """A dispatcher's core with a worker that has work; made anew now and then, and when the worker
+    has left.
+    """
 
     def __init__(self) -> None:
-        self.state = DispatchState(Policy(max_workers=1, slots=4, idle_seconds=1e9, version=__version__, python="3.11", run_id="run"))
+        self.state = DispatchState(
+            Policy(
+                max_workers=1,
+                slots=4,
+                idle_seconds=1e9,
+                version=__version__,
+                python="3.11",
+                run_id="run",
+            )
+        )
         self.now = 0.0
         tasks = [Task(id, [b"x"], 6) for id in range(40)]
         self.state.handle(Submitted(Function(b"f", [b"f"], ("/",), "/", "f"), tasks), 0.0)
-        self.take(messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), [])
+        self.take(
+            messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), []
+        )
 
     def take(self, said: Message, buffers: Frames) -> None:
         self.now += 0.001
@@ -184,7 +266,9 @@ class Trial:
             said, buffers = decode(frames)
         except ProtocolError:
             return "refused"
-        if len(buffers) != messages.count_buffers(said) or sum(map(len, buffers)) != sum(map(len, frames[1:])):
+        if len(buffers) != messages.count_buffers(said) or sum(map(len, buffers)) != sum(
+            map(len, frames[1:])
+        ):
             raise AssertionError("accepted, and its buffers are not what was sent")
         self.accepted[type(said).__name__] += 1
         if self.core.done or chance.random() < 0.001:
@@ -196,7 +280,9 @@ class Trial:
         if chance.random() < 0.2:
             return blob(chance, 30)
         numbers = chance.choice(EDGES) % 2**64, chance.randrange(3), chance.randrange(3)
-        return struct.pack("<BQQI", chance.randrange(6), *(numbers if chance.random() < 0.3 else (1, 0, 0)))
+        return struct.pack(
+            "<BQQI", chance.randrange(6), *(numbers if chance.random() < 0.3 else (1, 0, 0))
+        )
 
 
 def trials(seed: int, count: int) -> Iterator[tuple[int, str, Frames, random.Random]]:
@@ -211,9 +297,16 @@ def trials(seed: int, count: int) -> Iterator[tuple[int, str, Frames, random.Ran
 def main() -> int:
     """Run it and print the figures."""
     parser = argparse.ArgumentParser(description="Fuzz what reads from a socket.")
-    parser.add_argument("--frames", type=int, default=2_000_000, help="how many messages to try (default 2,000,000)")
+    parser.add_argument(
+        "--frames", type=int, default=2_000_000, help="how many messages to try (default 2,000,000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds-at-most", type=float, default=0.25, help="for one message, in processor time (default 0.25)")
+    parser.add_argument(
+        "--seconds-at-most",
+        type=float,
+        default=0.25,
+        help="for one message, in processor time (default 0.25)",
+    )
     options = parser.parse_args()
     trial, frames_tried, slowest, failures = Trial(), 0, 0.0, 0
     began, peak_before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -228,11 +321,20 @@ def main() -> int:
         slowest = max(slowest, time.process_time() - start)
         frames_tried += len(frames)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before) / 1024
-    print(f"{options.frames:,} messages, {frames_tried:,} frames, seed {options.seed}, in {time.monotonic() - began:.0f} s")
+    print(
+        f"{options.frames:,} messages, {frames_tried:,} frames, seed {options.seed}, in "
+        f"{time.monotonic() - began:.0f} s"
+    )
     for name, count in sorted(trial.outcomes.items()):
         print(f"  {name:<20} {count:>10,}")
-    print("  accepted by kind:", ", ".join(f"{name} {count:,}" for name, count in trial.accepted.most_common()))
-    print(f"  slowest message {slowest * 1000:.1f} ms of processor time; peak memory grew by {grown:.0f} MB")
+    print(
+        "  accepted by kind:",
+        ", ".join(f"{name} {count:,}" for name, count in trial.accepted.most_common()),
+    )
+    print(
+        f"  slowest message {slowest * 1000:.1f} ms of processor time; peak memory grew by "
+        f"{grown:.0f} MB"
+    )
     print(f"  other exceptions: {failures}")
     return int(bool(failures) or slowest > options.seconds_at_most)
 

@@ -1,4 +1,6 @@
-"""Processes that are measured. All that they start, in whatever session, stays below this process, and so is found and ended."""
+"""Processes that are measured. All that they start, in whatever session, stays below this process,
+and so is found and ended.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. `peak_bytes` is the most memory that it and its descendants had; 0 when nobody looked."""
+    """How a process ended. `peak_bytes` is the most memory that it and its descendants had; 0 when
+    nobody looked.
+    """
 
     status: int | None
     errors: str
@@ -32,14 +36,25 @@ def adopt() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], *, seconds: float, sampled: bool, options: Mapping[str, Any]) -> Ended:
-    """Run a command to its end, or for so many seconds; what it left running is killed. `status` is None when time ran out.
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    seconds: float,
+    sampled: bool,
+    options: Mapping[str, Any],
+) -> Ended:
+    """Run a command to its end, or for so many seconds; what it left running is killed. `status` is
+    None when time ran out.
 
-    `sampled`: its memory is looked at. `options` are for `subprocess.Popen`. One at a time, since all descendants are taken for its own.
+    `sampled`: its memory is looked at. `options` are for `subprocess.Popen`. One at a time, since
+    all descendants are taken for its own.
     """
     with tempfile.TemporaryFile() as errors:
         files = {"stdin": subprocess.DEVNULL, "stdout": errors, "stderr": errors}
-        process = subprocess.Popen(command, env=environment, start_new_session=True, **files, **options)  # type: ignore[call-overload]
+        process = subprocess.Popen(
+            command, env=environment, start_new_session=True, **files, **options
+        )  # type: ignore[call-overload]
         watch = Watch() if sampled else None
         try:
             status = process.wait(seconds)
@@ -54,7 +69,9 @@ def run(command: Sequence[str], environment: Mapping[str, str], *, seconds: floa
 
 
 def end_descendants() -> None:
-    """Kill what a measurement left, until nothing is found: what is killed may have been starting more."""
+    """Kill what a measurement left, until nothing is found: what is killed may have been starting
+    more.
+    """
     while found := psutil.Process().children(recursive=True):
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,10 +80,14 @@ def end_descendants() -> None:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return a process's share of the memory in use, where a page that n processes map counts as an n-th for each; 0 when it has ended."""
+    """Return a process's share of the memory in use, where a page that n processes map counts as an
+    n-th for each; 0 when it has ended.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+            return next(
+                (1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0
+            )
     except OSError:
         return 0
 

@@ -23,11 +23,17 @@ README, PLOT = FOLDER / "README.md", FOLDER / "time-over-tasks.png"
 BEGIN, END = "<!-- figures: written by `make bench` -->\n", "<!-- end of the figures -->\n"
 
 
-def document(tables: Sequence[Table], *, core: Sequence[str] = (), plot: bool = False, remark: str = "") -> str:
+def document(
+    tables: Sequence[Table], *, core: Sequence[str] = (), plot: bool = False, remark: str = ""
+) -> str:
     """Return all there is to tell, as markdown."""
     parts = [machine(), remark, "## What was wanted, and what came", wants(tables)]
     for table in tables:
-        parts += [f"## {table.row.title[0].upper()}{table.row.title[1:]}", details(table), table.row.remark]
+        parts += [
+            f"## {table.row.title[0].upper()}{table.row.title[1:]}",
+            details(table),
+            table.row.remark,
+        ]
         if table.row.plotted and plot:
             parts.append(f"![time over the number of tasks]({PLOT.name})")
     if core:
@@ -39,22 +45,33 @@ def machine() -> str:
     """Return a line on this machine and a table of versions."""
     cores = len(os.sched_getaffinity(0))
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    system = f"Linux {platform.release()}; Python {platform.python_version()}; load {os.getloadavg()[2]:.2f} over the last 15 minutes"
+    system = (
+        f"Linux {platform.release()}; Python {platform.python_version()}; load "
+        f"{os.getloadavg()[2]:.2f} over the last 15 minutes"
+    )
     named = {entry.distribution: entry for entry in ALL.values() if entry.distribution}
-    versions = [f"{name} {version(name, entry.prefix)}{pins(entry)}" for name, entry in named.items()]
+    versions = [
+        f"{name} {version(name, entry.prefix)}{pins(entry)}" for name, entry in named.items()
+    ]
     versions += [f"{name} {version(name)}" for name in ("pyzmq", "numpy")]
     return f"{now}; {cores} cores ({processor()}); {system}.\n\nVersions: {', '.join(versions)}."
 
 
 def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def version(name: str, prefix: Path = Path(sys.prefix)) -> str:
     """Return the version of what is installed in this environment."""
     folders = [str(folder) for folder in prefix.glob("lib/python*/site-packages")]
-    return next((one.version for one in importlib.metadata.distributions(name=name, path=folders)), "(not installed)")
+    return next(
+        (one.version for one in importlib.metadata.distributions(name=name, path=folders)),
+        "(not installed)",
+    )
 
 
 def pins(entry: Entry) -> str:
@@ -63,8 +80,13 @@ def pins(entry: Entry) -> str:
 
 
 def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a markdown table; all but its first column are aligned right, but for those headed by nothing or `want`."""
-    rule = ["---" if not number or title in ("", "want", "best other", "reached") else "---:" for number, title in enumerate(head)]
+    """Return a markdown table; all but its first column are aligned right, but for those headed by
+    nothing or `want`.
+    """
+    rule = [
+        "---" if not number or title in ("", "want", "best other", "reached") else "---:"
+        for number, title in enumerate(head)
+    ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *lines])
 
 
@@ -75,7 +97,13 @@ def details(table: Table) -> str:
     """Return a row's table: each peer's medians with their spread, or why it has none."""
     columns = table.row.columns
     head = ["", *(f"{column.title}, {column.unit}" for column in columns), ""]
-    return grid(head, ([name_of(one.peer), *(cell(one, column) for column in columns), note(one)] for one in table.sorted))
+    return grid(
+        head,
+        (
+            [name_of(one.peer), *(cell(one, column) for column in columns), note(one)]
+            for one in table.sorted
+        ),
+    )
 
 
 def name_of(peer: str) -> str:
@@ -83,7 +111,9 @@ def name_of(peer: str) -> str:
 
 
 def cell(outcome: Outcome, column: Column) -> str:
-    """Return the median and, in brackets, the least and the greatest, for which a row of many columns has no room."""
+    """Return the median and, in brackets, the least and the greatest, for which a row of many
+    columns has no room.
+    """
     values = outcome.values(column)
     if not values:
         return "-"
@@ -104,7 +134,13 @@ def note(outcome: Outcome) -> str:
 
 def wants(tables: Sequence[Table]) -> str:
     """Return a table of what was wanted, ours, and the best of the others."""
-    lines = [line for table in tables for column in table.row.columns if column.limit for line in [want(table, column, tables)]]
+    lines = [
+        line
+        for table in tables
+        for column in table.row.columns
+        if column.limit
+        for line in [want(table, column, tables)]
+    ]
     return grid(["measure", "want", "limit", "ours", "best other", "reached"], lines)
 
 
@@ -112,15 +148,42 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     assert column.limit is not None
     medians = table.medians(column)
     ours = next((medians[peer] for peer in (OURS, *OURS_ON_CLUSTERS) if peer in medians), None)
-    elsewhere = {f"{other.row.name}/{peer}": value for other in tables for peer, value in other.medians(other.row.columns[0]).items()}
+    elsewhere = {
+        f"{other.row.name}/{peer}": value
+        for other in tables
+        for peer, value in other.medians(other.row.columns[0]).items()
+    }
     try:
         limit = column.limit({**elsewhere, **medians})
     except KeyError as missing:
-        return [measure(table, column), column.want, "-", _shown(ours, column), best_other(medians, column), f"not told: no {missing}"]
-    reached = "-" if ours is None else "yes" if ours <= limit else f"**no**, {ours / limit:.2f} x the limit"
+        return [
+            measure(table, column),
+            column.want,
+            "-",
+            _shown(ours, column),
+            best_other(medians, column),
+            f"not told: no {missing}",
+        ]
+    reached = (
+        "-"
+        if ours is None
+        else "yes"
+        if ours <= limit
+        else f"**no**, {ours / limit:.2f} x the limit"
+    )
     if ours is None:
-        reached = next((outcome.failure for outcome in table.outcomes if outcome.peer.startswith(OURS)), "not measured")
-    return [measure(table, column), column.want, _shown(limit, column), _shown(ours, column), best_other(medians, column), reached]
+        reached = next(
+            (outcome.failure for outcome in table.outcomes if outcome.peer.startswith(OURS)),
+            "not measured",
+        )
+    return [
+        measure(table, column),
+        column.want,
+        _shown(limit, column),
+        _shown(ours, column),
+        best_other(medians, column),
+        reached,
+    ]
 
 
 def measure(table: Table, column: Column) -> str:
@@ -132,7 +195,11 @@ def _shown(value: float | None, column: Column) -> str:
 
 
 def best_other(medians: dict[str, float], column: Column) -> str:
-    others = {peer: value for peer, value in medians.items() if not peer.startswith((OURS, "serial", "Future"))}
+    others = {
+        peer: value
+        for peer, value in medians.items()
+        if not peer.startswith((OURS, "serial", "Future"))
+    }
     if not others:
         return "-"
     best = min(others, key=lambda peer: others[peer])
@@ -141,10 +208,23 @@ def best_other(medians: dict[str, float], column: Column) -> str:
 
 def ratios(tables: Sequence[Table]) -> str:
     """Return ours beside the standard library's, as ratios: less than 1 is faster (or smaller)."""
-    rows = [(table, column, table.medians(column)) for table in tables for column in table.row.columns]
-    peers = list(dict.fromkeys(peer for _, _, medians in rows for peer in medians if not peer.startswith((OURS, "serial", "Future"))))
+    rows = [
+        (table, column, table.medians(column)) for table in tables for column in table.row.columns
+    ]
+    peers = list(
+        dict.fromkeys(
+            peer
+            for _, _, medians in rows
+            for peer in medians
+            if not peer.startswith((OURS, "serial", "Future"))
+        )
+    )
     lines = [
-        [measure(table, column), _shown(medians[OURS], column), *(ratio(medians[OURS], medians.get(peer)) for peer in peers)]
+        [
+            measure(table, column),
+            _shown(medians[OURS], column),
+            *(ratio(medians[OURS], medians.get(peer)) for peer in peers),
+        ]
         for table, column, medians in rows
         if OURS in medians
     ]
@@ -178,14 +258,36 @@ def draw(table: Table) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 6))
-    lines = itertools.cycle(itertools.product(("-", "--", ":"), pyplot.rcParams["axes.prop_cycle"].by_key()["color"][:7]))
+    lines = itertools.cycle(
+        itertools.product(
+            ("-", "--", ":"), pyplot.rcParams["axes.prop_cycle"].by_key()["color"][:7]
+        )
+    )
     for outcome in table.sorted:
-        points = [(int(column.key), outcome.median(column)) for column in table.row.columns if outcome.values(column)]
+        points = [
+            (int(column.key), outcome.median(column))
+            for column in table.row.columns
+            if outcome.values(column)
+        ]
         dashes, color = ("-", "black") if outcome.peer == OURS else next(lines)
         width = 2.5 if outcome.peer == OURS else 1.8 if outcome.peer.startswith(OURS) else 1.0
         if points:
-            axes.plot(*zip(*points, strict=True), dashes, color=color, linewidth=width, marker="o", markersize=3, label=outcome.peer)
-    axes.set(xscale="log", yscale="log", xlabel="tasks (noops)", ylabel="seconds until all results are there", title=table.row.title)
+            axes.plot(
+                *zip(*points, strict=True),
+                dashes,
+                color=color,
+                linewidth=width,
+                marker="o",
+                markersize=3,
+                label=outcome.peer,
+            )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="tasks (noops)",
+        ylabel="seconds until all results are there",
+        title=table.row.title,
+    )
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     figure.savefig(PLOT, dpi=100, bbox_inches="tight")

@@ -1,4 +1,6 @@
-"""Runs rows: every peer in turn, and that so many times, so that a machine's moods fall on all alike."""
+"""Runs rows: every peer in turn, and that so many times, so that a machine's moods fall on all
+alike.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ MOST_SECONDS = 240.0
 FEW_FROM = 1_000
 TIMES = 5
 TURNS = ((30.0, 1), (5.0, 2))
-"""Whoever takes longer than so many seconds, start and warm-up included, has no more turns than that: noise decides nothing there."""
+"""Whoever takes longer than so many seconds, start and warm-up included, has no more turns than
+that: noise decides nothing there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the children of a row run: their environment, and for `subprocess.Popen` as whom and in which folder."""
+    """Where the children of a row run: their environment, and for `subprocess.Popen` as whom and in
+    which folder.
+    """
 
     environment: dict[str, str]
     options: dict[str, Any]
@@ -40,20 +46,35 @@ class Place:
         system = cluster.SYSTEMS.get(row.on)
         if system is not None:
             owner = cluster.user()
-            identity = {} if os.getuid() else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+            identity = (
+                {}
+                if os.getuid()
+                else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+            )
             with system.folder() as folder:
                 yield cls(system.login(folder), {"cwd": folder, **identity}, folder, system.slots)
             return
         with tempfile.TemporaryDirectory(prefix="gridengine-bench.") as scratch:
-            # Not in the checkout: the package that is installed is measured, as a user would have it, not the folder of its source.
+            # Not in the checkout: the package that is installed is measured, as a user would have
+            # it, not the folder of its source.
             Path(scratch, "benchmarks").symlink_to(Path(__file__).resolve().parent)
             path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-            plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-            environment = {**plain, "PATH": path, "PYTHONPATH": scratch, "PYTHONSAFEPATH": "1", "TMPDIR": scratch}
+            plain = {
+                name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+            }
+            environment = {
+                **plain,
+                "PATH": path,
+                "PYTHONPATH": scratch,
+                "PYTHONSAFEPATH": "1",
+                "TMPDIR": scratch,
+            }
             yield cls(environment, {"cwd": scratch}, Path(scratch), workers)
 
 
-def run(row: Row, peers: Iterable[str], *, workers: int, repetitions: int, say: Callable[[str], None]) -> Table:
+def run(
+    row: Row, peers: Iterable[str], *, workers: int, repetitions: int, say: Callable[[str], None]
+) -> Table:
     """Measure a row with these peers; one that fails once is not tried again."""
     outcomes = [Outcome(row, name, calls_of(row, ALL[name])) for name in row.peers if name in peers]
     with Place.of(row, workers) as place:
@@ -65,7 +86,10 @@ def run(row: Row, peers: Iterable[str], *, workers: int, repetitions: int, say: 
                 begin = time.monotonic()
                 _measure(outcome, entry, place)
                 outcome.seconds = time.monotonic() - begin
-                say(f"{row.title}: {outcome.peer}, {repetition + 1} of {repetitions}: {outcome.failure or f'in {outcome.seconds:.1f} s'}")
+                say(
+                    f"{row.title}: {outcome.peer}, {repetition + 1} of {repetitions}: "
+                    f"{outcome.failure or f'in {outcome.seconds:.1f} s'}"
+                )
     return Table(row, outcomes)
 
 
@@ -89,8 +113,12 @@ def _measure(outcome: Outcome, entry: Entry, place: Place) -> None:
         outcome.figures += figures
 
 
-def _child(outcome: Outcome, entry: Entry, place: Place, *, times: int, sampled: bool = False) -> tuple[list[dict[str, float]], int]:
-    """Run one child; return its figures and peak memory, or say in the outcome why there are none."""
+def _child(
+    outcome: Outcome, entry: Entry, place: Place, *, times: int, sampled: bool = False
+) -> tuple[list[dict[str, float]], int]:
+    """Run one child; return its figures and peak memory, or say in the outcome why there are
+    none.
+    """
     row = outcome.row
     if row.on in cluster.SYSTEMS:
         cluster.SYSTEMS[row.on].clear(place.scratch)
@@ -98,13 +126,30 @@ def _child(outcome: Outcome, entry: Entry, place: Place, *, times: int, sampled:
     out.unlink(missing_ok=True)
     subject = [entry.place, str(place.workers)]
     if row.first:
-        arguments = ["benchmarks.first", *subject, str(outcome.calls), str(time.monotonic()), str(out)]
+        arguments = [
+            "benchmarks.first",
+            *subject,
+            str(outcome.calls),
+            str(time.monotonic()),
+            str(out),
+        ]
     else:
-        arguments = ["benchmarks.child", *subject, row.name, str(outcome.calls), str(times), str(out)]
+        arguments = [
+            "benchmarks.child",
+            *subject,
+            row.name,
+            str(outcome.calls),
+            str(times),
+            str(out),
+        ]
     command = [entry.python, "-m", *arguments]
     environment = {**place.environment, **dict(entry.environment)}
-    ended = processes.run(command, environment, seconds=MOST_SECONDS, sampled=sampled, options=place.options)
-    answer: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"failure": _why(ended)}
+    ended = processes.run(
+        command, environment, seconds=MOST_SECONDS, sampled=sampled, options=place.options
+    )
+    answer: dict[str, Any] = (
+        json.loads(out.read_text()) if out.exists() else {"failure": _why(ended)}
+    )
     outcome.failure = answer.get("failure", "")
     return answer.get("figures", []), ended.peak_bytes
 

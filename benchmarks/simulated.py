@@ -1,4 +1,6 @@
-"""The core alone, simulated: what `core.py` tells and, since machines are noisy, how many function calls the core makes for each task."""
+"""The core alone, simulated: what `core.py` tells and, since machines are noisy, how many function
+calls the core makes for each task.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,17 @@ def timed() -> str:
     """Return what `core.py` prints, or why it failed."""
     command = [sys.executable, str(Path(__file__).with_name("core.py"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.rstrip() if done.returncode == 0 else f"failed: {done.stderr.strip().splitlines()[-1]}"
+    return (
+        done.stdout.rstrip()
+        if done.returncode == 0
+        else f"failed: {done.stderr.strip().splitlines()[-1]}"
+    )
 
 
 def counted() -> list[str]:
-    """Return a line for each kind of work: the function calls for each task, and the same with ten times the tasks and workers."""
+    """Return a line for each kind of work: the function calls for each task, and the same with ten
+    times the tasks and workers.
+    """
     from benchmarks.core import Cluster, kinds
 
     numbers: dict[str, list[float]] = {}
@@ -56,5 +64,6 @@ def counted() -> list[str]:
             numbers.setdefault(work.title, []).append(core.calls() / work.calls)
     head = "  ".join(f"{CALLS // step:>7,} on {WORKERS // step:>3}" for step in STEPS)
     return [f"{'function calls of the core for each call':42} {head}"] + [
-        f"{title:42} " + "  ".join(f"{number:>14.2f}" for number in found) for title, found in numbers.items()
+        f"{title:42} " + "  ".join(f"{number:>14.2f}" for number in found)
+        for title, found in numbers.items()
     ]

@@ -1,4 +1,6 @@
-"""What the workers are given to do. NumPy is imported where it is used: the start of an interpreter is measured too."""
+"""What the workers are given to do. NumPy is imported where it is used: the start of an interpreter
+is measured too.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def timed_sleep(seconds: float) -> float:
 
 
 def skewed() -> list[float]:
-    """Return the seconds of 200 calls: 190 of 5 ms and ten neighbours of 500 ms, which equal chunks of the calls do not part."""
+    """Return the seconds of 200 calls: 190 of 5 ms and ten neighbours of 500 ms, which equal chunks
+    of the calls do not part.
+    """
     return [0.005] * 50 + [0.5] * 10 + [0.005] * 140
 
 
@@ -66,11 +70,15 @@ def block(number: int) -> NDArray[Any]:
 
 
 def random_array() -> NDArray[Any]:
-    """Return an array unlike any before, so that nothing that was kept of another serves. Its sum is exact: it holds whole numbers."""
+    """Return an array unlike any before, so that nothing that was kept of another serves. Its sum
+    is exact: it holds whole numbers.
+    """
     import numpy
 
     generator = numpy.random.default_rng()
     array = numpy.empty(ARRAY_BYTES // 8)
-    for part in numpy.split(array, PARTS):  # at once, it would need twice the memory, and that would be the peak that is seen
+    for part in numpy.split(
+        array, PARTS
+    ):  # at once, it would need twice the memory, and that would be the peak that is seen
         part[:] = generator.integers(0, 1000, len(part))
     return array

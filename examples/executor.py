@@ -1,7 +1,7 @@
 """Searches for near misses of Fermat's last theorem, with the interface of `concurrent.futures`.
 
-Shows `submit` and `as_completed`, stopping when enough is known (`cancel` for calls that wait, `kill` for those that run), and options
-for some calls:
+Shows `submit` and `as_completed`, stopping when enough is known (`cancel` for calls that wait,
+`kill` for those that run), and options for some calls:
 
     python examples/executor.py
     python examples/executor.py --scheduler gridengine
@@ -23,7 +23,9 @@ LARGEST = 120
 
 
 def nearest_miss(x: int, power: int = 3) -> tuple[float, str]:
-    """Return how close x**n + y**n comes to a whole number's power, over all y up to x; and the numbers."""
+    """Return how close x**n + y**n comes to a whole number's power, over all y up to x; and the
+    numbers.
+    """
     best = 1.0, ""
     for y in range(2, x + 1):
         total = x**power + y**power
@@ -35,7 +37,9 @@ def nearest_miss(x: int, power: int = 3) -> tuple[float, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
     with gridengine.Executor(SCHEDULERS[parser.parse_args().scheduler]) as executor:
         futures = [executor.submit(nearest_miss, x) for x in range(2, LARGEST)]

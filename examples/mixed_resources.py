@@ -1,7 +1,8 @@
-"""Calls that ask for different things: a table that all of them use, quick look-ups on one core, and a few sums on two.
+"""Calls that ask for different things: a table that all of them use, quick look-ups on one core,
+and a few sums on two.
 
-Shows `resources=`, by which calls are packed on this machine and asked for on a cluster; `GVAR.res`, what a call was given; and `share`, by
-which a large object is sent to each worker once:
+Shows `resources=`, by which calls are packed on this machine and asked for on a cluster;
+`GVAR.res`, what a call was given; and `share`, by which a large object is sent to each worker once:
 
     python examples/mixed_resources.py
     python examples/mixed_resources.py --scheduler slurm
@@ -38,7 +39,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
     scheduler = SCHEDULERS[parser.parse_args().scheduler]()
-    with scheduler, gridengine.share(bytes(range(256)) * 10_000) as table, gridengine.Executor(scheduler) as quick:
+    with (
+        scheduler,
+        gridengine.share(bytes(range(256)) * 10_000) as table,
+        gridengine.Executor(scheduler) as quick,
+    ):
         wide = quick.with_options(resources=Cores(2) & Memory(1) & WTime("00:10:00"))
         futures = [wide.submit(add_up, table, parts) for parts in range(2)]
         futures += [quick.submit(look_up, table, place) for place in range(1000, 1004)]

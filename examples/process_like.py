@@ -42,18 +42,29 @@ def give_up(code: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Estimate pi by processes that may run elsewhere.")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="best", help="where they run (default: the best that is here)")
+    parser.add_argument(
+        "--scheduler",
+        choices=SCHEDULERS,
+        default="best",
+        help="where they run (default: the best that is here)",
+    )
     options = parser.parse_args()
 
     with SCHEDULERS[options.scheduler]() as scheduler:
-        processes = [Process(target=throw_darts, args=(seed,), scheduler=scheduler) for seed in range(4)]
+        processes = [
+            Process(target=throw_darts, args=(seed,), scheduler=scheduler) for seed in range(4)
+        ]
         processes.append(Process(target=give_up, args=(3,), name="quitter", scheduler=scheduler))
         for process in processes:
             process.start()
         for process in processes:
             process.join()
-            # What a process prints on another machine is with its job; here it comes to the terminal as well.
-            print(f"{process.name} ended with exit code {process.exitcode}, having printed: {process.stdout().strip() or 'nothing'}")
+            # What a process prints on another machine is with its job; here it comes to the
+            # terminal as well.
+            print(
+                f"{process.name} ended with exit code {process.exitcode}, having printed: "
+                f"{process.stdout().strip() or 'nothing'}"
+            )
 
 
 if __name__ == "__main__":

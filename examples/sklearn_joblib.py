@@ -1,6 +1,7 @@
 """A grid search of scikit-learn whose fits run on the workers, through joblib.
 
-Needs scikit-learn (`pip install gridengine[third-parties]`), and says so politely when it is missing:
+Needs scikit-learn (`pip install gridengine[third-parties]`), and says so politely when it is
+missing:
 
     python examples/sklearn_joblib.py
     python examples/sklearn_joblib.py --scheduler gridengine
@@ -20,7 +21,9 @@ SCHEDULERS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
     scheduler = SCHEDULERS[parser.parse_args().scheduler]
     try:
@@ -39,7 +42,9 @@ def main() -> None:
     search = GridSearchCV(RandomForestClassifier(random_state=1), choices, cv=3)
     with joblib.parallel_config("gridengine", scheduler=scheduler):
         search.fit(data, digits)
-    for choice, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+    for choice, score in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
         print(f"{choice['n_estimators']} trees of depth {choice['max_depth']}: {score:.1%} right")
     print(f"best: {search.best_params_}")
 

@@ -1,4 +1,5 @@
-"""Square numbers: in a loop, on this machine's processes, on a cluster. The same function, the same line.
+"""Square numbers: in a loop, on this machine's processes, on a cluster. The same function, the same
+line.
 
 python examples/square.py
 python examples/square.py --scheduler gridengine
@@ -23,7 +24,12 @@ def square(x: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Square numbers, serially and mapped.")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="best", help="where the calls run (default: the best that is here)")
+    parser.add_argument(
+        "--scheduler",
+        choices=SCHEDULERS,
+        default="best",
+        help="where the calls run (default: the best that is here)",
+    )
     parser.add_argument("--count", type=int, default=1000, help="how many numbers (default: 1000)")
     options = parser.parse_args()
 

@@ -68,9 +68,19 @@ def total(parts: Iterable[Census]) -> Census:
 
 
 def library_modules() -> list[str]:
-    """List the library's modules, but for those that are not meant to be valid: test data and the old 2to3's grammar tests."""
+    """List the library's modules, but for those that are not meant to be valid: test data and the
+    old 2to3's grammar tests.
+    """
     library = Path(sysconfig.get_path("stdlib"))
-    left_out = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+    left_out = {
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "idlelib",
+        "lib2to3",
+        "__pycache__",
+    }
     found = (path.relative_to(library) for path in library.rglob("*.py"))
     return sorted(str(path) for path in found if left_out.isdisjoint(path.parts))
 
@@ -86,7 +96,12 @@ def show(census: Census) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count the standard library, serially and mapped.")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="best", help="where the calls run (default: the best that is here)")
+    parser.add_argument(
+        "--scheduler",
+        choices=SCHEDULERS,
+        default="best",
+        help="where the calls run (default: the best that is here)",
+    )
     options = parser.parse_args()
     modules = library_modules()
 

@@ -1,7 +1,8 @@
 """A parameter sweep: fit a line by gradient descent at several learning rates.
 
-Shows `partial`, which fixes parameters and names the fit after them; `controller.push`, by which a job tells of its progress while it
-runs; and `reraise=False`, which keeps the good results when some diverge:
+Shows `partial`, which fixes parameters and names the fit after them; `controller.push`, by which a
+job tells of its progress while it runs; and `reraise=False`, which keeps the good results when some
+diverge:
 
     python examples/sweep.py
     python examples/sweep.py --scheduler gridengine
@@ -43,8 +44,12 @@ def fit(rate: float, momentum: float, steps: int = 200, controller: Any = None) 
         loss = sum(error * error for error, _ in errors) / len(errors)
         if loss > 1e6:
             raise Diverged(rate, step)
-        slope_change = momentum * slope_change - rate * 2 * sum(error * x for error, x in errors) / len(errors)
-        offset_change = momentum * offset_change - rate * 2 * sum(error for error, _ in errors) / len(errors)
+        slope_change = momentum * slope_change - rate * 2 * sum(
+            error * x for error, x in errors
+        ) / len(errors)
+        offset_change = momentum * offset_change - rate * 2 * sum(
+            error for error, _ in errors
+        ) / len(errors)
         slope, offset = slope + slope_change, offset + offset_change
         if controller is not None and step % 50 == 0:
             controller.push((step, loss))
@@ -55,12 +60,19 @@ def sweep(scheduler: Any) -> None:
     """Fit at many rates; those that diverge have their exception in their place."""
     rates = [0.001, 0.01, 0.1, 0.3, 3.0]
     for rate, result in zip(
-        rates, gridengine.map(gridengine.partial(fit, momentum=0.5), rates, scheduler=scheduler, reraise=False), strict=True
+        rates,
+        gridengine.map(
+            gridengine.partial(fit, momentum=0.5), rates, scheduler=scheduler, reraise=False
+        ),
+        strict=True,
     ):
         if isinstance(result, Diverged):
             print(f"rate {rate}: {result}")
         else:
-            print(f"rate {rate}: y = {result.slope:.3f} x + {result.offset:.3f}, loss {result.loss:.2g}")
+            print(
+                f"rate {rate}: y = {result.slope:.3f} x + {result.offset:.3f}, loss "
+                f"{result.loss:.2g}"
+            )
 
 
 def watch(scheduler: Any) -> None:
@@ -77,7 +89,12 @@ def watch(scheduler: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Sweep over learning rates.")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="best", help="where the fits run (default: the best that is here)")
+    parser.add_argument(
+        "--scheduler",
+        choices=SCHEDULERS,
+        default="best",
+        help="where the fits run (default: the best that is here)",
+    )
     options = parser.parse_args()
     with SCHEDULERS[options.scheduler]() as scheduler:
         sweep(scheduler)

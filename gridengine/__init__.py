@@ -1,9 +1,11 @@
-"""Map a Python function over arguments on this machine's processes today and, unchanged, on a batch cluster tomorrow.
+"""Map a Python function over arguments on this machine's processes today and, unchanged, on a batch
+cluster tomorrow.
 
     import gridengine
     squares = gridengine.map(lambda x: x * x, range(1000))
 
-The names below are all there is to know. Those that need sockets are imported at first use, so that `import gridengine` is quick.
+The names below are all there is to know. Those that need sockets are imported at first use, so that
+`import gridengine` is quick.
 """
 
 from __future__ import annotations
@@ -43,7 +45,13 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.core.events import Attempt
     from gridengine.resources.base import ZERO, Resource
     from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
-    from gridengine.schedulers import GridEngineScheduler, InlineScheduler, ProcessScheduler, SlurmScheduler, best_available
+    from gridengine.schedulers import (
+        GridEngineScheduler,
+        InlineScheduler,
+        ProcessScheduler,
+        SlurmScheduler,
+        best_available,
+    )
     from gridengine.serialize.shared_objects import Shared
     from gridengine.worker.call_context import GVAR, current_job
 
@@ -102,9 +110,19 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.api.map"),
     **dict.fromkeys(
-        ("GridEngineScheduler", "InlineScheduler", "ProcessScheduler", "SlurmScheduler", "best_available"), "gridengine.schedulers"
+        (
+            "GridEngineScheduler",
+            "InlineScheduler",
+            "ProcessScheduler",
+            "SlurmScheduler",
+            "best_available",
+        ),
+        "gridengine.schedulers",
     ),
-    **dict.fromkeys(("Capacity", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime", "ZERO"), "gridengine.resources"),
+    **dict.fromkeys(
+        ("Capacity", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime", "ZERO"),
+        "gridengine.resources",
+    ),
     **dict.fromkeys(("GVAR", "current_job"), "gridengine.worker.call_context"),
     "Attempt": "gridengine.dispatcher.core.events",
     "Executor": "gridengine.api.executor",

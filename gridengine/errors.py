@@ -1,24 +1,24 @@
 """The whole error tree: whose fault, what happened where, what to look at, what to try.
 
-    GridEngineError
-    ├── ConfigurationError (ValueError)     an argument, a setting or the machine's set-up: yours to change
-    │   ├── SchedulerUnavailable            no such batch system here, or this user may not submit
-    │   └── VersionMismatch                 worker and dispatcher run different versions
-    ├── ClusterError                        the batch system or a machine of it
-    │   ├── SubmissionRefused               the batch system will not take the request; its own words
-    │   ├── WorkerNotStarted                a cluster task ended before its worker called home
-    │   ├── WorkerLost                      a worker was killed or fell silent, too often
-    │   └── JobDeleted                      somebody deleted the cluster task
-    ├── CallError                           the user's call, stopped or spoiled from outside of it
-    │   ├── WorkerCrashed                   the process that ran the call died of it
-    │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
-    │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
-    │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
-    │   └── PicklingError (pickle's too)    an argument, function or result that cannot travel
-    └── ProtocolError                       a peer broke the protocol: a fault of this package
-        └── MessageTooLong                  what a worker sends is more than it said, or than fits here
+    GridEngineError ├── ConfigurationError (ValueError)     an argument, a setting or the machine's
+    set-up: yours to change │   ├── SchedulerUnavailable            no such batch system here, or
+    this user may not submit │   └── VersionMismatch                 worker and dispatcher run
+    different versions ├── ClusterError                        the batch system or a machine of it │
+    ├── SubmissionRefused               the batch system will not take the request; its own words │
+    ├── WorkerNotStarted                a cluster task ended before its worker called home │   ├──
+    WorkerLost                      a worker was killed or fell silent, too often │   └── JobDeleted
+    somebody deleted the cluster task ├── CallError                           the user's call,
+    stopped or spoiled from outside of it │   ├── WorkerCrashed                   the process that
+    ran the call died of it │   ├── OutOfMemory (MemoryError)       the call went over its memory
+    limit │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time │
+    ├── Cancelled                       terminated, killed, or its dispatcher was closed │   └──
+    PicklingError (pickle's too)    an argument, function or result that cannot travel └──
+    ProtocolError                       a peer broke the protocol: a fault of this package
+        └── MessageTooLong                  what a worker sends is more than it said, or than fits
+        here
 
-The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its `__cause__`.
+The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
+`__cause__`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from typing import Any
 class GridEngineError(Exception):
     """The base of all errors of this package.
 
-    The text is `message`, then a line for each of what is known: where it happened
-    (`host`, `job`: the batch system's id of the cluster task), what to look at (`log`, a path, and
-    `log_tail`, its last lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
+    The text is `message`, then a line for each of what is known: where it happened (`host`, `job`:
+    the batch system's id of the cluster task), what to look at (`log`, a path, and `log_tail`, its
+    last lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
     """
 
     def __init__(
@@ -62,7 +62,11 @@ class GridEngineError(Exception):
 
     def __str__(self) -> str:
         lines = [self.message]
-        lines += [f"  {name}: {value}" for name, value in (("host", self.host), ("cluster job", self.job), ("log", self.log)) if value]
+        lines += [
+            f"  {name}: {value}"
+            for name, value in (("host", self.host), ("cluster job", self.job), ("log", self.log))
+            if value
+        ]
         lines += [f"  attempt: {attempt}" for attempt in self.attempts]
         if self.log_tail:
             lines.append("  the log ends:")
@@ -105,7 +109,9 @@ class SubmissionRefused(ClusterError):
 
 
 class WorkerNotStarted(ClusterError):
-    """A cluster task ended, or was put into an error state, before its worker called home; or none started within `start_timeout`."""
+    """A cluster task ended, or was put into an error state, before its worker called home; or none
+    started within `start_timeout`.
+    """
 
 
 class WorkerLost(ClusterError):
@@ -149,7 +155,9 @@ class MessageTooLong(ProtocolError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception where it was raised, as text (`tb` too, as `multiprocessing` has it); stands as its `__cause__`."""
+    """The traceback of an exception where it was raised, as text (`tb` too, as `multiprocessing`
+    has it); stands as its `__cause__`.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,6 +1,8 @@
-"""A backend for joblib: what runs under `joblib.parallel_config("gridengine")` runs on a scheduler's workers.
+"""A backend for joblib: what runs under `joblib.parallel_config("gridengine")` runs on a
+scheduler's workers.
 
-Importing this module registers it, which is the one way that joblib has for it. joblib is not installed with this package.
+Importing this module registers it, which is the one way that joblib has for it. joblib is not
+installed with this package.
 
     import gridengine.joblib_backend
     with joblib.parallel_config("gridengine", scheduler=gridengine.GridEngineScheduler()):
@@ -14,7 +16,12 @@ from concurrent.futures import Future
 from typing import Any
 
 import joblib
-from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
+from joblib._parallel_backends import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+)
 
 from gridengine.client.options import Limits
 from gridengine.client.submission import hub_at
@@ -26,9 +33,10 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     """Runs joblib's batches of calls on a scheduler's workers, which stay for the next ones.
 
     Args:
-        scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel` call, or of its `with`.
-        limits: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls that joblib makes. (joblib's own `timeout`
-            is how long it waits.)
+        scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel`
+            call, or of its `with`.
+        limits: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls that
+            joblib makes. (joblib's own `timeout` is how long it waits.)
     """
 
     supports_retrieve_callback = True
@@ -57,7 +65,9 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         return self._made
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many calls run at a time: -1 is as many as the scheduler's workers may, -2 one less, and so on."""
+        """Return how many calls run at a time: -1 is as many as the scheduler's workers may, -2 one
+        less, and so on.
+        """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -71,10 +81,14 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         jobs = self.effective_n_jobs(n_jobs)
-        self._line = Line(self._scheduler(), None, initial=None, limits=self._limits, most=jobs, daemon=True)
+        self._line = Line(
+            self._scheduler(), None, initial=None, limits=self._limits, most=jobs, daemon=True
+        )
         return jobs
 
-    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None) -> Future[Any]:
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None
+    ) -> Future[Any]:
         """Have a batch of calls made."""
         assert self._line is not None
         promise = self._line.submit(run_batch, (func,), {})

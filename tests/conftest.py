@@ -1,8 +1,10 @@
-"""A real Grid Engine and a real Slurm for the tests that want one: brought up by `schedulers/*/up --yes`, used as a plain user.
+"""A real Grid Engine and a real Slurm for the tests that want one: brought up by `schedulers/*/up
+--yes`, used as a plain user.
 
-They take no jobs of root. So, as root, the scripts of these tests run as the user `gridtest` (made when missing; another name
-in GRIDENGINE_TEST_USER), by the interpreter that GRIDENGINE_TEST_PYTHON names and that user can read. Where nothing answers these tests
-are skipped, or fail when GRIDENGINE_REQUIRE_GRID_ENGINE=1, or GRIDENGINE_REQUIRE_SLURM=1.
+They take no jobs of root. So, as root, the scripts of these tests run as the user `gridtest` (made
+when missing; another name in GRIDENGINE_TEST_USER), by the interpreter that GRIDENGINE_TEST_PYTHON
+names and that user can read. Where nothing answers these tests are skipped, or fail when
+GRIDENGINE_REQUIRE_GRID_ENGINE=1, or GRIDENGINE_REQUIRE_SLURM=1.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Cluster:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=None if terminal is None else functools.partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
+            preexec_fn=None
+            if terminal is None
+            else functools.partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
             **self._identity(),
         )
         self.children.append(started)
@@ -80,7 +84,9 @@ class Cluster:
         seconds: float = 60,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a Python script as the user and return what it wrote; with `check`, the test fails when the script does."""
+        """Run a Python script as the user and return what it wrote; with `check`, the test fails
+        when the script does.
+        """
         started = self.start(script, files=files, environment=environment)
         try:
             output, errors = started.communicate(timeout=seconds)
@@ -98,11 +104,21 @@ class Cluster:
         return self._command(arguments, self._identity())
 
     def administer(self, *arguments: str) -> str:
-        """Run a command of the batch system's as this process's own user, who must be root for most."""
+        """Run a command of the batch system's as this process's own user, who must be root for
+        most.
+        """
         return self._command(arguments, {})
 
     def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
-        done = subprocess.run(arguments, env=self.environment, capture_output=True, text=True, timeout=30, check=False, **identity)  # type: ignore[call-overload]
+        done = subprocess.run(
+            arguments,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            **identity,
+        )  # type: ignore[call-overload]
         return str(done.stdout + done.stderr)
 
     def _identity(self) -> dict[str, object]:
@@ -138,7 +154,9 @@ class GridEngine(Cluster):
 class Slurm(Cluster):
     """The Slurm of this machine, and the user who uses it: who finds no Grid Engine."""
 
-    def __init__(self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
+    ) -> None:
         super().__init__(user, python, {**environment, "SGE_ROOT": ""}, folder)
 
     def knows(self, job: str) -> bool:
@@ -155,11 +173,21 @@ def why_no_grid_engine() -> str:
         return "Grid Engine is not installed; as root: schedulers/gridengine/up --yes"
     environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
     try:
-        done = subprocess.run(["qconf", "-sql"], env=environment, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            ["qconf", "-sql"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"Grid Engine does not answer: {error}"
     if done.returncode:
-        return f"Grid Engine does not answer ({done.stderr.strip()}); as root: schedulers/gridengine/up --yes"
+        return (
+            f"Grid Engine does not answer ({done.stderr.strip()}); as root: "
+            "schedulers/gridengine/up --yes"
+        )
     return ""
 
 
@@ -168,16 +196,23 @@ def why_no_slurm() -> str:
     if shutil.which("sbatch") is None:
         return "Slurm is not installed; as root: schedulers/slurm/up --yes"
     try:
-        done = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            ["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"Slurm does not answer: {error}"
     if done.returncode:
-        return f"Slurm does not answer ({(done.stderr or done.stdout).strip()}); as root: schedulers/slurm/up --yes"
+        return (
+            f"Slurm does not answer ({(done.stderr or done.stdout).strip()}); as root: "
+            "schedulers/slurm/up --yes"
+        )
     return ""
 
 
 def skip_for(reason: str, required: str) -> None:
-    """Skip the test when there is a reason to, or fail when the environment says that it must run."""
+    """Skip the test when there is a reason to, or fail when the environment says that it must
+    run.
+    """
     if reason and os.environ.get(required) == "1":
         pytest.fail(reason)
     if reason:
@@ -213,12 +248,18 @@ def _slurm() -> Iterator[Slurm]:
 def grid_engine(_grid_engine: GridEngine) -> Iterator[GridEngine]:
     """The Grid Engine of this machine. Scripts that a test started and left are killed at its end.
 
-    Its master has been seen to abort by itself some seconds after a restart (version 8.1.9: "JB_ja_n_h_ids not found in element").
+    Its master has been seen to abort by itself some seconds after a restart (version 8.1.9:
+    "JB_ja_n_h_ids not found in element").
     """
-    if "unable to send message to qmaster" in _grid_engine.command("qconf", "-sh") and not os.getuid():
+    if (
+        "unable to send message to qmaster" in _grid_engine.command("qconf", "-sh")
+        and not os.getuid()
+    ):
         from tests.integration.scenario import bring_up
 
-        warnings.warn("Grid Engine's master was gone before this test, and is started again", stacklevel=1)
+        warnings.warn(
+            "Grid Engine's master was gone before this test, and is started again", stacklevel=1
+        )
         bring_up()
     yield _grid_engine
     _grid_engine.kill_children()
@@ -232,7 +273,9 @@ def slurm(_slurm: Slurm) -> Iterator[Slurm]:
 
 
 def plain_user() -> pwd.struct_passwd:
-    """Return the user as whom jobs are submitted: this one, or, for root, one who is made when missing."""
+    """Return the user as whom jobs are submitted: this one, or, for root, one who is made when
+    missing.
+    """
     if os.getuid():
         return pwd.getpwuid(os.getuid())
     name = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
@@ -244,7 +287,9 @@ def plain_user() -> pwd.struct_passwd:
 
 
 def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
-    """Return a login's environment; with the checkout in the path when this interpreter does not have the package."""
+    """Return a login's environment; with the checkout in the path when this interpreter does not
+    have the package.
+    """
     environment = {
         "HOME": user.pw_dir,
         "USER": user.pw_name,
@@ -255,5 +300,11 @@ def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT)),
     }
-    installed = subprocess.run([python, "-P", "-c", "import gridengine"], env=environment, cwd="/", capture_output=True, check=False)
+    installed = subprocess.run(
+        [python, "-P", "-c", "import gridengine"],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        check=False,
+    )
     return environment if installed.returncode == 0 else {**environment, "PYTHONPATH": str(ROOT)}

@@ -12,7 +12,9 @@ class Absent(Exception):
 
 
 class Peer:
-    """A peer with so many workers, ready once it is made. What it does not offer raises NotImplementedError."""
+    """A peer with so many workers, ready once it is made. What it does not offer raises
+    NotImplementedError.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -30,7 +32,9 @@ class Peer:
         return [handle.result() for handle in handles]  # type: ignore[attr-defined]
 
     def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
-        """Return `[f(big, x) for x in xs]`, told in the peer's own words that `big` is to be shared."""
+        """Return `[f(big, x) for x in xs]`, told in the peer's own words that `big` is to be
+        shared.
+        """
         raise NotImplementedError("no way to share")
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""What else runs calls on a Grid Engine or a Slurm. Each is imported where it is made: they have little in common."""
+"""What else runs calls on a Grid Engine or a Slurm. Each is imported where it is made: they have
+little in common.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,21 @@ class ArrayJob(Peer):
     """A plain array job of `/bin/true`, one task for each call; nothing comes back but its end."""
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
-        command = ["qsub", "-t", f"1-{len(xs)}", "-sync", "y", "-b", "y", "-cwd", "-o", "/dev/null", "-j", "y", "/bin/true"]
+        command = [
+            "qsub",
+            "-t",
+            f"1-{len(xs)}",
+            "-sync",
+            "y",
+            "-b",
+            "y",
+            "-cwd",
+            "-o",
+            "/dev/null",
+            "-j",
+            "y",
+            "/bin/true",
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return list(xs)
 
@@ -30,9 +46,15 @@ class DaskJobqueue(Peer):
 
         super().__init__(workers)
         prologue = [f"export PYTHONPATH={os.environ['PYTHONPATH']}"]
-        options = {"python": sys.executable, "job_script_prologue": prologue, "scheduler_options": {"dashboard_address": None}}
+        options = {
+            "python": sys.executable,
+            "job_script_prologue": prologue,
+            "scheduler_options": {"dashboard_address": None},
+        }
         make = getattr(dask_jobqueue, self.kind)
-        self.cluster = make(n_workers=workers, cores=1, processes=1, memory=MEMORY, walltime="00:10:00", **options)
+        self.cluster = make(
+            n_workers=workers, cores=1, processes=1, memory=MEMORY, walltime="00:10:00", **options
+        )
         self.client = Client(self.cluster)
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
@@ -48,7 +70,16 @@ class Gridmap(Peer):
         import zmq  # noqa: F401 - loaded after the DRMAA library, it ends the process
         import gridmap  # isort: skip
 
-        return list(gridmap.grid_map(f, [[x] for x in xs], quiet=True, require_cluster=True, temp_dir=os.environ["HOME"], queue="all.q"))
+        return list(
+            gridmap.grid_map(
+                f,
+                [[x] for x in xs],
+                quiet=True,
+                require_cluster=True,
+                temp_dir=os.environ["HOME"],
+                queue="all.q",
+            )
+        )
 
 
 class DaskOnSlurm(DaskJobqueue):
@@ -60,7 +91,9 @@ class SlurmArray(Peer):
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         options = [f"--array=1-{len(xs)}", "--wait", "--mem=500M", "--output=/dev/null", "--quiet"]
-        subprocess.run(["sbatch", *options, "--wrap", "/bin/true"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["sbatch", *options, "--wrap", "/bin/true"], check=True, stdout=subprocess.DEVNULL
+        )
         return list(xs)
 
 
@@ -86,7 +119,9 @@ class Executorlib(Peer):
 
         super().__init__(workers)
         resources = {"slurm_cmd_args": ["--mem=500M", "--immediate=0"]}
-        self.executor = SlurmJobExecutor(max_cores=workers, resource_dict=resources, block_allocation=self.stays)
+        self.executor = SlurmJobExecutor(
+            max_cores=workers, resource_dict=resources, block_allocation=self.stays
+        )
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         return self.gather([self.executor.submit(f, x) for x in xs])

@@ -18,7 +18,9 @@ class Dask(Peer):
         self.client = Client(self.cluster)
 
     def make(self) -> LocalCluster:
-        return LocalCluster(n_workers=self.workers, threads_per_worker=1, processes=True, dashboard_address=None)
+        return LocalCluster(
+            n_workers=self.workers, threads_per_worker=1, processes=True, dashboard_address=None
+        )
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         return list(self.client.gather(self.client.map(f, xs, pure=False)))

@@ -77,7 +77,9 @@ class OnGridEngine(Ours):
 
 
 class OnSlurm(Ours):
-    """`gridengine.map` on a Slurm, where a job that does not say how much memory it needs has all of a node's."""
+    """`gridengine.map` on a Slurm, where a job that does not say how much memory it needs has all
+    of a node's.
+    """
 
     def make_scheduler(self) -> gridengine.schedulers.Scheduler:
         return gridengine.SlurmScheduler(max_workers=self.workers, mem="500M")

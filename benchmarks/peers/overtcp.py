@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.peers.ours import Ours
 from gridengine.schedulers import Scheduler
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, TaskState, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Plan,
+    Report,
+    Run,
+    TaskState,
+    worker_command,
+)
 from gridengine.schedulers.local import worker_environment
 
 
@@ -30,7 +40,10 @@ class AgentLauncher(Launcher):
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         environment = worker_environment({})
-        started = [subprocess.Popen(self._command, stdin=subprocess.DEVNULL, env=environment) for _ in range(count)]
+        started = [
+            subprocess.Popen(self._command, stdin=subprocess.DEVNULL, env=environment)
+            for _ in range(count)
+        ]
         self._processes |= {Handle(str(process.pid)): process for process in started}
         return [Handle(str(process.pid)) for process in started]
 
@@ -38,11 +51,20 @@ class AgentLauncher(Launcher):
         return Plan(count, {"argv": self._command})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        ended = {handle: self._processes[handle].poll() is not None for handle in handles if handle in self._processes}
-        return {handle: Report(TaskState.ENDED if over else TaskState.RUNNING) for handle, over in ended.items()}
+        ended = {
+            handle: self._processes[handle].poll() is not None
+            for handle in handles
+            if handle in self._processes
+        }
+        return {
+            handle: Report(TaskState.ENDED if over else TaskState.RUNNING)
+            for handle, over in ended.items()
+        }
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        for process in [self._processes.pop(handle) for handle in handles if handle in self._processes]:
+        for process in [
+            self._processes.pop(handle) for handle in handles if handle in self._processes
+        ]:
             process.kill()
             process.wait()
 

@@ -18,15 +18,23 @@ class Parsl(Peer):
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
         self.app = functools.cache(parsl.python_app)
-        self.kernel = parsl.load(parsl.Config(executors=[self.make()], run_dir=tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))))
+        self.kernel = parsl.load(
+            parsl.Config(
+                executors=[self.make()], run_dir=tempfile.mkdtemp(dir=os.environ.get("TMPDIR"))
+            )
+        )
 
     def make(self) -> HighThroughputExecutor:
         provider = LocalProvider(init_blocks=1, max_blocks=1)
-        return HighThroughputExecutor(provider=provider, max_workers_per_node=self.workers, address="127.0.0.1")
+        return HighThroughputExecutor(
+            provider=provider, max_workers_per_node=self.workers, address="127.0.0.1"
+        )
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         # A partial has no name, and an app wants one.
-        app = self.app(f) if hasattr(f, "__name__") else functools.partial(self.app(f.func), *f.args)  # type: ignore[attr-defined]
+        app = (
+            self.app(f) if hasattr(f, "__name__") else functools.partial(self.app(f.func), *f.args)
+        )  # type: ignore[attr-defined]
         return self.gather([app(x) for x in xs])
 
     def submit(self, f: Call, x: object) -> object:
@@ -40,7 +48,9 @@ class ParslOnGridEngine(Parsl):
     """As many cluster tasks as workers, asked for at once, with one worker each."""
 
     def make(self) -> HighThroughputExecutor:
-        provider = GridEngineProvider(init_blocks=self.workers, max_blocks=self.workers, worker_init=prologue())
+        provider = GridEngineProvider(
+            init_blocks=self.workers, max_blocks=self.workers, worker_init=prologue()
+        )
         return HighThroughputExecutor(provider=provider, max_workers_per_node=1)
 
 
@@ -48,8 +58,16 @@ class ParslOnSlurm(Parsl):
     """As `ParslOnGridEngine`."""
 
     def make(self) -> HighThroughputExecutor:
-        blocks = {"init_blocks": self.workers, "max_blocks": self.workers, "cores_per_node": 1, "mem_per_node": 1, "exclusive": False}
-        return HighThroughputExecutor(provider=SlurmProvider(worker_init=prologue(), **blocks), max_workers_per_node=1)
+        blocks = {
+            "init_blocks": self.workers,
+            "max_blocks": self.workers,
+            "cores_per_node": 1,
+            "mem_per_node": 1,
+            "exclusive": False,
+        }
+        return HighThroughputExecutor(
+            provider=SlurmProvider(worker_init=prologue(), **blocks), max_workers_per_node=1
+        )
 
 
 def prologue() -> str:

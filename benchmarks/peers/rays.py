@@ -17,7 +17,8 @@ class Ray(Peer):
         self.remote = functools.cache(ray.remote)
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
-        # It takes functions alone, so that a partial's arguments are handed over beside each call's own.
+        # It takes functions alone, so that a partial's arguments are handed over beside each call's
+        # own.
         function, bound = (f.func, f.args) if isinstance(f, functools.partial) else (f, ())
         remote = self.remote(function).remote
         return self.gather([remote(*bound, x) for x in xs])

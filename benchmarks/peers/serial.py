@@ -15,7 +15,9 @@ class Serial(Peer):
 
 
 class FutureAlone(Peer):
-    """A `concurrent.futures.Future` and an argument, and nobody who would do anything about them."""
+    """A `concurrent.futures.Future` and an argument, and nobody who would do anything about
+    them.
+    """
 
     def submit(self, f: Call, x: object) -> object:
         from concurrent.futures import Future

@@ -24,12 +24,17 @@ class Executor(concurrent.futures.Executor):
     """Runs calls on a scheduler's workers, with the interface of `concurrent.futures`.
 
     Args:
-        scheduler: an instance (left open at shutdown), or a class or callable that gives one (closed at shutdown); None is the
-            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
-        max_workers: how many calls run at a time. With it a scheduler is made for this executor alone; an instance has its own.
-        initializer, initargs: `initializer(*initargs)` is called once in each process that runs calls, before the first. When it raises,
-            the calls fail with `concurrent.futures.BrokenExecutor`.
-        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`; `with_options` says others for some calls.
+        scheduler: an instance (left open at shutdown), or a class or callable that gives one
+            (closed at shutdown); None is the process's own, made once by
+            `schedulers.best_available`; inside a call it is that call's process, one call after the
+            other.
+        max_workers: how many calls run at a time. With it a scheduler is made for this executor
+            alone; an instance has its own.
+        initializer, initargs: `initializer(*initargs)` is called once in each process that runs
+            calls, before the first. When it raises, the calls fail with
+            `concurrent.futures.BrokenExecutor`.
+        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`;
+        `with_options` says others for some calls.
 
     Raises:
         ConfigurationError: `max_workers` beside a scheduler instance, which has its own.
@@ -49,15 +54,21 @@ class Executor(concurrent.futures.Executor):
         resources: Resource | None = None,
     ) -> None:
         limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Line(scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits)
+        self._line = Line(
+            scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits
+        )
         self._max_workers = self._line.intake.slots
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._line.intake.close, wait=False).atexit = False
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
-        """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the future's exception.
+    def submit(
+        self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]:
+        """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the
+        future's exception.
 
-        Function and arguments are taken as they are now: what is changed in them later does not arrive changed.
+        Function and arguments are taken as they are now: what is changed in them later does not
+        arrive changed.
 
         Raises:
             RuntimeError: the executor was shut down.
@@ -65,13 +76,19 @@ class Executor(concurrent.futures.Executor):
         return self._line.submit(fn, args, kwargs)
 
     def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int | None = None
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
     ) -> Iterator[T]:
-        """Return an iterator over the results of the calls, in order; the iterables are read, and the calls submitted, at once.
+        """Return an iterator over the results of the calls, in order; the iterables are read, and
+        the calls submitted, at once.
 
         Args:
             timeout: the seconds from now within which each result must be there.
-            chunksize: how many calls travel together; None grows with what they take. Each is a call of its own all the same.
+            chunksize: how many calls travel together; None grows with what they take. Each is a
+                call of its own all the same.
 
         Raises, when its turn comes:
             TimeoutError: a result is not there in time.
@@ -82,10 +99,13 @@ class Executor(concurrent.futures.Executor):
         until = None if timeout is None else time.monotonic() + timeout
         form, calls = zipped(fn, iterables)
         stretches = self._line.stretches(fn, form, calls, length_of(iterables), chunksize)
-        return results_of(self._line, stretches, lambda: None if until is None else until - time.monotonic())
+        return results_of(
+            self._line, stretches, lambda: None if until is None else until - time.monotonic()
+        )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the workers that were started for this executor once its calls have ended.
+        """Take no more calls, and end the workers that were started for this executor once its
+        calls have ended.
 
         Args:
             wait: return when they have.
@@ -96,14 +116,17 @@ class Executor(concurrent.futures.Executor):
             self._line.intake.cancel_waiting()
         self._line.intake.close(wait=wait)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
         """Shut down, and wait for the calls; but end them when it is for a Ctrl-C."""
         if isinstance(error, KeyboardInterrupt):
             self._line.intake.kill_all()
         self.shutdown(wait=True)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
-        """End a call, even one that runs: its future's exception is then `Cancelled`. Return False when it has ended already.
+        """End a call, even one that runs: its future's exception is then `Cancelled`. Return False
+        when it has ended already.
 
         Raises:
             ValueError: the future is not of this executor.
@@ -121,9 +144,19 @@ class Executor(concurrent.futures.Executor):
         escalate_memory: float | None = None,
         resources: Resource | None = None,
     ) -> Self:
-        """Return an executor whose calls have other limits and that shares all else with this one; what is left out stays."""
-        others = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        """Return an executor whose calls have other limits and that shares all else with this one;
+        what is left out stays.
+        """
+        others = given(
+            retries=retries,
+            timeout=timeout,
+            retry_on=retry_on,
+            escalate_memory=escalate_memory,
+            resources=resources,
+        )
         line = self._line.with_limits(dataclasses.replace(self._line.limits, **others))
         other = object.__new__(type(self))
-        vars(other).update(vars(self), _line=line, _whole=self)  # this one must not be collected before the other
+        vars(other).update(
+            vars(self), _line=line, _whole=self
+        )  # this one must not be collected before the other
         return other

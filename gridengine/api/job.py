@@ -28,7 +28,9 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 
 def active_children() -> list[Job]:
-    """Return the jobs that this process has started and that have not ended, as `multiprocessing.active_children` does."""
+    """Return the jobs that this process has started and that have not ended, as
+    `multiprocessing.active_children` does.
+    """
     return [job for job in list(_running().values()) if job._parent_pid == os.getpid()]
 
 
@@ -39,7 +41,9 @@ def _running() -> dict[int, Job]:
 
 
 class _Host:
-    """What of a job stays on its host: where it runs, and how it goes. Arrives as None wherever a job travels."""
+    """What of a job stays on its host: where it runs, and how it goes. Arrives as None wherever a
+    job travels.
+    """
 
     __slots__ = ("outcome", "place", "ticket")
 
@@ -57,21 +61,28 @@ class Job:
     """A callable and its arguments, run on a worker; used as a `multiprocessing.Process` is.
 
     Args:
-        target: what to call; a parameter named `controller` is given a controller (`job_id`, `attempt`, `push(value)`, `cancelled`).
+        target: what to call; a parameter named `controller` is given a controller (`job_id`,
+            `attempt`, `push(value)`, `cancelled`).
         name: for people; default "Job-1" and so on.
         daemon: end with the interpreter instead of being waited for.
-        scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed when the job has ended;
-            None is the process's own. On this machine a job without `scheduler` and `resources` starts at once, however many run.
+        scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed
+            when the job has ended; None is the process's own. On this machine a job without
+            `scheduler` and `resources` starts at once, however many run.
         mutable: bring the job's own attributes back as the run left them.
-        retries: how often it is run again when its process died, or it raised one of `retry_on`; default 2.
+        retries: how often it is run again when its process died, or it raised one of `retry_on`;
+            default 2.
         timeout: the seconds it may take; default no limit. A job over its time is not run again.
-        retry_on: the exception classes that have it run again, as `(OSError,)`; by default none has.
-        escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by default it is a failure at once.
+        retry_on: the exception classes that have it run again, as `(OSError,)`; by default none
+            has.
+        escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by
+            default it is a failure at once.
         resources: what it needs; `Memory(0.5)` is its memory limit in GB.
 
-    Of the last five, None is what the `JobDispatcher` says that the job is given to, else the default.
+    Of the last five, None is what the `JobDispatcher` says that the job is given to, else the
+    default.
 
-    A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the job's result.
+    A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the
+    job's result.
 
     Raises:
         TypeError: `target` is not callable.
@@ -99,7 +110,13 @@ class Job:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
-        limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        limits = given(
+            retries=retries,
+            timeout=timeout,
+            retry_on=retry_on,
+            escalate_memory=escalate_memory,
+            resources=resources,
+        )
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
@@ -116,11 +133,17 @@ class Job:
     # -------------------------------------------------------------- as multiprocessing.Process
 
     def run(self, controller: Any = None) -> Any:
-        """Call the target, here and now, and return what it returns. A subclass may define its own."""
+        """Call the target, here and now, and return what it returns. A subclass may define its
+        own.
+        """
         if self._target is None:
             return None
-        given = controller is not None and accepts_controller(self._target, self._args, self._kwargs)
-        return self._target(*self._args, **self._kwargs, **({"controller": controller} if given else {}))
+        given = controller is not None and accepts_controller(
+            self._target, self._args, self._kwargs
+        )
+        return self._target(
+            *self._args, **self._kwargs, **({"controller": controller} if given else {})
+        )
 
     def start(self) -> None:
         """Hand the job to its scheduler. May be called once.
@@ -131,7 +154,9 @@ class Job:
         host = self._startable()
         limits = Limits(**self._limits)
         luggage = self._packed(limits)
-        hub, scheduler, ours = hub_at(scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place)
+        hub, scheduler, ours = hub_at(
+            scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place
+        )
         try:
             self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:
@@ -140,13 +165,16 @@ class Job:
             raise
 
     def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None:
-        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's scheduler.
+        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
+        scheduler.
 
         defaults: the limits that the job does not say itself.
         """
         self._startable()
         limits = Limits(**{**(defaults or {}), **self._limits})
-        self._submit(self._packed(limits), limits, Ticket(hub, None, ours=False, daemon=self._daemon))
+        self._submit(
+            self._packed(limits), limits, Ticket(hub, None, ours=False, daemon=self._daemon)
+        )
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
@@ -154,7 +182,9 @@ class Job:
         self._await(timeout)
 
     def is_alive(self) -> bool:
-        """Return whether the job has been started and has not ended; it may still wait for a worker."""
+        """Return whether the job has been started and has not ended; it may still wait for a
+        worker.
+        """
         self._check_open()
         if self._here:
             return True
@@ -162,7 +192,9 @@ class Job:
         return host.ticket is not None and not self._await(0)
 
     def terminate(self) -> None:
-        """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never runs."""
+        """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never
+        runs.
+        """
         self.cancel(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -177,7 +209,10 @@ class Job:
         """
         if self._host is not None and self._host.ticket is not None:
             if not self._host.ticket.wait(0):
-                raise ValueError("Cannot close a process while it is still running. You should first call join() or terminate().")
+                raise ValueError(
+                    "Cannot close a process while it is still running. You should first call "
+                    "join() or terminate()."
+                )
             self._host.ticket = None
         self._closed = True
 
@@ -203,7 +238,9 @@ class Job:
 
     @property
     def ident(self) -> int | None:
-        """The process id, on its own machine, of the process that runs it or ran it last; None until it runs."""
+        """The process id, on its own machine, of the process that runs it or ran it last; None
+        until it runs.
+        """
         self._check_open()
         if self._here:
             return os.getpid()
@@ -214,7 +251,8 @@ class Job:
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that becomes ready to read when the job ends; `multiprocessing.connection.wait` takes it.
+        """A descriptor that becomes ready to read when the job ends;
+        `multiprocessing.connection.wait` takes it.
 
         Raises:
             ValueError: the job has not been started.
@@ -233,12 +271,15 @@ class Job:
 
     @property
     def exitcode(self) -> int | None:
-        """0, or 1 for an uncaught exception, n for `sys.exit(n)`, -n when signal n ended it; None while it has not ended."""
+        """0, or 1 for an uncaught exception, n for `sys.exit(n)`, -n when signal n ended it; None
+        while it has not ended.
+        """
         self._check_open()
         if self._host is None or self._host.ticket is None or not self._await(0):
             return None
         end = self._host.ticket.end_event()
-        # Nothing but an exception has an exit code of its own: a result may stay as it is until it is asked for.
+        # Nothing but an exception has an exit code of its own: a result may stay as it is until it
+        # is asked for.
         return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
 
     def __repr__(self) -> str:
@@ -290,16 +331,21 @@ class Job:
         return self._outcome_within(timeout)[1]
 
     def stdout(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard output; the middle of very much is left out."""
+        """Wait for the end and return what the job, and all it started, wrote to standard output;
+        the middle of very much is left out.
+        """
         return self._end().stdout.decode(errors="replace")
 
     def stderr(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard error; the middle of very much is left out."""
+        """Wait for the end and return what the job, and all it started, wrote to standard error;
+        the middle of very much is left out.
+        """
         return self._end().stderr.decode(errors="replace")
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """How each of its runs went, the last one included: on which machine, how long, how it ended. Empty until the job has ended.
+        """How each of its runs went, the last one included: on which machine, how long, how it
+        ended. Empty until the job has ended.
 
         A job that was ended on request before it had run has none.
         """
@@ -341,11 +387,27 @@ class Job:
     def _packed(self, limits: Limits) -> Luggage:
         """Return what is called at the other end, and with what."""
         own_run = type(self).run is not Job.run or "run" in vars(self)
-        wanted = accepts_controller(self.run) if own_run else accepts_controller(self._target, self._args, self._kwargs)
+        wanted = (
+            accepts_controller(self.run)
+            if own_run
+            else accepts_controller(self._target, self._args, self._kwargs)
+        )
         if own_run or self._mutable:
-            return Luggage(self._name, make_function(run, limits.exceptions), self._pickled(self), SINGLE, wanted)
+            return Luggage(
+                self._name,
+                make_function(run, limits.exceptions),
+                self._pickled(self),
+                SINGLE,
+                wanted,
+            )
         call = (self._args, {**self._kwargs, NAME: self._name})
-        return Luggage(self._name, make_function(Target(self._target), limits.exceptions), self._pickled(call), FULL, wanted)
+        return Luggage(
+            self._name,
+            make_function(Target(self._target), limits.exceptions),
+            self._pickled(call),
+            FULL,
+            wanted,
+        )
 
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
@@ -362,10 +424,16 @@ class Job:
             host.ticket = None
             raise
         ticket.when_ended(forget)
-        del self._target, self._args, self._kwargs  # what has travelled is not held here, as with processes: it may be large
+        del (
+            self._target,
+            self._args,
+            self._kwargs,
+        )  # what has travelled is not held here, as with processes: it may be large
 
     def _await(self, timeout: float | None) -> bool:
-        """Wait for the end; return whether it has come. A mutable job's attributes are then as the run left them."""
+        """Wait for the end; return whether it has come. A mutable job's attributes are then as the
+        run left them.
+        """
         ended = self._ticket().wait(timeout)
         if ended and self._mutable:
             self._outcome()
@@ -392,7 +460,10 @@ class Job:
                 for name in attributes_of(self):
                     delattr(self, name)
                 vars(self).update(value.attributes)
-                value, error = value.value, None if value.raised is None else pickling.load_exception(value.raised)
+                value, error = (
+                    value.value,
+                    None if value.raised is None else pickling.load_exception(value.raised),
+                )
             host.outcome = value, error
         return host.outcome
 

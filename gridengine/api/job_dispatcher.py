@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["Hub", "JobDispatcher", "Listener", "Place", "hub_of", "make_function", "resolve"]
 
 
-def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
-    """Return a callable as it travels: pickled, with what has its calls made again, this process's `sys.path` and working directory.
+def make_function(
+    f: Callable[..., Any],
+    retry_on: tuple[type[BaseException], ...] = (),
+    *,
+    most_digested: float = math.inf,
+) -> Function:
+    """Return a callable as it travels: pickled, with what has its calls made again, this process's
+    `sys.path` and working directory.
 
     most_digested: see `pickling.dump_function`.
 
@@ -44,11 +50,18 @@ def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ..
         directory = Path.cwd()
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
-        raise ConfigurationError(f"there is no working directory: {error.strerror}; it has been removed, perhaps", hint=hint) from error
+        raise ConfigurationError(
+            f"there is no working directory: {error.strerror}; it has been removed, perhaps",
+            hint=hint,
+        ) from error
     path = tuple(str(Path(directory, entry)) for entry in sys.path)
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b("\0".join([str(directory), *path]).encode(errors="surrogateescape"), key=digest, digest_size=16).digest()
+    digest = hashlib.blake2b(
+        "\0".join([str(directory), *path]).encode(errors="surrogateescape"),
+        key=digest,
+        digest_size=16,
+    ).digest()
     return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
 
 
@@ -58,13 +71,16 @@ def hub_of(scheduler: Scheduler) -> Hub:
         from gridengine.dispatcher.inline import InlineHub
 
         return cast("Hub", scheduler.share(InlineHub))
-    from gridengine.dispatcher.io_thread import Hub  # here, since a scheduler may begin to start its workers before
+    from gridengine.dispatcher.io_thread import (
+        Hub,
+    )  # here, since a scheduler may begin to start its workers before
 
     return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
 
 
 def resolve(place: Place) -> tuple[Scheduler, bool]:
-    """Return the scheduler that is meant, and whether it was made here and is to be closed by the caller.
+    """Return the scheduler that is meant, and whether it was made here and is to be closed by the
+    caller.
 
     Raises:
         TypeError: it is no scheduler, nor gives one.
@@ -75,7 +91,9 @@ def resolve(place: Place) -> tuple[Scheduler, bool]:
         return place, False
     made = place() if callable(place) else place
     if not isinstance(made, Scheduler):
-        raise TypeError(f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}")
+        raise TypeError(
+            f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}"
+        )
     return made, True
 
 
@@ -93,9 +111,11 @@ class JobDispatcher:
     """Runs jobs on a scheduler and gathers their results.
 
     Args:
-        scheduler: an instance (left open), or a class or callable that gives one (closed with the dispatcher); None is the
-            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one job after the other.
-        retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not say themselves; see `Job`.
+        scheduler: an instance (left open), or a class or callable that gives one (closed with the
+            dispatcher); None is the process's own, made once by `schedulers.best_available`; inside
+            a call it is that call's process, one job after the other.
+        retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not
+        say themselves; see `Job`.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
@@ -111,7 +131,13 @@ class JobDispatcher:
         escalate_memory: float | None = None,
         resources: Resource | None = None,
     ) -> None:
-        self._limits = given(retries=retries, timeout=timeout, retry_on=retry_on, escalate_memory=escalate_memory, resources=resources)
+        self._limits = given(
+            retries=retries,
+            timeout=timeout,
+            retry_on=retry_on,
+            escalate_memory=escalate_memory,
+            resources=resources,
+        )
         self._scheduler, self._own = resolve(scheduler)
         self._hub = hub_of(self._scheduler)
         self._jobs: Sequence[Startable] = ()
@@ -125,7 +151,9 @@ class JobDispatcher:
 
     @property
     def elapsed_time(self) -> float | None:
-        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall clock did; None before the dispatch."""
+        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall
+        clock did; None before the dispatch.
+        """
         if self.start_time is None:
             return None
         return time.monotonic() - self._began if self.end_time is None else self._elapsed
@@ -140,7 +168,9 @@ class JobDispatcher:
         """
         with self._lock:
             if self._closed:
-                raise ConfigurationError("this JobDispatcher has been closed", hint="make a new one")
+                raise ConfigurationError(
+                    "this JobDispatcher has been closed", hint="make a new one"
+                )
             if self._jobs:
                 raise RuntimeError("jobs have been dispatched already; join them first")
             chosen, begun, began = list(jobs), time.time(), time.monotonic()
@@ -156,7 +186,8 @@ class JobDispatcher:
             self._jobs, self.start_time, self.end_time, self._began = chosen, begun, None, began
 
     def join(self, timeout: float | None = None) -> list[Any]:
-        """Wait for all jobs and return their results in order, a failed job's exception in its place.
+        """Wait for all jobs and return their results in order, a failed job's exception in its
+        place.
 
         Raises:
             RuntimeError: nothing has been dispatched.
@@ -169,14 +200,18 @@ class JobDispatcher:
             job.join(None if until is None else max(0.0, until - time.monotonic()))
             if job.is_alive():
                 left = sum(one.is_alive() for one in self._jobs)
-                raise TimeoutError(f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on")
+                raise TimeoutError(
+                    f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on"
+                )
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()
         return results
 
     def close(self) -> None:
-        """End the jobs that still run, and the workers of a scheduler that was made for this dispatcher. May be called twice."""
+        """End the jobs that still run, and the workers of a scheduler that was made for this
+        dispatcher. May be called twice.
+        """
         with self._lock:
             self._closed = True
             for job in self._jobs:

@@ -1,4 +1,6 @@
-"""A started job as its host knows it: what of it travels, what the I/O thread tells of it, how it ended."""
+"""A started job as its host knows it: what of it travels, what the I/O thread tells of it, how it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,15 @@ class Ticket:
 
     def submit(self, luggage: Luggage, limits: Limits) -> None:
         self._name = luggage.name
-        task = limits.task(self.task, luggage.call, 1, luggage.form, watched=True, controlled=luggage.controlled, name=luggage.name)
+        task = limits.task(
+            self.task,
+            luggage.call,
+            1,
+            luggage.form,
+            watched=True,
+            controlled=luggage.controlled,
+            name=luggage.name,
+        )
         self._hub.submit(luggage.function, [task], self)
 
     def settled(self, event: Settled) -> None:
@@ -79,9 +89,14 @@ class Ticket:
             self._changed.notify_all()
 
     def wait(self, timeout: float | None, *, notes: int | None = None) -> bool:
-        """Wait for the end, or for more than so many notes; return whether it has come within `timeout` seconds."""
+        """Wait for the end, or for more than so many notes; return whether it has come within
+        `timeout` seconds.
+        """
         with self._changed:
-            come = self._changed.wait_for(lambda: self.end is not None or (notes is not None and len(self.notes) > notes), timeout)
+            come = self._changed.wait_for(
+                lambda: self.end is not None or (notes is not None and len(self.notes) > notes),
+                timeout,
+            )
         if self.end is not None and timeout != 0:
             self._hub.flush_output(timeout)
         if self.end is not None and self._ours and self._scheduler is not None:
@@ -90,7 +105,9 @@ class Ticket:
         return come
 
     def when_ended(self, act: Callable[[], object]) -> None:
-        """Have this done, in the I/O thread, as the job ends, before anybody can see that it has; now if it has ended."""
+        """Have this done, in the I/O thread, as the job ends, before anybody can see that it has;
+        now if it has ended.
+        """
         with self._changed:
             if self.end is None:
                 self._at_end.append(act)
@@ -98,7 +115,9 @@ class Ticket:
         act()
 
     def sentinel(self) -> int:
-        """Return a descriptor that can be read once the job has ended, as `multiprocessing.connection.wait` asks."""
+        """Return a descriptor that can be read once the job has ended, as
+        `multiprocessing.connection.wait` asks.
+        """
         if self._sentinel is None:
             self._sentinel, other = os.pipe2(os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._sentinel).atexit = False
@@ -116,7 +135,9 @@ class Ticket:
 
 
 def exitcode_of(end: Settled, error: BaseException | None) -> int:
-    """Return the exit code that a process would have had; `error` is the exception it raised, if it did."""
+    """Return the exit code that a process would have had; `error` is the exception it raised, if it
+    did.
+    """
     if end.payload is None or error is None:
         return end.exitcode
     if not isinstance(error, SystemExit):

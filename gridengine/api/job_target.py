@@ -1,4 +1,6 @@
-"""What a job is where it runs: its target, or the job itself, called as `multiprocessing` would call it."""
+"""What a job is where it runs: its target, or the job itself, called as `multiprocessing` would
+call it.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,26 @@ class Runnable(Protocol):
     def run(self, controller: Any = None) -> Any: ...
 
 
-OWN = frozenset(["_target", "_args", "_kwargs", "_name", "_daemon", "_mutable", "_limits", "_parent_pid", "_closed", "_here", "_host"])
+OWN = frozenset(
+    [
+        "_target",
+        "_args",
+        "_kwargs",
+        "_name",
+        "_daemon",
+        "_mutable",
+        "_limits",
+        "_parent_pid",
+        "_closed",
+        "_here",
+        "_host",
+    ]
+)
 """The attributes that `Job` itself gives a job."""
 NAME = "gridengine job name"
-"""The keyword under which a job's name travels with its arguments; no identifier, so that it is nobody else's."""
+"""The keyword under which a job's name travels with its arguments; no identifier, so that it is
+nobody else's.
+"""
 
 
 class Target:
@@ -45,14 +63,18 @@ class Target:
             with named(name):
                 return self.target(*args, **kwargs)
         except BaseException as error:
-            with contextlib.suppress(Exception):  # the stream may be closed, and the outcome tells it all the same
+            with contextlib.suppress(
+                Exception
+            ):  # the stream may be closed, and the outcome tells it all the same
                 tell(name, error)
             raise
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled) raised."""
+    """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled)
+    raised.
+    """
 
     attributes: dict[str, Any]
     value: Any = None
@@ -70,7 +92,9 @@ def run(job: Runnable, controller: Any = None) -> Any:
             tell(job.name, error)
         if not job._mutable:
             raise
-        return Left(attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)])
+        return Left(
+            attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)]
+        )
     finally:
         job._here = False  # it may be a part of what is returned
     return Left(attributes_of(job), value) if job._mutable else value
@@ -100,21 +124,34 @@ def tell(name: str, error: BaseException) -> None:
         if not (error.code is None or isinstance(error.code, int)):
             print(error.code, file=sys.stderr)
         return
-    # The first frame is the one above, and says nothing to the user; arguments that do not fit have no other.
+    # The first frame is the one above, and says nothing to the user; arguments that do not fit have
+    # no other.
     above = error.__traceback__
-    text = traceback.format_exception(type(error), error, above.tb_next or above if above is not None else None)
+    text = traceback.format_exception(
+        type(error), error, above.tb_next or above if above is not None else None
+    )
     print(f"Process {name}:\n{''.join(text)}", end="", file=sys.stderr)
 
 
-def accepts_controller(f: Callable[..., Any] | None, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
+def accepts_controller(
+    f: Callable[..., Any] | None,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> bool:
     """Return whether `f` has a parameter `controller`, and these arguments leave it free."""
     if f is None:
         return False
     try:
         signature = inspect.signature(f)
         parameter = signature.parameters.get("controller")
-        if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        if parameter is None or parameter.kind not in (
+            parameter.KEYWORD_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
             return False
         return "controller" not in signature.bind_partial(*args, **(kwargs or {})).arguments
-    except (TypeError, ValueError):  # no signature, or the arguments do not fit: the call itself will say so
+    except (
+        TypeError,
+        ValueError,
+    ):  # no signature, or the arguments do not fit: the call itself will say so
         return False

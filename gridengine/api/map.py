@@ -1,6 +1,7 @@
 """Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, and `partial`.
 
-Little is imported here: workers on this machine begin to start before all that sends them calls is, which takes as long.
+Little is imported here: workers on this machine begin to start before all that sends them calls is,
+which takes as long.
 """
 
 from __future__ import annotations
@@ -35,20 +36,29 @@ def map(
     escalate_memory: float = 1,
     resources: Resource | None = None,
 ) -> list[T]:
-    """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several iterables are zipped.
+    """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several
+    iterables are zipped.
 
     Args:
-        scheduler: an instance (left open), or a class or callable that gives one (closed at the end); None is the
-            process's own, made once by `schedulers.best_available`; inside a call it is that call's process, one call after the other.
-        reraise: raise the exception of the first call that fails, in the order of the arguments, and cancel those after it. If
-            False each exception stands in its call's place, and nothing is raised for it.
+        scheduler: an instance (left open), or a class or callable that gives one (closed at the
+            end); None is the process's own, made once by `schedulers.best_available`; inside a call
+            it is that call's process, one call after the other.
+        reraise: raise the exception of the first call that fails, in the order of the arguments,
+            and cancel those after it. If False each exception stands in its call's place, and
+            nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.
-        progress: False shows no progress bar; None is as the setting says. There is one only on a terminal, after 2 s.
-        retries: how often a call whose process died, or that raised one of `retry_on`, is run again.
-        timeout: the seconds that each call may take; None is no limit. A call over its time is not run again.
-        retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none has.
-        escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by default it is a failure at once.
-        resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see `docs/reliability.md`.
+        progress: False shows no progress bar; None is as the setting says. There is one only on a
+            terminal, after 2 s.
+        retries: how often a call whose process died, or that raised one of `retry_on`, is run
+            again.
+        timeout: the seconds that each call may take; None is no limit. A call over its time is not
+            run again.
+        retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none
+            has.
+        escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by
+            default it is a failure at once.
+        resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see
+            `docs/reliability.md`.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__`.
@@ -89,7 +99,9 @@ def starmap(
 
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
     plan = Plan(f, STAR, scheduler, reraise, chunksize, limits)
-    return map_results.gather(plan, builtins.map(tuple, iterable), map_results.length_of([iterable]), progress)
+    return map_results.gather(
+        plan, builtins.map(tuple, iterable), map_results.length_of([iterable]), progress
+    )
 
 
 def imap(
@@ -106,10 +118,11 @@ def imap(
 ) -> Results[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
-    The arguments may be without end: they are taken as results are, a bounded number ahead. A call that failed, or whose argument cannot
-    travel, is raised when its turn comes (a `StopIteration` as a `RuntimeError`), and the iterator goes on after it. What the iterable
-    itself raises is raised after all results of the calls before it. Close the iterator, leave its `with`, or drop it, and its calls are
-    cancelled.
+    The arguments may be without end: they are taken as results are, a bounded number ahead. A call
+    that failed, or whose argument cannot travel, is raised when its turn comes (a `StopIteration`
+    as a `RuntimeError`), and the iterator goes on after it. What the iterable itself raises is
+    raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
+    it, and its calls are cancelled.
     """
     _begin(f, scheduler)
     from gridengine.api import map_results
@@ -118,7 +131,9 @@ def imap(
 
     form, calls = map_results.zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True)
+    return map_results.Results(
+        Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True
+    )
 
 
 def imap_unordered(
@@ -133,7 +148,9 @@ def imap_unordered(
     escalate_memory: float = 1,
     resources: Resource | None = None,
 ) -> Results[T]:
-    """Return an iterator over the results of `map` in the order in which they come; all else is as for `imap`."""
+    """Return an iterator over the results of `map` in the order in which they come; all else is as
+    for `imap`.
+    """
     _begin(f, scheduler)
     from gridengine.api import map_results
     from gridengine.client.options import Limits
@@ -141,18 +158,24 @@ def imap_unordered(
 
     form, calls = map_results.zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.Results(Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False)
+    return map_results.Results(
+        Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False
+    )
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
-    """Return a `functools.partial` that keeps `__doc__` and `__module__`, and whose `__name__` shows the values it closes over.
+    """Return a `functools.partial` that keeps `__doc__` and `__module__`, and whose `__name__`
+    shows the values it closes over.
 
-    `partial(train, 0.1, optimiser="Adam").__name__` is `train_0.1_Adam`. Such names are short and safe in file names.
+    `partial(train, 0.1, optimiser="Adam").__name__` is `train_0.1_Adam`. Such names are short and
+    safe in file names.
     """
     made = functools.partial(f, *args, **kwargs)
     name = getattr(f, "__name__", type(f).__name__)
     parts = [name, *(_short(value) for value in (*args, *kwargs.values()))]
-    vars(made).update(__name__="_".join(parts)[:100], __doc__=f.__doc__, __module__=getattr(f, "__module__", None))
+    vars(made).update(
+        __name__="_".join(parts)[:100], __doc__=f.__doc__, __module__=getattr(f, "__module__", None)
+    )
     return made
 
 
@@ -163,7 +186,9 @@ def _short(value: object) -> str:
 
 
 def _begin(f: object, place: Place) -> None:
-    """Have workers of this machine begin to start; those of a scheduler that has yet to be made begin when it is."""
+    """Have workers of this machine begin to start; those of a scheduler that has yet to be made
+    begin when it is.
+    """
     scheduler = default_scheduler() if place is None else place
     if callable(f) and isinstance(scheduler, Scheduler):
         scheduler.prepare()

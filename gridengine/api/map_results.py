@@ -1,4 +1,6 @@
-"""How `map` and its kin send calls and gather their results: all at once, or one after the other."""
+"""How `map` and its kin send calls and gather their results: all at once, or one after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from gridengine.wire.messages import SINGLE, STAR
 T = TypeVar("T")
 
 SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
-"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of more than that many."""
+"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of
+more than that many.
+"""
 TINY_BLOCK = 2 * 1024
 """A block up to this size may as well be sent again for each part of it that goes elsewhere."""
 GROWTH = 8
 SHARES = 4
-"""Into how many blocks for each slot a map of known length is cut at least, unless they are tiny."""
+"""Into how many blocks for each slot a map of known length is cut at least, unless they are
+tiny.
+"""
 GATHER_SECONDS = 0.001
 """How long blocks gather for."""
 SMALLEST_WINDOW = 16
@@ -33,7 +39,11 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
     """Return the form of the calls, and the calls."""
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
-    return (SINGLE, iter(iterables[0])) if len(iterables) == 1 else (STAR, zip(*iterables, strict=False))
+    return (
+        (SINGLE, iter(iterables[0]))
+        if len(iterables) == 1
+        else (STAR, zip(*iterables, strict=False))
+    )
 
 
 def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
@@ -104,10 +114,14 @@ def gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool |
     return results.with_errors()
 
 
-def _send_all(plan: Plan, flight: Flight, calls: Iterator[Any], total: int | None, results: _Results) -> None:
-    """Send blocks of calls: the first is small, so that work begins soon, the later ones grow to a good size for travelling.
+def _send_all(
+    plan: Plan, flight: Flight, calls: Iterator[Any], total: int | None, results: _Results
+) -> None:
+    """Send blocks of calls: the first is small, so that work begins soon, the later ones grow to a
+    good size for travelling.
 
-    To wake the I/O thread costs more than to pickle a small block. So blocks gather for a moment, unless the next may be long in coming.
+    To wake the I/O thread costs more than to pickle a small block. So blocks gather for a moment,
+    unless the next may be long in coming.
     """
     most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.hub.slots))
     gather_seconds = 0.0 if total is None or flight.hub.at_once else GATHER_SECONDS
@@ -138,7 +152,9 @@ def _load(plan: Plan, flight: Flight, block: list[Any], results: _Results) -> in
 
 
 def next_size(size: int, pickled: int, most: int) -> int:
-    """Return how many calls to put into the next block after one of so many, whose pickle is of so many bytes."""
+    """Return how many calls to put into the next block after one of so many, whose pickle is of so
+    many bytes.
+    """
     if pickled < TINY_BLOCK:
         return GROWTH * size
     if pickled < SMALL_BLOCK:
@@ -147,7 +163,9 @@ def next_size(size: int, pickled: int, most: int) -> int:
 
 
 def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) -> None:
-    """Put by what has settled. The first error ends what comes after it, and is raised once all before it have succeeded."""
+    """Put by what has settled. The first error ends what comes after it, and is raised once all
+    before it have succeeded.
+    """
     known = results.first_error
     for outcome in flight.outcomes(timeout):
         results.put(outcome)
@@ -161,7 +179,9 @@ def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) 
 
 
 class Results(Generic[T]):
-    """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one thread at a time."""
+    """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
+    thread at a time.
+    """
 
     def __init__(self, plan: Plan, calls: Iterator[Any], *, ordered: bool) -> None:
         self._reraise = plan.reraise
@@ -176,8 +196,9 @@ class Results(Generic[T]):
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False
-        # An abandoned iterator ends its calls, and so does one still open when the interpreter exits. No more than that:
-        # the collector may run in any thread, and must not wait there for workers to end.
+        # An abandoned iterator ends its calls, and so does one still open when the interpreter
+        # exits. No more than that: the collector may run in any thread, and must not wait there for
+        # workers to end.
         self._finalizer = weakref.finalize(self, flight.cancel)
         self._or_close(self._fill)
 
@@ -203,11 +224,15 @@ class Results(Generic[T]):
             self.close()
             fault, self._fault = self._fault, None
             raise StopIteration if fault is None else fault
-        value, error = self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
+        value, error = (
+            self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
+        )
         self._given += 1
         if error is None:
             return value  # type: ignore[no-any-return]
-        if self._reraise and isinstance(error, StopIteration):  # it would end the iteration as if all were done: see PEP 479
+        if self._reraise and isinstance(
+            error, StopIteration
+        ):  # it would end the iteration as if all were done: see PEP 479
             raise RuntimeError("a call raised StopIteration") from error
         if self._reraise:
             raise error
@@ -235,9 +260,11 @@ class Results(Generic[T]):
         return self._given in self._ready if self._ordered else bool(self._ready)
 
     def _fill(self) -> bool:
-        """Submit calls while few enough are on their way; return whether any is, or a result is there.
+        """Submit calls while few enough are on their way; return whether any is, or a result is
+        there.
 
-        Calls that end at once, as inline ones do, are not run ahead of those who take their results.
+        Calls that end at once, as inline ones do, are not run ahead of those who take their
+        results.
         """
         room = self._window - (self._submitted - self._given)
         if room < self._window // SHARES and not self._flight.empty:
@@ -250,7 +277,9 @@ class Results(Generic[T]):
         return self._submitted > self._given
 
     def _next_block(self) -> list[Any]:
-        """Take the next arguments; none when the iterable has ended, or raised: that is raised once all results have been given."""
+        """Take the next arguments; none when the iterable has ended, or raised: that is raised once
+        all results have been given.
+        """
         try:
             return list(itertools.islice(self._calls, self._chunksize))
         except Exception as error:

@@ -31,13 +31,16 @@ log = logging.getLogger("gridengine")
 class Pool:
     """Runs calls on a scheduler's workers, with the methods of `multiprocessing.Pool`.
 
-    Leaving its `with`, or the interpreter's exit, ends what still runs, as there. Nothing is inherited: no memory, no locks.
+    Leaving its `with`, or the interpreter's exit, ends what still runs, as there. Nothing is
+    inherited: no memory, no locks.
 
     Args:
         processes: how many calls run at a time. With it a scheduler is made for this pool alone.
         initializer, initargs: as in `Executor`.
-        maxtasksperchild: has no effect; a process that runs calls is kept, and replaced when it dies.
-        scheduler: as in `Executor`: an instance (left open), or what gives one; None is the process's own.
+        maxtasksperchild: has no effect; a process that runs calls is kept, and replaced when it
+            dies.
+        scheduler: as in `Executor`: an instance (left open), or what gives one; None is the
+            process's own.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 
@@ -57,17 +60,31 @@ class Pool:
     ) -> None:
         if maxtasksperchild is not None:
             if not isinstance(maxtasksperchild, int) or maxtasksperchild < 1:
-                raise ConfigurationError(f"maxtasksperchild must be a positive whole number or None, not {maxtasksperchild!r}")
+                raise ConfigurationError(
+                    "maxtasksperchild must be a positive whole number or None, not "
+                    f"{maxtasksperchild!r}"
+                )
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
         limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Line(scheduler, processes, initial=initial_of(initializer, initargs), limits=limits, daemon=True)
+        self._line = Line(
+            scheduler,
+            processes,
+            initial=initial_of(initializer, initargs),
+            limits=limits,
+            daemon=True,
+        )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
         weakref.finalize(self, self._line.intake.close, wait=False).atexit = False
 
     # ---------------------------------------------------------------- calls
 
-    def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
+    def apply(
+        self,
+        func: Callable[..., T],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+    ) -> T:
         """Return `func(*args, **kwds)`, called by a worker."""
         return self.apply_async(func, args, kwds).get()
 
@@ -79,15 +96,28 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> AsyncResult[T]:
-        """Have `func(*args, **kwds)` called. A callback gets its result, or the other its exception, in a thread of this process."""
+        """Have `func(*args, **kwds)` called. A callback gets its result, or the other its
+        exception, in a thread of this process.
+        """
         self._check_running()
-        return AsyncResult(self._line.submit(func, tuple(args), dict(kwds) if kwds else {}), callback, error_callback)
+        return AsyncResult(
+            self._line.submit(func, tuple(args), dict(kwds) if kwds else {}),
+            callback,
+            error_callback,
+        )
 
-    def map(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None) -> list[T]:
+    def map(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
+    ) -> list[T]:
         """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
         return self.map_async(func, iterable, chunksize).get()
 
-    def starmap(self, func: Callable[..., T], iterable: Iterable[Iterable[Any]], chunksize: int | None = None) -> list[T]:
+    def starmap(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+    ) -> list[T]:
         """Return `[func(*args) for args in iterable]`; all else is as for `map`."""
         return self.starmap_async(func, iterable, chunksize).get()
 
@@ -101,7 +131,9 @@ class Pool:
     ) -> MapResult[T]:
         """Return at once what gives the list of results later."""
         self._check_running()
-        stretches = self._line.stretches(func, SINGLE, iter(iterable), length_of([iterable]), chunksize)
+        stretches = self._line.stretches(
+            func, SINGLE, iter(iterable), length_of([iterable]), chunksize
+        )
         return MapResult(stretches, callback, error_callback)
 
     def starmap_async(
@@ -118,18 +150,28 @@ class Pool:
         stretches = self._line.stretches(func, STAR, calls, length_of([iterable]), chunksize)
         return MapResult(stretches, callback, error_callback)
 
-    def imap(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1) -> PoolIterator[T]:
-        """Return an iterator over the results in order, each as soon as it is there. Arguments are taken as results are, some ahead."""
+    def imap(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
+    ) -> PoolIterator[T]:
+        """Return an iterator over the results in order, each as soon as it is there. Arguments are
+        taken as results are, some ahead.
+        """
         return self._imap(func, iterable, chunksize, ordered=True)
 
-    def imap_unordered(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1) -> PoolIterator[T]:
+    def imap_unordered(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
+    ) -> PoolIterator[T]:
         """As `imap`, in the order in which results come."""
         return self._imap(func, iterable, chunksize, ordered=False)
 
-    def _imap(self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, *, ordered: bool) -> PoolIterator[T]:
+    def _imap(
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, *, ordered: bool
+    ) -> PoolIterator[T]:
         self._check_running()
         form, calls = zipped(func, [iterable])
-        made: PoolIterator[T] = PoolIterator(self._line.plan(func, form, chunksize), calls, ordered=ordered)
+        made: PoolIterator[T] = PoolIterator(
+            self._line.plan(func, form, chunksize), calls, ordered=ordered
+        )
         self._iterators.add(made)
         return made
 
@@ -172,9 +214,13 @@ class Pool:
 
 
 class AsyncResult(Generic[T]):
-    """What becomes of an `apply_async`. As in `multiprocessing`, it is there for those who wait once its callback has returned."""
+    """What becomes of an `apply_async`. As in `multiprocessing`, it is there for those who wait
+    once its callback has returned.
+    """
 
-    def __init__(self, promise: Promise, callback: Callback | None, error_callback: Callback | None) -> None:
+    def __init__(
+        self, promise: Promise, callback: Callback | None, error_callback: Callback | None
+    ) -> None:
         self._promise = promise
         self._callbacks = callbacks_of([promise], self._outcome, callback, error_callback)
 
@@ -229,7 +275,9 @@ class AsyncResult(Generic[T]):
 class MapResult(AsyncResult[list[T]]):
     """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
 
-    def __init__(self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None) -> None:
+    def __init__(
+        self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None
+    ) -> None:
         self._stretches = stretches[::-1]
         self._reading = threading.Lock()
         self._values: list[T | None] = [None] * sum(stretch.count for stretch in stretches)
@@ -237,7 +285,9 @@ class MapResult(AsyncResult[list[T]]):
         self._callbacks = callbacks_of(stretches, self._outcome, callback, error_callback)
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
-        """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile loses nothing."""
+        """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile
+        loses nothing.
+        """
         with self._reading:
             while self._stretches and self._error is None:
                 self._read(self._stretches[-1])
@@ -257,16 +307,27 @@ class MapResult(AsyncResult[list[T]]):
 
     def _await(self, timeout: float | None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout
-        return all(stretch.await_end(None if until is None else until - time.monotonic()) for stretch in self._stretches)
+        return all(
+            stretch.await_end(None if until is None else until - time.monotonic())
+            for stretch in self._stretches
+        )
 
     def _done(self) -> bool:
         return all(stretch.done() for stretch in self._stretches)
 
 
 class Callbacks:
-    """The callbacks of a result: the one that fits is called once the last of its promises has ended."""
+    """The callbacks of a result: the one that fits is called once the last of its promises has
+    ended.
+    """
 
-    def __init__(self, promises: Sequence[Promise], outcome: Outcome, callback: Callback | None, error_callback: Callback | None) -> None:
+    def __init__(
+        self,
+        promises: Sequence[Promise],
+        outcome: Outcome,
+        callback: Callback | None,
+        error_callback: Callback | None,
+    ) -> None:
         self._outcome = outcome
         self._callbacks = callback, error_callback
         self._intake = promises[0].home
@@ -277,7 +338,9 @@ class Callbacks:
 
     def _ended(self, promise: Promise) -> None:
         if not next(self._left):
-            self._intake.call_back(functools.partial(call_safely, self._call, promise, BaseException))
+            self._intake.call_back(
+                functools.partial(call_safely, self._call, promise, BaseException)
+            )
 
     def _call(self, _: object) -> None:
         try:
@@ -291,12 +354,17 @@ class Callbacks:
             self._returned.set()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it has returned; return whether it has within `timeout` seconds. A callback itself waits for none."""
+        """Wait until it has returned; return whether it has within `timeout` seconds. A callback
+        itself waits for none.
+        """
         return self._intake.calls_back_here() or self._returned.wait(timeout)
 
 
 def callbacks_of(
-    promises: Sequence[Promise], outcome: Outcome, callback: Callback | None, error_callback: Callback | None
+    promises: Sequence[Promise],
+    outcome: Outcome,
+    callback: Callback | None,
+    error_callback: Callback | None,
 ) -> Callbacks | None:
     """Have the callback called that fits; None when there is none, or nothing to wait for."""
     given = promises and (callback is not None or error_callback is not None)
@@ -335,7 +403,9 @@ class PoolIterator(Results[T]):
             self._take(left)
 
     def finish(self) -> None:
-        """Submit what is left of the arguments, and wait for all results; they are kept until they are taken."""
+        """Submit what is left of the arguments, and wait for all results; they are kept until they
+        are taken.
+        """
         with self._taking:
             while not self._closed and (block := self._next_block()):
                 self._submit(block)

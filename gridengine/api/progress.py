@@ -29,16 +29,23 @@ class Counts(Protocol):
 class ProgressBar:
     """A bar on standard error: done, failed, running, workers, time left.
 
-    It appears after two seconds, on a terminal alone, unless `shown` is False, or None and the setting `progress` is off. It is
-    drawn by `update` and by nothing else, so there is no thread, and the cursor is never hidden: whatever ends the process
-    leaves the terminal as it was. Use it in a `with`.
+    It appears after two seconds, on a terminal alone, unless `shown` is False, or None and the
+    setting `progress` is off. It is drawn by `update` and by nothing else, so there is no thread,
+    and the cursor is never hidden: whatever ends the process leaves the terminal as it was. Use it
+    in a `with`.
 
     Args:
         counts: asked at each drawing for what runs now.
         shown: whether the bar may appear; None is as the setting says.
     """
 
-    def __init__(self, counts: Callable[[], Counts], *, shown: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        counts: Callable[[], Counts],
+        *,
+        shown: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         wanted = settings().progress if shown is None else shown
         self._wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
         self._counts = counts
@@ -48,11 +55,15 @@ class ProgressBar:
         self._line: TaskID | None = None
 
     def patience(self) -> float | None:
-        """Return after how many seconds `update` should be called even if nothing happens; None is never."""
+        """Return after how many seconds `update` should be called even if nothing happens; None is
+        never.
+        """
         return max(self._due - self._clock(), 0.001) if self._wanted else None
 
     def update(self, done: int, failed: int, total: int | None) -> None:
-        """Draw, when it is time to. `done` counts the failed calls too; `total` is None while it is not known."""
+        """Draw, when it is time to. `done` counts the failed calls too; `total` is None while it is
+        not known.
+        """
         if not self._wanted or self._clock() < self._due:
             return
         self._due = self._clock() + REFRESH_SECONDS
@@ -62,7 +73,14 @@ class ProgressBar:
             self._bar.start()
         assert self._line is not None
         counts = self._counts()
-        self._bar.update(self._line, completed=done, total=total, failed=failed, running=counts.running, workers=counts.workers)
+        self._bar.update(
+            self._line,
+            completed=done,
+            total=total,
+            failed=failed,
+            running=counts.running,
+            workers=counts.workers,
+        )
         self._bar.refresh()
 
     def close(self) -> None:
@@ -82,7 +100,13 @@ class ProgressBar:
 def _make_bar() -> Progress:
     # rich takes a tenth of a second to import: only those who see a bar pay for it.
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     class SteadyConsole(Console):
         def show_cursor(self, show: bool = True) -> bool:
@@ -91,14 +115,18 @@ def _make_bar() -> Progress:
     return Progress(
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("done, {task.fields[failed]} failed, {task.fields[running]} running on {task.fields[workers]} workers,"),
+        TextColumn(
+            "done, {task.fields[failed]} failed, {task.fields[running]} running on "
+            "{task.fields[workers]} workers,"
+        ),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
         console=SteadyConsole(stderr=True),
         auto_refresh=False,
         transient=True,
         expand=True,
-        # Standard output is left alone, so that it may be a pipe or belong to a debugger; log lines go above the bar.
+        # Standard output is left alone, so that it may be a pipe or belong to a debugger; log lines
+        # go above the bar.
         redirect_stdout=False,
         redirect_stderr=True,
     )

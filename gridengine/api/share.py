@@ -18,11 +18,13 @@ T = TypeVar("T")
 
 
 def share(obj: T) -> Shared[T]:
-    """Return a handle for an object that many calls use; in a call there is the object itself in the handle's place.
+    """Return a handle for an object that many calls use; in a call there is the object itself in
+    the handle's place.
 
-    The handle may stand anywhere in what is handed in: as an argument, in a list or an attribute, bound by `partial`, captured by a
-    function. The object is copied now, once, sent to each worker at most once, when first needed, and its processes map what came. Arrays
-    in it cannot be written to; see `docs/sharing.md`.
+    The handle may stand anywhere in what is handed in: as an argument, in a list or an attribute,
+    bound by `partial`, captured by a function. The object is copied now, once, sent to each worker
+    at most once, when first needed, and its processes map what came. Arrays in it cannot be written
+    to; see `docs/sharing.md`.
 
     Raises:
         PicklingError: it cannot travel; the text says what of it.
@@ -37,10 +39,13 @@ def share(obj: T) -> Shared[T]:
     return Shared(Lent(secrets.token_bytes(16), payload, tuple(handles)), type(obj))
 
 
-def _pickle(obj: Any, recipes: Mapping[type, Recipe]) -> tuple[list[Buffer], list[Shared[Any] | None]]:
+def _pickle(
+    obj: Any, recipes: Mapping[type, Recipe]
+) -> tuple[list[Buffer], list[Shared[Any] | None]]:
     """Return the payload of an object, and the handles that lie in it.
 
-    All of it is in a block if it is large. Small arrays too are buffers of their own, none of which may be written to.
+    All of it is in a block if it is large. Small arrays too are buffers of their own, none of which
+    may be written to.
     """
     views: list[memoryview] = []
     file = io.BytesIO()
@@ -48,7 +53,9 @@ def _pickle(obj: Any, recipes: Mapping[type, Recipe]) -> tuple[list[Buffer], lis
     pickler.recipes = recipes
     pickler.dump(obj)
     stored = store([file.getvalue(), *views], whole=True)
-    payload: list[Buffer] = stored if isinstance(stored, Stored) else [bytes(buffer) for buffer in stored]
+    payload: list[Buffer] = (
+        stored if isinstance(stored, Stored) else [bytes(buffer) for buffer in stored]
+    )
     if pickler.needs is None:
         return payload, []
     return with_needs(payload, pickler.needs), list(pickler.needs.values())
@@ -61,6 +68,10 @@ def _array_recipes() -> Mapping[type, Recipe]:
         return {}
 
     def reduce_array(pickler: Pickler, array: Any) -> Reduction:
-        return NotImplemented if array.flags.forc or array.dtype.hasobject else numpy.ascontiguousarray(array).__reduce_ex__(5)
+        return (
+            NotImplemented
+            if array.flags.forc or array.dtype.hasobject
+            else numpy.ascontiguousarray(array).__reduce_ex__(5)
+        )
 
     return {numpy.ndarray: reduce_array}

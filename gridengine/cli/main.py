@@ -1,4 +1,6 @@
-"""The command line: `gridengine settings`, `gridengine up`, `gridengine doctor`. Nothing is decided here: words in, words out."""
+"""The command line: `gridengine settings`, `gridengine up`, `gridengine doctor`. Nothing is decided
+here: words in, words out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,9 @@ SCHEDULERS = ("processes", "grid_engine", "slurm")
 
 
 class _Commands(click.Group):
-    """Turns this package's errors into a line on standard error and exit status 1, as click does with its own."""
+    """Turns this package's errors into a line on standard error and exit status 1, as click does
+    with its own.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -62,23 +66,39 @@ Examples:
   gridengine settings --json | jq .max_workers.value
 """
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts: an object of names, each with value and by.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="For scripts: an object of names, each with value and by.",
+)
 def settings(as_json: bool) -> None:
-    """Show each setting, and who said it: a file and its line, an environment variable, or the default.
+    """Show each setting, and who said it: a file and its line, an environment variable, or the
+    default.
 
-    Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in this folder, or the nearest above it.
+    Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
+    this folder, or the nearest above it.
     """
     from gridengine.settings.values import told
 
     said = told()
     if as_json:
-        click.echo(json.dumps({name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()}, indent=1))
+        click.echo(
+            json.dumps(
+                {name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()},
+                indent=1,
+            )
+        )
         return
     from rich.table import Table
 
     table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
     for name, one in said.items():
-        table.add_row(_text(name), _text(_shown(one.value)), _text(one.by, "dim" if one.by == "default" else ""))
+        table.add_row(
+            _text(name),
+            _text(_shown(one.value)),
+            _text(one.by, "dim" if one.by == "default" else ""),
+        )
     console = _console()
     console.print(table)
     for line in _files():
@@ -88,7 +108,10 @@ def settings(as_json: bool) -> None:
 def _files() -> Iterator[str]:
     from gridengine.settings.files import projects_file, told, users_file
 
-    for whose, path in (("yours", users_file(os.environ)), ("the project's", projects_file(os.environ))):
+    for whose, path in (
+        ("yours", users_file(os.environ)),
+        ("the project's", projects_file(os.environ)),
+    ):
         yield f"settings file, {whose}: {told(path)}"
 
 
@@ -101,19 +124,48 @@ Examples:
 """
 )
 @click.argument("connection_file", type=click.Path(exists=True, path_type=Path))
-@click.option("-n", "--workers", "count", type=click.IntRange(min=1), help="How many (default: one; processes: for all processors).")
-@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="What starts them (default: the best that is here).")
+@click.option(
+    "-n",
+    "--workers",
+    "count",
+    type=click.IntRange(min=1),
+    help="How many (default: one; processes: for all processors).",
+)
+@click.option(
+    "--scheduler",
+    type=click.Choice(SCHEDULERS),
+    help="What starts them (default: the best that is here).",
+)
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
 @click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
-@click.option("--time", "walltime", metavar="TIME", help="How long each call may take, as 2:00:00 or in seconds.")
+@click.option(
+    "--time",
+    "walltime",
+    metavar="TIME",
+    help="How long each call may take, as 2:00:00 or in seconds.",
+)
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker.")
 @click.option("--token", help="What workers must have, by its name in the settings.")
-@click.option("--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing.")
-@click.option("--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script.")
-def up(connection_file: Path, count: int | None, scheduler: str | None, *, dry: bool, as_json: bool, **asked: Any) -> None:
-    """Start workers for the dispatcher that wrote this connection file, until it ends or Ctrl-C stops them.
+@click.option(
+    "--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script."
+)
+def up(
+    connection_file: Path,
+    count: int | None,
+    scheduler: str | None,
+    *,
+    dry: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Start workers for the dispatcher that wrote this connection file, until it ends or Ctrl-C
+    stops them.
 
-    CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine settings`) of a script that runs on a cluster.
+    CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
+    settings`) of a script that runs on a cluster.
     """
     from gridengine.cli import up
 
@@ -134,27 +186,44 @@ def _show_plan(plan: Plan, as_json: bool) -> None:
     click.echo(json.dumps(told, indent=1) if as_json else str(plan))
 
 
-def _resources(cores: int | None, memory: float | None, walltime: str | None, gpus: int | None, token: str | None) -> Resource:
+def _resources(
+    cores: int | None,
+    memory: float | None,
+    walltime: str | None,
+    gpus: int | None,
+    token: str | None,
+) -> Resource:
     from gridengine.resources.base import ZERO
     from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 
-    time: float | str | None = walltime if walltime is None or ":" in walltime else _number("--time", walltime)
-    given = ((Cores, cores), (Memory, memory), (WTime, time), (GPUs, gpus), (Token, token))
-    return functools.reduce(operator.and_, (kind(value) for kind, value in given if value is not None), ZERO)  # type: ignore[arg-type]
+    time: float | str | None = (
+        walltime if walltime is None or ":" in walltime else _number("--time", walltime)
+    )
+    kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
+    given = zip(kinds, (cores, memory, time, gpus, token), strict=True)
+    return functools.reduce(
+        operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
+    )
 
 
 def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name) from None
+        raise click.BadParameter(
+            f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name
+        ) from None
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
     from gridengine import schedulers
     from gridengine.cli.doctor import KINDS
 
-    return schedulers.best_available() if name is None else getattr(schedulers, KINDS[name])(max_workers=count)
+    return (
+        schedulers.best_available()
+        if name is None
+        else getattr(schedulers, KINDS[name])(max_workers=count)
+    )
 
 
 @main.command(
@@ -165,13 +234,30 @@ Examples:
   gridengine doctor --json
 """
 )
-@click.option("--scheduler", type=click.Choice(SCHEDULERS), help="Look at this one alone, and fail when it is not here.")
-@click.option("--wait", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds for each trivial job.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts: ok, and a list of findings with of, check, state, text, remedy.")
+@click.option(
+    "--scheduler",
+    type=click.Choice(SCHEDULERS),
+    help="Look at this one alone, and fail when it is not here.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds for each trivial job.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="For scripts: ok, and a list of findings with of, check, state, text, remedy.",
+)
 def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
-    """Say what this machine is: which schedulers answer, what they have, and whether a trivial job comes home.
+    """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
+    comes home.
 
-    The exit status is 1 when something that is here is broken, or when what --scheduler asks for is not here.
+    The exit status is 1 when something that is here is broken, or when what --scheduler asks for is
+    not here.
     """
     from gridengine.cli import doctor as looks
 
@@ -188,9 +274,13 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
 
 
 def _show(console: Console, finding: Finding) -> None:
-    style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[finding.state.value]
+    style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[
+        finding.state.value
+    ]
     line = _text(f"{finding.state.value:7}", style)
-    line.append(f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else "")
+    line.append(
+        f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else ""
+    )
     console.print(line, soft_wrap=True)
     if finding.remedy:
         console.print(_text(f"        try: {finding.remedy}"), soft_wrap=True)
@@ -217,4 +307,8 @@ def _plain(value: object) -> object:
 def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
-    return {True: "yes", False: "no", "": "none"}.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)
+    return (
+        {True: "yes", False: "no", "": "none"}.get(value, str(value))
+        if isinstance(value, (bool, str))
+        else str(value)
+    )

@@ -1,4 +1,6 @@
-"""More workers for a dispatcher that runs already, known by its connection file: `gridengine up`."""
+"""More workers for a dispatcher that runs already, known by its connection file: `gridengine
+up`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import Demand, Handle, Launcher, Plan, Report, Run, Scheduler, TaskState, TryAgain, adopt_none
+from gridengine.schedulers.base import (
+    Demand,
+    Handle,
+    Launcher,
+    Plan,
+    Report,
+    Run,
+    Scheduler,
+    TaskState,
+    TryAgain,
+    adopt_none,
+)
 from gridengine.schedulers.calling import CallingLauncher
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection, make_private_folder
@@ -31,7 +44,9 @@ def connection_file(path: Path) -> Path:
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:
-    """Return how many workers are sensible: on this machine as many as use all processors, elsewhere one."""
+    """Return how many workers are sensible: on this machine as many as use all processors,
+    elsewhere one.
+    """
     if not scheduler.local:
         return 1
     return max(1, len(os.sched_getaffinity(0)) // Connection.load(connection).slots)
@@ -40,12 +55,16 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> Plan:
     """Return what would be submitted for so many workers; nothing is."""
     if scheduler.local:
-        return CallingLauncher(Run("RUN", connection.parent, connection, adopt_none)).plan(count, Demand(resources))
+        return CallingLauncher(Run("RUN", connection.parent, connection, adopt_none)).plan(
+            count, Demand(resources)
+        )
     return scheduler.dry_run(resources, count=count, connection=connection)
 
 
 class Reinforcement:
-    """Workers that somebody else's dispatcher did not ask for. They are stopped when this is closed."""
+    """Workers that somebody else's dispatcher did not ask for. They are stopped when this is
+    closed.
+    """
 
     def __init__(self, launcher: Launcher, demand: Demand, say: Callable[[str], None]) -> None:
         self._launcher = launcher
@@ -56,7 +75,8 @@ class Reinforcement:
         """How many ended otherwise than in order."""
 
     def work(self, count: int) -> None:
-        """Start so many workers, as soon as the batch system takes them, and wait until the last has ended.
+        """Start so many workers, as soon as the batch system takes them, and wait until the last
+        has ended.
 
         Raises:
             GridEngineError: none can be started, in the batch system's own words.
@@ -98,8 +118,11 @@ class Reinforcement:
 
 
 @contextmanager
-def reinforcement(scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]) -> Iterator[Reinforcement]:
-    """Yield what starts workers for the dispatcher of this connection file; all are stopped in the end.
+def reinforcement(
+    scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]
+) -> Iterator[Reinforcement]:
+    """Yield what starts workers for the dispatcher of this connection file; all are stopped in the
+    end.
 
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
@@ -121,6 +144,8 @@ def reinforcement(scheduler: Scheduler, connection: Path, resources: Resource, s
 
 
 def _own_run(connection: Path) -> Run:
-    """Return a run whose folder is beside that of the dispatcher: that one is removed when its dispatcher ends."""
+    """Return a run whose folder is beside that of the dispatcher: that one is removed when its
+    dispatcher ends.
+    """
     id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
     return Run(id, make_private_folder(settings().runs / id), connection, adopt_none)

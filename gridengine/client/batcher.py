@@ -1,9 +1,11 @@
-"""Where calls gather on their way to a hub: quick ones travel many together, a slow one alone, and only so far ahead of the work.
+"""Where calls gather on their way to a hub: quick ones travel many together, a slow one alone, and
+only so far ahead of the work.
 
-A call that finds workers idle is handed over at once, by the thread that submits it. The others wait here, where they can be withdrawn
-without asking anybody, and are handed over in blocks as earlier ones settle: about as many as the workers do in some tenths of a second, by
-what the calls of each function take now. What was handed over and has not begun is taken back when it is cancelled, or when calls that were
-quick have become slow.
+A call that finds workers idle is handed over at once, by the thread that submits it. The others
+wait here, where they can be withdrawn without asking anybody, and are handed over in blocks as
+earlier ones settle: about as many as the workers do in some tenths of a second, by what the calls
+of each function take now. What was handed over and has not begun is taken back when it is
+cancelled, or when calls that were quick have become slow.
 """
 
 from __future__ import annotations
@@ -41,13 +43,19 @@ log = logging.getLogger("gridengine")
 AHEAD_SECONDS = 0.2
 """How much is handed over: what all slots do in this time, but two calls for each slot at least."""
 UNIT = 1 << 20
-"""The load of a slot for that time. The load of a call is its part of it: half of it while nobody knows what the call takes."""
+"""The load of a slot for that time. The load of a call is its part of it: half of it while nobody
+knows what the call takes.
+"""
 LARGEST_WINDOW, LARGEST_SHARE = 65_536, 16
 """So many calls are handed over at most, or so many for each slot."""
 GATHER_SECONDS, GATHER_RATE = 0.025, 2000
-"""Calls that take less, or of which all slots do more in a second, travel together. Those that travel alone can be ended alone."""
+"""Calls that take less, or of which all slots do more in a second, travel together. Those that
+travel alone can be ended alone.
+"""
 MOST_AT_ONCE = 8
-"""While slots may be idle a quick call is handed over at once, but for each so many that are on their way one has to wait for others."""
+"""While slots may be idle a quick call is handed over at once, but for each so many that are on
+their way one has to wait for others.
+"""
 RECALL_SECONDS = 1.0
 """How often calls are taken back, at most, for having become slow."""
 MOST_CALLS = 1024
@@ -61,7 +69,9 @@ class Errand:
 
     daemon = True  # the intake itself sees to the interpreter's exit
 
-    def __init__(self, intake: Intake, task: int, work: Work, promises: Sequence[Promise], load: int) -> None:
+    def __init__(
+        self, intake: Intake, task: int, work: Work, promises: Sequence[Promise], load: int
+    ) -> None:
         self.task = task
         self.work = work
         self.load = load
@@ -113,7 +123,8 @@ class Errand:
 
 
 class Intake:
-    """Takes calls from any thread, hands them to a hub, and tells their promises what becomes of them.
+    """Takes calls from any thread, hands them to a hub, and tells their promises what becomes of
+    them.
 
     Args:
         close: is called once it was told to close and all its calls have ended.
@@ -121,9 +132,13 @@ class Intake:
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
 
-    def __init__(self, hub: Hub, close: Callable[[], None], *, most: int | None = None, daemon: bool = False) -> None:
+    def __init__(
+        self, hub: Hub, close: Callable[[], None], *, most: int | None = None, daemon: bool = False
+    ) -> None:
         self.lock = threading.Lock()
-        """Held for moments, to change the state of promises and of this, and never while anything is waited for."""
+        """Held for moments, to change the state of promises and of this, and never while anything
+        is waited for.
+        """
         self.slots = hub.slots
         self._hub = hub
         self._close = close
@@ -165,7 +180,10 @@ class Intake:
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._owner != os.getpid():
-            raise ConfigurationError("this executor belongs to the process that this one was forked from", hint="make one after the fork")
+            raise ConfigurationError(
+                "this executor belongs to the process that this one was forked from",
+                hint="make one after the fork",
+            )
 
     def add(self, promise: Promise) -> None:
         """Take a call."""
@@ -175,13 +193,17 @@ class Intake:
             self._waiting.append(promise)
             self._open += 1
         waiting, in_flight = len(self._waiting), self._in_flight
-        at_once = in_flight < self._smallest and (MOST_AT_ONCE * waiting >= in_flight or not self._travel_together(work))
+        at_once = in_flight < self._smallest and (
+            MOST_AT_ONCE * waiting >= in_flight or not self._travel_together(work)
+        )
         # The others gather until there are many, or until the next of those before them have ended.
         if at_once or waiting >= MOST_CALLS:
             self.hand_over()
 
     def cancel_waiting(self) -> None:
-        """Take no more, and withdraw all that has not begun. What workers have to give back first is withdrawn when they do."""
+        """Take no more, and withdraw all that has not begun. What workers have to give back first
+        is withdrawn when they do.
+        """
         self.stop()
         with self._handing_over:
             with self.lock:
@@ -213,7 +235,9 @@ class Intake:
             with self._handing_over:  # somebody may be at it just now
                 work = promise.work
         if waits:
-            self.settled([promise], Failed(Cancelled("the call was ended before it began")), promise.count, 0)
+            self.settled(
+                [promise], Failed(Cancelled("the call was ended before it began")), promise.count, 0
+            )
         elif isinstance(work, Errand):
             work.spare_all_but(promise)
             self._hub.cancel([work.task], signal.SIGKILL)
@@ -241,7 +265,9 @@ class Intake:
             self._closed = True
 
     def close(self, *, wait: bool) -> None:
-        """Take no more; when all calls have ended, close what is ours. May be called by the collector, in any thread and at any point."""
+        """Take no more; when all calls have ended, close what is ours. May be called by the
+        collector, in any thread and at any point.
+        """
         self._closed = True
         if not wait:
             self._courier.do(self._finish_soon)
@@ -255,14 +281,18 @@ class Intake:
             return self._all_ended.wait_for(lambda: not self._open, timeout)
 
     def _finish_soon(self) -> None:
-        """Have the courier finish once all calls have ended. From Python 3.12 on no thread could be started for it at the very end."""
+        """Have the courier finish once all calls have ended. From Python 3.12 on no thread could be
+        started for it at the very end.
+        """
         with self.lock:
             self._finish_then = bool(self._open)
         if not self._finish_then:
             self._finish(wait=False)
 
     def _finish(self, *, wait: bool) -> None:
-        """Close what is ours, once. The courier does so without waiting for who is at it, and who may wait for the courier."""
+        """Close what is ours, once. The courier does so without waiting for who is at it, and who
+        may wait for the courier.
+        """
         if not self._finishing.acquire(blocking=wait):
             return
         try:
@@ -279,8 +309,12 @@ class Intake:
             self._finishing.release()
 
     def _at_exit(self) -> None:
-        """Wait for all calls, as the standard library does, unless an exception ends the interpreter."""
-        if self._owner != os.getpid() or (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")):
+        """Wait for all calls, as the standard library does, unless an exception ends the
+        interpreter.
+        """
+        if self._owner != os.getpid() or (
+            getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        ):
             return
         if self._daemon:
             self.kill_all()
@@ -293,7 +327,9 @@ class Intake:
     # ---------------------------------------------------------------- handing over
 
     def hand_over(self) -> None:
-        """Hand over what waits, if there is room in the window. Who is at it looks again before leaving, so that others need not wait."""
+        """Hand over what waits, if there is room in the window. Who is at it looks again before
+        leaving, so that others need not wait.
+        """
         while self._waiting and self._load <= self._low:
             if not self._handing_over.acquire(blocking=False):
                 return
@@ -318,7 +354,9 @@ class Intake:
         return work.pace.seconds is not None and work.pace.seconds <= self._gather_seconds
 
     def _next_batch(self) -> tuple[list[Promise], int] | None:
-        """Take from the front of the queue what is to travel as one task, and the load of each of its calls."""
+        """Take from the front of the queue what is to travel as one task, and the load of each of
+        its calls.
+        """
         with self.lock:
             waiting = self._waiting
             while waiting and waiting[0]._state != PENDING:
@@ -329,10 +367,17 @@ class Intake:
             work = waiting[0].work
             load, room = self._load_of(work), self._capacity - self._load
             if room < load:
-                # Slow calls are handed over one by one as others end, quick ones when half of what was handed over has ended.
-                self._low = self._capacity - load if load >= UNIT // 2 or self._most is not None else self._capacity // 2
+                # Slow calls are handed over one by one as others end, quick ones when half of what
+                # was handed over has ended.
+                self._low = (
+                    self._capacity - load
+                    if load >= UNIT // 2 or self._most is not None
+                    else self._capacity // 2
+                )
                 return None
-            batch = self._take(work, min(room // load, MOST_CALLS) if self._travel_together(work) else 1)
+            batch = self._take(
+                work, min(room // load, MOST_CALLS) if self._travel_together(work) else 1
+            )
             calls = sum([promise.count for promise in batch])
             self._in_flight += calls
             self._load += calls * load
@@ -364,8 +409,12 @@ class Intake:
         try:
             id = self._hub.new_id()
             self._submitter = self._submitter or id
-            count, offset = (first.count, first.first) if isinstance(first, Stretch) else (len(batch), 0)
-            task = work.limits.task(id, _payload(batch, work), count, work.form, first=offset, submitter=self._submitter)
+            count, offset = (
+                (first.count, first.first) if isinstance(first, Stretch) else (len(batch), 0)
+            )
+            task = work.limits.task(
+                id, _payload(batch, work), count, work.form, first=offset, submitter=self._submitter
+            )
             if isinstance(first, Stretch):
                 first.depart(id, load)
                 listener: Errand | Stretch = first
@@ -392,8 +441,12 @@ class Intake:
             self._load -= len(promises) * errand.load
         self._courier.do(self.hand_over)
 
-    def given_back(self, promises: Sequence[Promise], unwanted: set[Promise], errand: Errand) -> Sequence[Promise]:
-        """Cancel calls that came back before they began, or have them wait again; return those that have ended for having been killed."""
+    def given_back(
+        self, promises: Sequence[Promise], unwanted: set[Promise], errand: Errand
+    ) -> Sequence[Promise]:
+        """Cancel calls that came back before they began, or have them wait again; return those that
+        have ended for having been killed.
+        """
         if self._killed:
             return promises
         cancelled = [one for one in promises if self._cancels or one in unwanted]
@@ -407,20 +460,36 @@ class Intake:
         return ()
 
     def lighten(self, errand: Errand) -> None:
-        """When calls turn out to be slow that were taken for quick ones, take back what was handed over of them and has not begun."""
+        """When calls turn out to be slow that were taken for quick ones, take back what was handed
+        over of them and has not begun.
+        """
         slow = UNIT // 2
-        if errand.load >= slow // 4 or self._most is not None or self._load_of(errand.work) < slow or self._in_flight <= self._smallest:
+        if (
+            errand.load >= slow // 4
+            or self._most is not None
+            or self._load_of(errand.work) < slow
+            or self._in_flight <= self._smallest
+        ):
             return
         now = time.monotonic()
         if now - self._lightened_at >= RECALL_SECONDS:
             self._lightened_at = now
-            tasks = [one for one in list(self._tasks.values()) if isinstance(one, Errand) and one.work is errand.work]
+            tasks = [
+                one
+                for one in list(self._tasks.values())
+                if isinstance(one, Errand) and one.work is errand.work
+            ]
             self._hub.recall([one.calls for one in tasks])
 
-    # ---------------------------------------------------------------- what becomes of calls, in the I/O thread
+    # ---------------------------------------------------------------- what becomes of calls, in the
+    # I/O thread
 
-    def settled(self, promises: Sequence[Promise], outcome: Packed | Failed | Done, calls: int, load: int) -> None:
-        """Give the outcome to promises, the last `calls` calls of which, of this load each, have ended with it."""
+    def settled(
+        self, promises: Sequence[Promise], outcome: Packed | Failed | Done, calls: int, load: int
+    ) -> None:
+        """Give the outcome to promises, the last `calls` calls of which, of this load each, have
+        ended with it.
+        """
         watched, sleepers = [], []
         with self.lock:
             for place, promise in enumerate(promises):
@@ -444,7 +513,9 @@ class Intake:
         self._tasks.pop(task, None)
 
     def progressed(self, calls: int, load: int, promises: int = 0) -> None:
-        """Note that so many calls of this load have ended, and with them all those of so many promises."""
+        """Note that so many calls of this load have ended, and with them all those of so many
+        promises.
+        """
         with self.lock:
             self._in_flight -= calls
             self._load -= calls * load
@@ -462,17 +533,23 @@ class Intake:
                 self._courier.do(lambda: self._finish(wait=False))
 
     def will_call_back(self) -> None:
-        """Prepare for callbacks: user code, which may take its time, so that it has a thread of its own."""
+        """Prepare for callbacks: user code, which may take its time, so that it has a thread of its
+        own.
+        """
         with self.lock:
             if self._caller is None:
                 self._caller = Helper("gridengine-callbacks")
 
     def _call_back(self, promise: Promise) -> None:
         assert self._caller is not None
-        self._caller.do(functools.partial(promise.call_back, BaseException))  # the thread must live for the callbacks that follow
+        self._caller.do(
+            functools.partial(promise.call_back, BaseException)
+        )  # the thread must live for the callbacks that follow
 
     def call_back(self, act: Callable[[], object]) -> None:
-        """Have something done in the thread of the callbacks, at once if this is it; here once that has ended."""
+        """Have something done in the thread of the callbacks, at once if this is it; here once that
+        has ended.
+        """
         self.will_call_back()
         assert self._caller is not None
         with self.lock:
@@ -499,7 +576,9 @@ def _payload(batch: list[Promise], work: Work) -> Payload:
         payload = pickling.dump_calls(calls, form=work.form)
         needs = all_needed(*map(needs_of, payloads))
         return pickling.with_needs(payload, needs) if needs else payload
-    return [pickle.dumps(calls, 5)]  # constants are none of the things that need our own pickler, which takes its time to begin
+    return [
+        pickle.dumps(calls, 5)
+    ]  # constants are none of the things that need our own pickler, which takes its time to begin
 
 
 class Helper:

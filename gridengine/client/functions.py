@@ -1,8 +1,10 @@
-"""Functions ready to travel: pickled once, and again when what they refer to may have changed since.
+"""Functions ready to travel: pickled once, and again when what they refer to may have changed
+since.
 
-The version of a function that runs is the one that was submitted. To pickle it for each of a hundred thousand calls would cost more than
-the calls do, so of each function it is kept what it refers to (global variables, closure cells, default values): as long as these are the
-same objects, and none of them can change in place, neither has its pickle.
+The version of a function that runs is the one that was submitted. To pickle it for each of a
+hundred thousand calls would cost more than the calls do, so of each function it is kept what it
+refers to (global variables, closure cells, default values): as long as these are the same objects,
+and none of them can change in place, neither has its pickle.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ KEPT_FUNCTIONS = 64
 KEPT_BYTES = 16_000_000
 """How many functions, and how much of them, is kept; always one."""
 LARGE_BYTES = 1_000_000
-"""From this size on what a function holds is taken to be as it was when first submitted: to see whether it changed costs too much."""
+"""From this size on what a function holds is taken to be as it was when first submitted: to see
+whether it changed costs too much.
+"""
 BY_NAME = (
     types.ModuleType,
     types.BuiltinFunctionType,
@@ -58,9 +62,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ware:
-    """A function as it travels, and what must be as it was for that to be good still; `references` is None when that cannot be known.
+    """A function as it travels, and what must be as it was for that to be good still; `references`
+    is None when that cannot be known.
 
-    The function itself is held weakly: what its user has forgotten is not kept alive for the next submission.
+    The function itself is held weakly: what its user has forgotten is not kept alive for the next
+    submission.
     """
 
     f: weakref.ref[Callable[..., Any]]
@@ -86,7 +92,9 @@ class Wares:
         wrap: gives what is pickled in a function's place.
     """
 
-    def __init__(self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    ) -> None:
         self._limits = limits
         self._wrap = wrap
         self._kept: dict[int, Ware] = {}
@@ -105,18 +113,30 @@ class Wares:
 
     def _pack(self, f: Callable[..., Any], before: Ware | None) -> Ware:
         references = references_of(f)
-        function = make_function(f if self._wrap is None else self._wrap(f), self._limits.exceptions)
+        function = make_function(
+            f if self._wrap is None else self._wrap(f), self._limits.exceptions
+        )
         size = sum(memoryview(buffer).nbytes for buffer in function.payload)
         if references is None and size > LARGE_BYTES:
             references = ()
-        if before is not None and before.f() is f and before.works[0].function.digest == function.digest:
+        if (
+            before is not None
+            and before.f() is f
+            and before.works[0].function.digest == function.digest
+        ):
             works = before.works  # what is alike travels together
         else:
             one, star, full = (Work(function, form, self._limits) for form in (SINGLE, STAR, FULL))
             works = (one, star, full)
         return self._keep(f, references, works, size)
 
-    def _keep(self, f: Callable[..., Any], references: tuple[Reference, ...] | None, works: tuple[Work, Work, Work], size: int) -> Ware:
+    def _keep(
+        self,
+        f: Callable[..., Any],
+        references: tuple[Reference, ...] | None,
+        works: tuple[Work, Work, Work],
+        size: int,
+    ) -> Ware:
         key, kept = id(f), self._kept
         # Called by the collector, at any point and in any thread: it must not wait for a lock.
         try:
@@ -126,13 +146,18 @@ class Wares:
         with self._lock:
             kept.pop(key, None)
             kept[key] = ware
-            while len(kept) > 1 and (len(kept) > KEPT_FUNCTIONS or sum(one.size for one in list(kept.values())) > KEPT_BYTES):
+            while len(kept) > 1 and (
+                len(kept) > KEPT_FUNCTIONS
+                or sum(one.size for one in list(kept.values())) > KEPT_BYTES
+            ):
                 kept.pop(next(iter(kept)), None)
         return ware
 
 
 def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
-    """Return all that the pickle of a function depends on; None when something of it can change in place."""
+    """Return all that the pickle of a function depends on; None when something of it can change in
+    place.
+    """
     found: list[Reference] = []
     todo: list[Any] = [f]
     seen: set[int] = set()
@@ -185,7 +210,9 @@ def _of_class(cls: type) -> Iterator[Reference]:
     parts = vars(cls)
     yield _length_of(parts), None, len(parts)
     for name, value in parts.items():
-        if name not in ("__dict__", "__weakref__", "__annotations__") and not isinstance(value, types.MemberDescriptorType):
+        if name not in ("__dict__", "__weakref__", "__annotations__") and not isinstance(
+            value, types.MemberDescriptorType
+        ):
             yield parts.get, name, value
     yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
 

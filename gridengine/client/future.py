@@ -1,8 +1,9 @@
-"""`Promise`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by whoever asks for its result.
+"""`Promise`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by
+whoever asks for its result.
 
-A future of the standard library carries a condition, and with it a lock and two containers; most are only ever asked for their result.
-So a promise makes its condition when somebody first waits for it, registers with it or looks into it, as `wait`, `as_completed` and
-`asyncio.wrap_future` do.
+A future of the standard library carries a condition, and with it a lock and two containers; most
+are only ever asked for their result. So a promise makes its condition when somebody first waits for
+it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.wrap_future` do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
 
 
 class Packed:
-    """What has settled together, as it came. The first promise whose result is asked for has all of it unpickled; each takes its own."""
+    """What has settled together, as it came. The first promise whose result is asked for has all of
+    it unpickled; each takes its own.
+    """
 
     __slots__ = ("_event", "_lock", "_values", "failed")
 
@@ -45,7 +48,11 @@ class Packed:
             if self._event is not None:
                 values: list[Any] = []
                 for outcome in outcomes_of(self._event):
-                    values += outcome.values if outcome.error is None else [Failed(outcome.error)] * (outcome.stop - outcome.start)
+                    values += (
+                        outcome.values
+                        if outcome.error is None
+                        else [Failed(outcome.error)] * (outcome.stop - outcome.start)
+                    )
                 self._values, self._event = values, None
             promise.held, self._values[place] = self._values[place], None
 
@@ -70,8 +77,9 @@ class Done:
 class Watch:
     """What a promise has once somebody waits for it.
 
-    Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of threads: it is notified while its own
-    lock is held. There is one only for the functions of `concurrent.futures`, once they look in.
+    Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
+    threads: it is notified while its own lock is held. There is one only for the functions of
+    `concurrent.futures`, once they look in.
     """
 
     __slots__ = ("callbacks", "condition", "sleepers", "waiters")
@@ -83,16 +91,19 @@ class Watch:
         self.callbacks: list[Callable[[Future[Any]], object]] = []
 
     def rouse(self) -> list[threading.Lock]:
-        """Return whom to wake, by releasing their locks, once the intake's lock, which is held now, is free."""
+        """Return whom to wake, by releasing their locks, once the intake's lock, which is held now,
+        is free.
+        """
         sleepers, self.sleepers = self.sleepers, []
         return sleepers
 
 
 class Promise(Future[Any]):
-    """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a call that runs.
+    """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a
+    call that runs.
 
-    `held` is the call until it has ended, then what settled with it (`Packed`), then its result. `work` is what it is a call of, then who
-    runs it, then its place in what settled with it.
+    `held` is the call until it has ended, then what settled with it (`Packed`), then its result.
+    `work` is what it is a call of, then who runs it, then its place in what settled with it.
     """
 
     __slots__ = ("_state", "held", "home", "watch", "work")
@@ -174,7 +185,9 @@ class Promise(Future[Any]):
         return self._state == CANCELLED_AND_NOTIFIED
 
     def withdraw(self, state: str) -> bool:
-        """Cancel the call if this is its state, and wake who waits; return whether it was. Callbacks are left to who asked."""
+        """Cancel the call if this is its state, and wake who waits; return whether it was.
+        Callbacks are left to who asked.
+        """
         with self.home.lock:
             if self._state != state:
                 return False
@@ -233,7 +246,9 @@ class Promise(Future[Any]):
         return held
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception that `result` would raise, or None; waits and raises like `result` for all else."""
+        """Return the exception that `result` would raise, or None; waits and raises like `result`
+        for all else.
+        """
         if self._state != FINISHED:
             self._await(timeout)
         return self._exception
@@ -273,7 +288,9 @@ class Promise(Future[Any]):
     # What becomes of it
 
     def settle(self, outcome: Packed | Failed | Done, place: int) -> bool:
-        """Note the outcome of a promise that has a condition, and wake who waits; return whether callbacks are to be called."""
+        """Note the outcome of a promise that has a condition, and wake who waits; return whether
+        callbacks are to be called.
+        """
         with self._condition:
             with self.home.lock:
                 self.held, self.work, self._state = outcome, place, FINISHED
@@ -285,7 +302,9 @@ class Promise(Future[Any]):
         return bool(self._done_callbacks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
-        """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is not logged is raised at the end."""
+        """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is
+        not logged is raised at the end.
+        """
         watch = self._looked_into()
         callbacks, watch.callbacks = watch.callbacks, []
         with contextlib.ExitStack() as left:
@@ -317,9 +336,11 @@ class Promise(Future[Any]):
 
 
 class Stretch(Promise):
-    """Many calls of one function in one promise; its result is nothing, for what they return is asked for piece by piece.
+    """Many calls of one function in one promise; its result is nothing, for what they return is
+    asked for piece by piece.
 
-    `held` is the payload of the calls while they wait, `first` the number of the first of them, for people.
+    `held` is the payload of the calls while they wait, `first` the number of the first of them, for
+    people.
     """
 
     __slots__ = ("_pace", "_pieces", "count", "first", "left", "load", "taken", "task")
@@ -366,7 +387,8 @@ class Stretch(Promise):
         """Not asked for."""
 
     def piece(self, start: int, timeout: float | None) -> Outcome:
-        """Return what became of the calls from `start` to another; waits for it up to `timeout` seconds.
+        """Return what became of the calls from `start` to another; waits for it up to `timeout`
+        seconds.
 
         It may be asked for again until it is taken.
 
@@ -375,11 +397,18 @@ class Stretch(Promise):
             TimeoutError: it has not come by then.
         """
         with self._condition:
-            if not self._condition.wait_for(lambda: start in self._pieces or self._state in DONE, timeout):
+            if not self._condition.wait_for(
+                lambda: start in self._pieces or self._state in DONE, timeout
+            ):
                 raise FutureTimeoutError
             piece = self._pieces.get(start)
         if piece is None:
-            return Outcome(start, self.count, (), self.exception() or RuntimeError("these results have been taken"))
+            return Outcome(
+                start,
+                self.count,
+                (),
+                self.exception() or RuntimeError("these results have been taken"),
+            )
         if isinstance(piece, Outcome):
             return piece
         if piece.recalled:
@@ -401,7 +430,11 @@ def wake(sleepers: Sequence[threading.Lock]) -> None:
         sleeper.release()
 
 
-def call_safely(callback: Callable[[Future[Any]], object], promise: Promise, logged: type[BaseException] = Exception) -> None:
+def call_safely(
+    callback: Callable[[Future[Any]], object],
+    promise: Promise,
+    logged: type[BaseException] = Exception,
+) -> None:
     """Call a callback as the standard library does: what it raises is logged."""
     try:
         callback(promise)

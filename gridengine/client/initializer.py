@@ -1,4 +1,6 @@
-"""What runs once in each process that runs calls, before the first of them. Imported by workers too, so it imports little."""
+"""What runs once in each process that runs calls, before the first of them. Imported by workers
+too, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 
 class Initial:
-    """An initializer with its arguments; `token` names it, for it may arrive in a process with each of several functions."""
+    """An initializer with its arguments; `token` names it, for it may arrive in a process with each
+    of several functions.
+    """
 
     def __init__(self, initializer: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.token = secrets.token_hex(8)
@@ -49,7 +53,9 @@ class Prepared:
         return self._function(*args, **kwargs)
 
 
-def initial_of(initializer: Callable[..., object] | None, arguments: Iterable[Any]) -> Initial | None:
+def initial_of(
+    initializer: Callable[..., object] | None, arguments: Iterable[Any]
+) -> Initial | None:
     """Return what is to run first, None when nothing is.
 
     Raises:

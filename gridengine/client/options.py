@@ -23,15 +23,18 @@ class Limits:
     """What `map`, `Job` and the others take as keywords, checked.
 
     Args:
-        retries: how often a call is run again that its surroundings killed, or that raised one of `retry_on`.
+        retries: how often a call is run again that its surroundings killed, or that raised one of
+            `retry_on`.
         timeout: the seconds that each run of a call may take; None is no limit.
         retry_on: exception classes; a call that raises an instance of one is run again.
-        escalate_memory: by how much a call's memory is multiplied when it is run again because it ran out of it. Without, a
-            `MemoryError` is raised at once.
-        resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB, and `WTime` one of time.
+        escalate_memory: by how much a call's memory is multiplied when it is run again because it
+            ran out of it. Without, a `MemoryError` is raised at once.
+        resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB,
+        and `WTime` one of time.
 
     Raises:
-        TypeError, ConfigurationError: one is of another type, or out of its range; the text names it.
+        TypeError, ConfigurationError: one is of another type, or out of its range; the text names
+        it.
     """
 
     retries: int = 2
@@ -45,10 +48,14 @@ class Limits:
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
         if self.timeout is not None and not 0 < real("timeout", self.timeout) <= MOST:
-            words = f"timeout must be a positive number of seconds or None, not {shown(self.timeout)}"
+            words = (
+                f"timeout must be a positive number of seconds or None, not {shown(self.timeout)}"
+            )
             raise ConfigurationError(words, hint=f"at most {MOST:,}; None is no limit")
         if not number("escalate_memory", self.escalate_memory) >= 1:
-            raise ConfigurationError(f"escalate_memory must be at least 1, not {self.escalate_memory!r}")
+            raise ConfigurationError(
+                f"escalate_memory must be at least 1, not {self.escalate_memory!r}"
+            )
         object.__setattr__(self, "retry_on", _classes(self.retry_on))
         if self.resources is not None:
             _check_resources(self.resources)
@@ -60,9 +67,16 @@ class Limits:
         """The classes of `retry_on`."""
         return tuple(self.retry_on)  # type: ignore[arg-type]
 
-    def task(self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any) -> Task:
+    def task(
+        self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any
+    ) -> Task:
         """Return calls as they travel, within these limits."""
-        limits = {"retries": self.retries, "timeout": self.timeout, "escalate_memory": float(self.escalate_memory), "demand": self.demand}
+        limits = {
+            "retries": self.retries,
+            "timeout": self.timeout,
+            "escalate_memory": float(self.escalate_memory),
+            "demand": self.demand,
+        }
         return Task(id, payload, count, form, needs=needs_of(payload), **limits, **more)  # type: ignore[arg-type]
 
 
@@ -78,7 +92,13 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
-    classes = (retry_on,) if isinstance(retry_on, type) else tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
+    classes = (
+        (retry_on,)
+        if isinstance(retry_on, type)
+        else tuple(retry_on)
+        if isinstance(retry_on, Iterable)
+        else (retry_on,)
+    )
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise TypeError(f"retry_on must be exception classes, not {one!r}")

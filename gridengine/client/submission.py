@@ -1,4 +1,6 @@
-"""Calls on their way: from the caller's thread to the hub of a scheduler, and what has settled on its way back."""
+"""Calls on their way: from the caller's thread to the hub of a scheduler, and what has settled on
+its way back.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,17 @@ if TYPE_CHECKING:
     from gridengine.wire.messages import Payload
 
 
-def hub_at(place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None) -> tuple[Hub, Scheduler, bool]:
-    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to close.
+def hub_at(
+    place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
+) -> tuple[Hub, Scheduler, bool]:
+    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
+    close.
 
-    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to make.
+    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to
+    make.
     """
-    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its sockets.
+    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
+    # sockets.
     from gridengine.api import job_dispatcher
 
     scheduler, ours = job_dispatcher.resolve(place)
@@ -43,7 +50,12 @@ def hub_at(place: Place, meanwhile: Callable[[Scheduler], None] = lambda schedul
         raise
 
 
-def make_function(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf) -> Function:
+def make_function(
+    f: Callable[..., Any],
+    retry_on: tuple[type[BaseException], ...] = (),
+    *,
+    most_digested: float = math.inf,
+) -> Function:
     """Return a callable as it travels, with the exceptions that are to have its calls made again.
 
     most_digested: see `pickling.dump_function`.
@@ -94,7 +106,8 @@ class Outcome:
 
 
 def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
-    """Return what became of the calls of what has settled, one outcome where they are alike. What cannot be read here is a `PicklingError`.
+    """Return what became of the calls of what has settled, one outcome where they are alike. What
+    cannot be read here is a `PicklingError`.
 
     It may take its time: the end of a worker's log is read here, too.
 
@@ -104,19 +117,33 @@ def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
     if event.payload is None:
         return [Outcome(start, stop, (), _with_log(event.error))]
     if event.raised:
-        return [Outcome(start, stop, (), _with_history(pickling.load_exception(event.payload), event.attempts))]
+        return [
+            Outcome(
+                start,
+                stop,
+                (),
+                _with_history(pickling.load_exception(event.payload), event.attempts),
+            )
+        ]
     try:
         values, complete = pickling.load_values(event.payload)
     except PicklingError as error:
         return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
-        count = f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        wrong = ProtocolError(f"the worker answered {stop - start} calls with {count}", hint="report this as a fault of gridengine")
+        count = (
+            f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
+        )
+        wrong = ProtocolError(
+            f"the worker answered {stop - start} calls with {count}",
+            hint="report this as a fault of gridengine",
+        )
         return [Outcome(start, stop, (), wrong)]
     if complete:
         return [Outcome(start, stop, values, None)]
     return [
-        Outcome(index, index + 1, (), value.error) if type(value) is Unloadable else Outcome(index, index + 1, [value], None)
+        Outcome(index, index + 1, (), value.error)
+        if type(value) is Unloadable
+        else Outcome(index, index + 1, [value], None)
         for index, value in enumerate(values, start)
     ]
 
@@ -129,9 +156,15 @@ def _with_log(error: GridEngineError | None) -> GridEngineError | None:
 
 
 def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
-    """Tell in an exception that came from afar what its host cannot know: the cluster job, its log, and what came of each attempt."""
+    """Tell in an exception that came from afar what its host cannot know: the cluster job, its log,
+    and what came of each attempt.
+    """
     if isinstance(error, OutOfMemory) and attempts:
-        error.host, error.job, error.log = attempts[-1].host, attempts[-1].job or None, attempts[-1].log or None
+        error.host, error.job, error.log = (
+            attempts[-1].host,
+            attempts[-1].job or None,
+            attempts[-1].log or None,
+        )
         error.attempts = tuple(map(str, attempts))
         error.log_tail = log_tail(attempts[-1].log) or None
     elif len(attempts) > 1:
@@ -140,7 +173,9 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
             *(notes if isinstance(notes, list) else ()),
             *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
         ]
-        BaseException.__setattr__(error, "__notes__", notes)  # add_note would have to ask the class, a frozen dataclass perhaps
+        BaseException.__setattr__(
+            error, "__notes__", notes
+        )  # add_note would have to ask the class, a frozen dataclass perhaps
     return error
 
 
@@ -169,14 +204,20 @@ class _Block:
 
 
 class Flight:
-    """The calls of one function that are on their way. It belongs to the caller's thread; the I/O thread sees its inbox alone."""
+    """The calls of one function that are on their way. It belongs to the caller's thread; the I/O
+    thread sees its inbox alone.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
-        self.hub, self._scheduler, self._ours = hub_at(plan.scheduler, lambda scheduler: scheduler.prepare())
+        self.hub, self._scheduler, self._ours = hub_at(
+            plan.scheduler, lambda scheduler: scheduler.prepare()
+        )
         self._submitter = 0
-        """The number that all these calls have in common, by which they take turns with others: that of the first task."""
+        """The number that all these calls have in common, by which they take turns with others:
+        that of the first task.
+        """
         self._inbox = _Inbox()
         self._blocks: dict[int, _Block] = {}
         self._loaded: list[Task] = []
@@ -191,7 +232,8 @@ class Flight:
         return self.hub.counts(self._submitter)
 
     def load(self, calls: Sequence[Any], first: int) -> int:
-        """Have calls wait for `depart`, the first of which is call number `first`; return the size of their pickle in bytes.
+        """Have calls wait for `depart`, the first of which is call number `first`; return the size
+        of their pickle in bytes.
 
         Raises:
             PicklingError: one of them cannot travel; none of them waits.
@@ -199,7 +241,9 @@ class Flight:
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
         id = self.hub.new_id()
         self._submitter = self._submitter or id
-        task = self._plan.limits.task(id, payload, len(calls), self._plan.form, first=first, submitter=self._submitter)
+        task = self._plan.limits.task(
+            id, payload, len(calls), self._plan.form, first=first, submitter=self._submitter
+        )
         self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
         return _size(payload)
@@ -211,7 +255,9 @@ class Flight:
             self.hub.submit(self._function, tasks, self._inbox)
 
     def load_what_can_travel(self, calls: Sequence[Any], first: int) -> tuple[int, list[Outcome]]:
-        """As `load`, but leave out those calls that cannot be pickled; return the size of the others' pickle, and their errors."""
+        """As `load`, but leave out those calls that cannot be pickled; return the size of the
+        others' pickle, and their errors.
+        """
         try:
             return self.load(calls, first), []
         except PicklingError as error:
@@ -225,7 +271,11 @@ class Flight:
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield what has settled; wait for the first, up to `timeout` seconds, when nothing has."""
         try:
-            yield from self._read(self._inbox.events.get(timeout=timeout) if timeout != 0 else self._inbox.events.get_nowait())
+            yield from self._read(
+                self._inbox.events.get(timeout=timeout)
+                if timeout != 0
+                else self._inbox.events.get_nowait()
+            )
             while True:
                 yield from self._read(self._inbox.events.get_nowait())
         except queue.Empty:
@@ -252,7 +302,9 @@ class Flight:
             self._blocks.clear()
 
     def close(self) -> None:
-        """Cancel what has not settled, and close the scheduler if it is ours. May be called twice."""
+        """Cancel what has not settled, and close the scheduler if it is ours. May be called
+        twice.
+        """
         try:
             self.cancel()
         finally:

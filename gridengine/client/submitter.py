@@ -1,4 +1,6 @@
-"""Where functions and arguments become calls of an intake: what an `Executor` and a `Pool` have in common."""
+"""Where functions and arguments become calls of an intake: what an `Executor` and a `Pool` have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from gridengine.api.job_dispatcher import Hub
 
 PLAIN = ATOMS - {str, bytes}
-"""Types whose values are small and never change: by far the most frequent arguments are not looked at any closer."""
+"""Types whose values are small and never change: by far the most frequent arguments are not looked
+at any closer.
+"""
 
 
 class Line:
@@ -36,7 +40,8 @@ class Line:
         place, max_workers: where they run, and how many at a time; see `place_for`.
         initial: what runs in each process before the first of them.
         limits: of all its calls.
-        most: how many calls that are submitted singly are handed to the workers at a time; None is for the intake to decide.
+        most: how many calls that are submitted singly are handed to the workers at a time; None is
+            for the intake to decide.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
     """
 
@@ -58,8 +63,11 @@ class Line:
                 self._scheduler.close()
             raise
         self._hub = hub
-        # The intake alone may outlive its users: what they submitted still runs, and then their workers end.
-        self.intake = Intake(hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon)
+        # The intake alone may outlive its users: what they submitted still runs, and then their
+        # workers end.
+        self.intake = Intake(
+            hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon
+        )
         self._initial = initial
         self.limits = limits
         self._wares = Wares(limits, self._prepared)
@@ -78,7 +86,9 @@ class Line:
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initial is None else Prepared(f, self._initial)
 
-    def submit(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+    def submit(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Promise:
         """Have one call made. What of it cannot travel is its promise's exception.
 
         Raises:
@@ -105,12 +115,21 @@ class Line:
         intake.add(promise)
         return promise
 
-    def stretches(self, f: Callable[..., Any], form: int, calls: Iterator[Any], total: int | None, chunksize: int | None) -> list[Stretch]:
-        """Have many calls made; those of one stretch travel together, and the stretches grow as those of `gridengine.map` do.
+    def stretches(
+        self,
+        f: Callable[..., Any],
+        form: int,
+        calls: Iterator[Any],
+        total: int | None,
+        chunksize: int | None,
+    ) -> list[Stretch]:
+        """Have many calls made; those of one stretch travel together, and the stretches grow as
+        those of `gridengine.map` do.
 
         Raises:
             RuntimeError: the line is closed.
-            PicklingError: the function or an argument cannot travel; what was submitted before is withdrawn.
+            PicklingError: the function or an argument cannot travel; what was submitted before is
+                withdrawn.
         """
         self.intake.check()
         if chunksize is not None:
@@ -124,7 +143,12 @@ class Line:
         return made
 
     def _stretch(
-        self, made: list[Stretch], f: Callable[..., Any], form: int, calls: Iterator[Any], sizes: tuple[int | None, int | None]
+        self,
+        made: list[Stretch],
+        f: Callable[..., Any],
+        form: int,
+        calls: Iterator[Any],
+        sizes: tuple[int | None, int | None],
     ) -> None:
         total, chunksize = sizes
         most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.intake.slots))
@@ -132,7 +156,7 @@ class Line:
         work: Work | None = None
         while block := list(itertools.islice(calls, size)):
             work = work or self._wares.find(f).works[form]
-            payload = pickling.dump_calls(block, form=form, describe=lambda place, first=first: f"call {first + place}")  # type: ignore[misc]
+            payload = pickling.dump_calls(block, form=form, describe=_names_from(first))
             made.append(Stretch(self.intake, work, payload, len(block), first))
             self.intake.add(made[-1])
             first += len(block)
@@ -140,7 +164,9 @@ class Line:
                 size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
 
     def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
-        """Return a plan for calls that are submitted as their results are taken, beside this line, on its workers."""
+        """Return a plan for calls that are submitted as their results are taken, beside this line,
+        on its workers.
+        """
         return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
 
     def drop(self, stretches: Iterable[Stretch]) -> None:
@@ -176,10 +202,14 @@ def place_for(place: Place, max_workers: int | None) -> Place:
         return place
     whole("max_workers", max_workers)
     if isinstance(place, Scheduler):
-        raise ConfigurationError("a scheduler instance has its own max_workers", hint="give max_workers to the scheduler")
+        raise ConfigurationError(
+            "a scheduler instance has its own max_workers", hint="give max_workers to the scheduler"
+        )
 
     if place is None and GVAR.inside:
-        return None  # calls inside a call run in its process, one after the other, whatever they would do elsewhere
+        # calls inside a call run in its process, one after the other, whatever they would do
+        # elsewhere
+        return None
 
     def make() -> Scheduler:
         from gridengine.schedulers import best_available
@@ -191,7 +221,9 @@ def place_for(place: Place, max_workers: int | None) -> Place:
     return make
 
 
-def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], float | None]) -> Iterator[Any]:
+def results_of(
+    line: Line, stretches: list[Stretch], seconds_left: Callable[[], float | None]
+) -> Iterator[Any]:
     """Yield results one after the other; whatever ends the iteration ends the calls that are left.
 
     Raises, when its turn comes:
@@ -213,3 +245,7 @@ def results_of(line: Line, stretches: list[Stretch], seconds_left: Callable[[], 
             left.pop()
     finally:
         line.drop(left)
+
+
+def _names_from(first: int) -> Callable[[int], str]:
+    return lambda place: f"call {first + place}"

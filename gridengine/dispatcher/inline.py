@@ -1,4 +1,6 @@
-"""A hub without workers: what is submitted is run at once, in the caller's own process and thread."""
+"""A hub without workers: what is submitted is run at once, in the caller's own process and
+thread.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 
 
 class InlineHub:
-    """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what cannot travel is seen here too."""
+    """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what
+    cannot travel is seen here too.
+    """
 
     slots = 1
     at_once = True
@@ -99,7 +103,20 @@ class InlineHub:
                 out, err = (copy.getvalue().encode() for copy in copies)
                 done += 1
                 attempts = [_attempt(began, raised=raised)] if task.watched else []
-                listener.settled(Settled(task.id, index, index + 1, payload, raised, None, int(raised), out, err, attempts))
+                listener.settled(
+                    Settled(
+                        task.id,
+                        index,
+                        index + 1,
+                        payload,
+                        raised,
+                        None,
+                        int(raised),
+                        out,
+                        err,
+                        attempts,
+                    )
+                )
         finally:
             self._cancelled.discard(task.id)
             if done < task.count:
@@ -107,7 +124,9 @@ class InlineHub:
                 listener.settled(Settled(task.id, done, task.count, None, error=error, exitcode=1))
 
 
-def _again_after(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...], retries: int) -> Callable[..., Any]:
+def _again_after(
+    f: Callable[..., Any], retry_on: tuple[type[BaseException], ...], retries: int
+) -> Callable[..., Any]:
     """Return what calls the function again when it raises one of these exceptions."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -119,11 +138,15 @@ def _again_after(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...
     return call if retry_on else f
 
 
-def _outcome(f: Callable[..., Any], call: Any, task: Task, listener: Listener) -> tuple[Payload, bool]:
+def _outcome(
+    f: Callable[..., Any], call: Any, task: Task, listener: Listener
+) -> tuple[Payload, bool]:
     keywords: dict[str, Any] = {}
     if task.controlled:
         keywords["controller"] = Controller(
-            job_id=task.id, attempt=1, push=lambda value: listener.noted(Note(task.id, pickling.dump(value)))
+            job_id=task.id,
+            attempt=1,
+            push=lambda value: listener.noted(Note(task.id, pickling.dump(value))),
         )
     try:
         if type(call) is Unloadable:
@@ -148,12 +171,17 @@ def _attempt(began: float, *, raised: bool) -> Attempt:
 
 @contextlib.contextmanager
 def _copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Keep a copy of what is written to `sys.stdout` and `sys.stderr` meanwhile; it still goes where it went."""
+    """Keep a copy of what is written to `sys.stdout` and `sys.stderr` meanwhile; it still goes
+    where it went.
+    """
     copies = io.StringIO(), io.StringIO()
     if not wanted:
         yield copies
         return
-    with contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])), contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])):
+    with (
+        contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])),
+        contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])),
+    ):
         yield copies
 
 

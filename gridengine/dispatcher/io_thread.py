@@ -1,7 +1,7 @@
 """The I/O thread that all users of one scheduler share: it performs what the core decides.
 
-One thread owns the socket and the core. A second owns the launcher, whose calls may be slow; its answers come back as
-events. Nothing is pickled or unpickled here.
+One thread owns the socket and the core. A second owns the launcher, whose calls may be slow; its
+answers come back as events. Nothing is pickled or unpickled here.
 """
 
 from __future__ import annotations
@@ -77,14 +77,19 @@ LOCAL_POLL_SECONDS = 0.5
 LEAVE_SECONDS = 1.5
 CLOSE_SECONDS = 15.0
 LOCAL_THREADS, THREADS = 2, 5
-"""This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks keys."""
+"""This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks
+keys.
+"""
 MOST_MESSAGES = MOST_TASKS = 1000
 MOST_EVENTS = 100
-"""How many submissions are taken in before workers are heard: their first answers say how many calls are to travel together."""
+"""How many submissions are taken in before workers are heard: their first answers say how many
+calls are to travel together.
+"""
 
 
 class Listener(Protocol):
-    """Is told what becomes of tasks, in the I/O thread: it must return at once, not raise and not unpickle.
+    """Is told what becomes of tasks, in the I/O thread: it must return at once, not raise and not
+    unpickle.
 
     `daemon`: whether the end of the interpreter may end its tasks; if not it waits for them.
     """
@@ -104,7 +109,9 @@ class Poller(Protocol):
 
 
 class Link(Protocol):
-    """The way to the workers: a `Server` for those elsewhere, `LocalWorkers` for those of this machine."""
+    """The way to the workers: a `Server` for those elsewhere, `LocalWorkers` for those of this
+    machine.
+    """
 
     def poller(self) -> Poller: ...
     def patience(self, now: float) -> float: ...
@@ -117,7 +124,9 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A look at the work: calls that wait, runs under way (or batches of one submitter), workers that called home."""
+    """A look at the work: calls that wait, runs under way (or batches of one submitter), workers
+    that called home.
+    """
 
     waiting: int
     running: int
@@ -163,18 +172,27 @@ class Hub:
         self._poll_seconds = LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds
         # A copy: whatever refers to the user's own scheduler would keep it from being collected.
         self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
-        self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._run_id}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, name=f"gridengine-{self._run_id}", daemon=True
+        )
         self._thread.start()
         for outlet in self._outlets:
             outlet.start()
-        # Not when the thread ends: another may be about to wake it, and the number would be another file's.
+        # Not when the thread ends: another may be about to wake it, and the number would be another
+        # file's.
         weakref.finalize(self, os.close, self._wake_up).atexit = False
         atexit.register(self._at_exit)
 
     def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
         """Make the way to the workers, and say how they are started."""
         if scheduler.local:
-            local = LocalWorkers(scheduler, run_id=self._run_id, settings=settings, outlets=self._outlets, wake=self._wake)
+            local = LocalWorkers(
+                scheduler,
+                run_id=self._run_id,
+                settings=settings,
+                outlets=self._outlets,
+                wake=self._wake,
+            )
             return local, Run(self._run_id, Path(), Path(), local.adopt)
         from gridengine.wire.transport import Server
 
@@ -197,7 +215,8 @@ class Hub:
         """Have tasks run; each of their calls is told to the listener once.
 
         Raises:
-            ConfigurationError: the hub is closed, or belongs to the process that this one was forked from.
+            ConfigurationError: the hub is closed, or belongs to the process that this one was
+            forked from.
         """
         modules = own_modules()
         modules.look_now_and_then()
@@ -209,7 +228,8 @@ class Hub:
             self._pending.add(tasks, listener)
             # The core takes one event at a time, and meanwhile nobody is answered.
             self._inbox.extend(
-                Submitted(function, tasks[start : start + MOST_TASKS], modules.generation) for start in range(0, len(tasks), MOST_TASKS)
+                Submitted(function, tasks[start : start + MOST_TASKS], modules.generation)
+                for start in range(0, len(tasks), MOST_TASKS)
             )
             for lent in all_needed(function.needs, *(task.needs for task in tasks)):
                 lent.used_by(self)
@@ -231,17 +251,23 @@ class Hub:
             self._possible.add(demand)
 
     def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks: calls not started never run; those that run are sent the signal. Each is settled all the same."""
+        """End tasks: calls not started never run; those that run are sent the signal. Each is
+        settled all the same.
+        """
         if os.getpid() == self._owner and not self._closed:
             self._post(CancelAsked(tuple(tasks), number))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Take back what has not begun of these calls (a task, its first call, the one after the last): it is settled as `recalled`."""
+        """Take back what has not begun of these calls (a task, its first call, the one after the
+        last): it is settled as `recalled`.
+        """
         if os.getpid() == self._owner and not self._closed:
             self._post(RecallAsked(tuple(calls)))
 
     def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided, and, of workers of this machine, carried out."""
+        """Wait until all that this thread has asked for is decided, and, of workers of this
+        machine, carried out.
+        """
         if os.getpid() != self._owner or threading.current_thread() is self._thread:
             return
         done = threading.Event()
@@ -253,7 +279,9 @@ class Hub:
         done.wait()
 
     def release(self, name: bytes) -> None:
-        """Note that nobody can hand in this shared object any more. Called by the collector too, at any point: it waits for no lock."""
+        """Note that nobody can hand in this shared object any more. Called by the collector too, at
+        any point: it waits for no lock.
+        """
         if os.getpid() == self._owner and not self._closed:
             self._post(Released(name))
 
@@ -264,7 +292,9 @@ class Hub:
         return Counts(self._state.calls_waiting, running, len(self._state.workers))
 
     def close(self, *, wait: bool = True) -> None:
-        """End all that runs, the workers and the threads; what is not settled is settled with `Cancelled`. May be called twice."""
+        """End all that runs, the workers and the threads; what is not settled is settled with
+        `Cancelled`. May be called twice.
+        """
         if os.getpid() == self._owner:
             self._end(wait=wait)
             if wait:
@@ -281,35 +311,46 @@ class Hub:
             self._thread.join(CLOSE_SECONDS)
 
     def flush_output(self, seconds: float | None = None) -> None:
-        """Wait until our standard output and error have taken what was printed up to now, or so many seconds, at most five."""
+        """Wait until our standard output and error have taken what was printed up to now, or so
+        many seconds, at most five.
+        """
         self._outlets.flush(seconds)
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
             raise ConfigurationError(
-                "this scheduler's workers belong to the process that this one was forked from", hint="make a new scheduler after the fork"
+                "this scheduler's workers belong to the process that this one was forked from",
+                hint="make a new scheduler after the fork",
             )
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
 
     def _at_exit(self) -> None:
-        """Wait for what is not daemon, as the standard library does, unless an exception ends the interpreter; then end all."""
+        """Wait for what is not daemon, as the standard library does, unless an exception ends the
+        interpreter; then end all.
+        """
         if os.getpid() != self._owner:
             return
         try:
             self._wait_for_jobs()
             self._end(wait=True)
             self._outlets.close()
-        except KeyboardInterrupt:  # another: what is left ends by itself, its end of the line being gone
+        except (
+            KeyboardInterrupt
+        ):  # another: what is left ends by itself, its end of the line being gone
             self._end(wait=False)
             self._outlets.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for what is not daemon, until an interrupt, and not at all when an exception ends the interpreter."""
+        """Wait for what is not daemon, until an interrupt, and not at all when an exception ends
+        the interpreter.
+        """
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         try:
             with self._settled:
-                self._settled.wait_for(lambda: failed or self._closed or self._pending.all_daemons())
+                self._settled.wait_for(
+                    lambda: failed or self._closed or self._pending.all_daemons()
+                )
         except KeyboardInterrupt:
             log.warning("interrupted while waiting for jobs; they are ended")
 
@@ -332,7 +373,9 @@ class Hub:
             self._fail_all(error)
         finally:
             self._tear_down()
-            atexit.unregister(self._at_exit)  # not before: who closes without waiting has the interpreter's end wait
+            atexit.unregister(
+                self._at_exit
+            )  # not before: who closes without waiting has the interpreter's end wait
 
     def _loop(self) -> None:
         poller = self._link.poller()
@@ -363,7 +406,9 @@ class Hub:
         self._sleeping = True
         try:
             # What was posted before the line above saw nobody asleep.
-            woken = dict(poller.poll(0 if self._inbox or self._catching_up else self._patience(until)))
+            woken = dict(
+                poller.poll(0 if self._inbox or self._catching_up else self._patience(until))
+            )
         finally:
             self._sleeping = False
         if self._wake_up in woken:
@@ -384,7 +429,8 @@ class Hub:
         asked, waiting = len(self._catching_up), len(self._inbox)
         for _ in range(min(waiting, MOST_EVENTS)):
             self._handle(self._inbox[0], now)
-            self._inbox.popleft()  # not before: should the core fail, whoever submitted it is to be told
+            # not before: should the core fail, whoever submitted it is to be told
+            self._inbox.popleft()
         for peer, message, buffers in self._link.receive(MOST_MESSAGES):
             if isinstance(message, Beat):
                 self._link.beat(peer)
@@ -458,14 +504,19 @@ class Hub:
         with self._closing:
             self._closed = True
         for failure in self._pending.fail(
-            Cancelled(f"the dispatcher's thread failed: {safe_repr(cause)}", hint="report this as a fault of gridengine")
+            Cancelled(
+                f"the dispatcher's thread failed: {safe_repr(cause)}",
+                hint="report this as a fault of gridengine",
+            )
         ):
             log.critical("somebody could not be told of it", exc_info=failure)
 
     def _tear_down(self) -> None:
         for done in self._catching_up:
             done.set()
-        with contextlib.ExitStack() as steps:  # the last is the first, and each is gone although another may fail
+        with (
+            contextlib.ExitStack() as steps
+        ):  # the last is the first, and each is gone although another may fail
             if not isinstance(self._link, LocalWorkers):
                 steps.callback(tidy, self._run)
             steps.callback(self._let_exit)
@@ -474,7 +525,9 @@ class Hub:
             steps.callback(self._link.close)
             steps.callback(self._desk.close)
             if isinstance(self._link, LocalWorkers):
-                steps.callback(self._link.close)  # nurseries end what is below them, and then their processes need not be killed
+                steps.callback(
+                    self._link.close
+                )  # nurseries end what is below them, and then their processes need not be killed
 
     def _let_exit(self) -> None:
         """Nothing is waited for any more."""
@@ -498,6 +551,8 @@ _PERFORM: dict[type, Callable[[Hub, Any], None]] = {
 
 
 def _lists_cores(held: Resource) -> bool:
-    """Return whether somebody has said which cores there are: then their numbers are the machine's own."""
+    """Return whether somebody has said which cores there are: then their numbers are the machine's
+    own.
+    """
     cores = held.get(Cores)
     return cores is not None and repr(cores) != repr(Cores(cores.N))

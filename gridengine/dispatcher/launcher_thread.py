@@ -19,7 +19,9 @@ CLOSE_SECONDS = 15.0
 class LaunchDesk:
     """The thread that owns a launcher: takes requests in order, answers with events."""
 
-    def __init__(self, make: Callable[[Run], Launcher], run: Run, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, make: Callable[[Run], Launcher], run: Run, post: Callable[[Event], None]
+    ) -> None:
         self._make = make
         self._run = run
         self._post = post
@@ -27,8 +29,11 @@ class LaunchDesk:
         self._ask = self._requests.put
         self._launcher: Launcher | None = None
         self._polling = False
-        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no thread starts once the interpreter ends.
-        self._thread = threading.Thread(target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True)
+        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no
+        # thread starts once the interpreter ends.
+        self._thread = threading.Thread(
+            target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True
+        )
         self._thread.start()
 
     def launch(self, count: int, demand: Demand) -> None:
@@ -41,9 +46,13 @@ class LaunchDesk:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:
                 return LaunchFailed(error, demand=demand)
-            except BaseException as error:  # a resource's own words, or the scheduler, may be a user's
+            except (
+                BaseException
+            ) as error:  # a resource's own words, or the scheduler, may be a user's
                 log.error("the scheduler failed", exc_info=True)
-                return LaunchFailed(ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand)
+                return LaunchFailed(
+                    ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand
+                )
 
         self._ask(start)
 
@@ -52,7 +61,9 @@ class LaunchDesk:
         self._ask(lambda: self._opened().cancel(handles))
 
     def poll(self, handles: Sequence[Handle]) -> None:
-        """Ask for the workers' states, unless the last question is still open; answers `Polled`, if the scheduler answers."""
+        """Ask for the workers' states, unless the last question is still open; answers `Polled`, if
+        the scheduler answers.
+        """
 
         def look() -> Event:
             try:
@@ -70,7 +81,9 @@ class LaunchDesk:
         def tell() -> Event:
             words = self._opened().explain(handles)
             told = words or "the batch system gives no reason"
-            log.warning("waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told)
+            log.warning(
+                "waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told
+            )
             return Explained(handles[0], words)
 
         self._ask(tell)
@@ -90,7 +103,8 @@ class LaunchDesk:
             try:
                 event = request()
             except BaseException as error:
-                # What cannot be learned or done now is asked for again; it is never a worker's death.
+                # What cannot be learned or done now is asked for again; it is never a worker's
+                # death.
                 log.warning("the scheduler does not answer: %s", safe_repr(error))
                 continue
             if event is not None:

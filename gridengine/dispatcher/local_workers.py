@@ -1,7 +1,9 @@
-"""Workers of this machine: their agents live in the dispatcher's own I/O thread, their nurseries in processes of their own.
+"""Workers of this machine: their agents live in the dispatcher's own I/O thread, their nurseries in
+processes of their own.
 
-To the core they are workers as all others are. What a worker elsewhere does behind a socket is done here by the same `Agent` at the price
-of a function call; there is no address, no key and no file that a stranger could find.
+To the core they are workers as all others are. What a worker elsewhere does behind a socket is done
+here by the same `Agent` at the price of a function call; there is no address, no key and no file
+that a stranger could find.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class LocalWorkers:
     """Takes the place of a `Server`. All methods but `adopt` are for one thread.
 
     Args:
-        scheduler: says how many calls one worker runs at a time, and how many processes with nothing to do it keeps.
+        scheduler: says how many calls one worker runs at a time, and how many processes with
+            nothing to do it keeps.
         outlets: where what calls print is passed on to.
         wake: wakes that thread when it may be asleep.
 
@@ -38,7 +41,15 @@ class LocalWorkers:
         ConfigurationError: too few files may be open for so many runners.
     """
 
-    def __init__(self, scheduler: Scheduler, *, run_id: str, settings: Settings, outlets: Outlets, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        run_id: str,
+        settings: Settings,
+        outlets: Outlets,
+        wake: Callable[[], None],
+    ) -> None:
         self._slots = scheduler.slots
         self._spare = self._slots if scheduler.spare is None else scheduler.spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
@@ -67,8 +78,16 @@ class LocalWorkers:
         return self._poller
 
     def patience(self, now: float) -> float:
-        """Return after how many seconds to be asked for messages even if the poller does not wake."""
-        return 0.0 if self._inbox or self._newcomers else max(0.0, self._tick_at - now) if self._agents else 3600.0
+        """Return after how many seconds to be asked for messages even if the poller does not
+        wake.
+        """
+        return (
+            0.0
+            if self._inbox or self._newcomers
+            else max(0.0, self._tick_at - now)
+            if self._agents
+            else 3600.0
+        )
 
     def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]:
         """Yield what agents have to say."""
@@ -84,7 +103,9 @@ class LocalWorkers:
             yield self._inbox.popleft()
 
     def _take_in(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Make an agent for a nursery once that is ready; of one that has ended without a word, the launcher tells."""
+        """Make an agent for a nursery once that is ready; of one that has ended without a word, the
+        launcher tells.
+        """
         try:
             if not is_ready(sock):
                 return
@@ -156,7 +177,9 @@ class LocalWorkers:
             self._end(peer, "forgotten")
 
     def close(self) -> None:
-        """End all runners, and what they left behind; nobody is taken over from here on. May be called twice."""
+        """End all runners, and what they left behind; nobody is taken over from here on. May be
+        called twice.
+        """
         self._closed = True
         for peer in list(self._agents):
             self._end(peer, "closed")

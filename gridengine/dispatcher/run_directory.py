@@ -1,4 +1,6 @@
-"""How the run of a dispatcher begins and what is left of it: the core's policy, the connection file, the run directory and its logs."""
+"""How the run of a dispatcher begins and what is left of it: the core's policy, the connection
+file, the run directory and its logs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         beat_seconds=settings.beat_seconds,
         lease_seconds=settings.lease_seconds,
         start_seconds=settings.start_seconds,
-        start_timeout=settings.start_timeout if scheduler.start_timeout is None else scheduler.start_timeout,
+        start_timeout=settings.start_timeout
+        if scheduler.start_timeout is None
+        else scheduler.start_timeout,
         version=__version__,
         python=python_version(),
         run_id=run_id,
@@ -68,7 +72,9 @@ def write_connection(server: Server, scheduler: Scheduler, settings: Settings, r
     return run
 
 
-def _connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Connection:
+def _connection(
+    server: Server, scheduler: Scheduler, settings: Settings, run_id: str
+) -> Connection:
     return Connection(
         run_id=run_id,
         addresses=server.addresses,

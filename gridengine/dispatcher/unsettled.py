@@ -1,4 +1,6 @@
-"""The calls that were handed in and whose outcome has not been told, counted where it is told: so that it can be, whatever else fails."""
+"""The calls that were handed in and whose outcome has not been told, counted where it is told: so
+that it can be, whatever else fails.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class PendingTask:
-    """A task not all of whose calls have been told; `told` are those that have, as stretches of their indices."""
+    """A task not all of whose calls have been told; `told` are those that have, as stretches of
+    their indices.
+    """
 
     __slots__ = ("count", "listener", "told")
 
@@ -34,7 +38,9 @@ class PendingTask:
 
 
 class Pending:
-    """All such tasks. One thread tells; any may add, and ask whether the interpreter's exit may end them."""
+    """All such tasks. One thread tells; any may add, and ask whether the interpreter's exit may end
+    them.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[int, PendingTask] = {}
@@ -68,7 +74,11 @@ class Pending:
         for id, one in list(self._tasks.items()):
             for start, stop in one.left():
                 try:
-                    one.listener.settled(Settled(id, start, stop, None, error=error, exitcode=1, last=stop == one.count))
+                    one.listener.settled(
+                        Settled(
+                            id, start, stop, None, error=error, exitcode=1, last=stop == one.count
+                        )
+                    )
                 except BaseException as failure:
                     yield failure
 

@@ -1,7 +1,8 @@
 """What calls ask for and workers hold: `Cores(4) & Memory(8) & WTime("2:00:00")`.
 
-In: what users write. Out: requests and holders that schedulers write in their own words and the core assigns. Read `base` first, then
-`kinds`. `units` checks what users give, `estimates` changes requests by what was learnt, `packing` says which task goes to which holder.
+In: what users write. Out: requests and holders that schedulers write in their own words and the
+core assigns. Read `base` first, then `kinds`. `units` checks what users give, `estimates` changes
+requests by what was learnt, `packing` says which task goes to which holder.
 """
 
 from __future__ import annotations
@@ -9,4 +10,15 @@ from __future__ import annotations
 from gridengine.resources.base import ZERO, Combined, Resource
 from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
 
-__all__ = ["ZERO", "Capacity", "Combined", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime"]
+__all__ = [
+    "ZERO",
+    "Capacity",
+    "Combined",
+    "Cores",
+    "GPUs",
+    "Memory",
+    "Node",
+    "Resource",
+    "Token",
+    "WTime",
+]

@@ -1,13 +1,16 @@
-"""The algebra of resources: what a resource is, and how `&` combines them. The kinds that come with it are in `resources`.
+"""The algebra of resources: what a resource is, and how `&` combines them. The kinds that come with
+it are in `resources`.
 
 A resource has three roles, all of one class, the *kind*:
 
-    asked   what a user writes. It never changes: equal requests are equal and hash alike, in whatever order they were combined.
-    held    what somebody has to give. `resource.holder()` makes a holder, with books of its own on what is free.
-    given   what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes `Cores(2, [4, 5])`.
+    asked   what a user writes. It never changes: equal requests are equal and hash alike, in
+    whatever order they were combined. held    what somebody has to give. `resource.holder()` makes
+    a holder, with books of its own on what is free. given   what a holder's `_alloc` returned and
+    its `_dealloc` takes back: `Cores(2)` becomes `Cores(2, [4, 5])`.
 
-What a resource says is in its public attributes, which are set once, and in `_repr`; a holder's books are in attributes with an
-underscore. Nothing here does I/O or reads a clock: a holder is told the time (`_at`).
+What a resource says is in its public attributes, which are set once, and in `_repr`; a holder's
+books are in attributes with an underscore. Nothing here does I/O or reads a clock: a holder is told
+the time (`_at`).
 """
 
 from __future__ import annotations
@@ -24,21 +27,29 @@ R = TypeVar("R", bound="Resource")
 
 
 class Resource(ABC):
-    """The base of all kinds. A kind of your own says the five methods below; they meet requests of their own kind alone.
+    """The base of all kinds. A kind of your own says the five methods below; they meet requests of
+    their own kind alone.
 
-    `_repr` shows every argument: two resources of one kind are equal when theirs are. Public attributes are set once.
+    `_repr` shows every argument: two resources of one kind are equal when theirs are. Public
+    attributes are set once.
     """
 
     _optional: ClassVar[bool] = False
-    """Whether a holder without this kind grants it: of time there is no end where nobody sets one."""
+    """Whether a holder without this kind grants it: of time there is no end where nobody sets
+    one.
+    """
 
     @abstractmethod
     def _request(self, res: Any) -> bool:
-        """Return whether this holder has, now, what `res` asks for. Answers from the holder's books alone, and changes nothing."""
+        """Return whether this holder has, now, what `res` asks for. Answers from the holder's books
+        alone, and changes nothing.
+        """
 
     @abstractmethod
     def _alloc(self, res: Any) -> Resource:
-        """Take what `res` asks for out of the books, and return what is given. Only called when `_request` said yes."""
+        """Take what `res` asks for out of the books, and return what is given. Only called when
+        `_request` said yes.
+        """
 
     @abstractmethod
     def _dealloc(self, res: Any) -> None:
@@ -50,13 +61,17 @@ class Resource(ABC):
 
     @abstractmethod
     def _stat(self) -> tuple[float, float]:
-        """Return how much of this holder is in use, and how much it has in all; (0, 0) for what is not used up."""
+        """Return how much of this holder is in use, and how much it has in all; (0, 0) for what is
+        not used up.
+        """
 
     def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
         """Tell a holder the time, in monotonic seconds."""
 
     def _native(self, system: str) -> Sequence[str]:
-        """Return options for the batch system (`"gridengine"` or `"slurm"`) that ask it for this; none unless a kind of yours has some."""
+        """Return options for the batch system (`"gridengine"` or `"slurm"`) that ask it for this;
+        none unless a kind of yours has some.
+        """
         return ()
 
     def _must_have(self, res: Any) -> None:
@@ -68,7 +83,9 @@ class Resource(ABC):
         return copy.deepcopy(self)
 
     def holder(self) -> Combined:
-        """Return a holder of this, nothing of it given yet. It takes requests of any kind. Not for several threads at once."""
+        """Return a holder of this, nothing of it given yet. It takes requests of any kind. Not for
+        several threads at once.
+        """
         return Combined(tuple(part._held() for part in self))
 
     def get(self, kind: type[R]) -> R | None:
@@ -98,7 +115,9 @@ class Resource(ABC):
 
 
 Says: TypeAlias = frozenset[tuple[int, str]]
-"""What a resource is equal by, in values whose own comparison is no user's code; good for as long as the resource lives."""
+"""What a resource is equal by, in values whose own comparison is no user's code; good for as long
+as the resource lives.
+"""
 
 
 def says(resource: Resource) -> Says:
@@ -113,17 +132,24 @@ def says(resource: Resource) -> Says:
 def _text(part: Resource) -> str:
     text = part._repr()
     if type(text) is not str:
-        raise TypeError(f"_repr of a {type(part).__qualname__} must return a str, not a {type(text).__qualname__}")
+        raise TypeError(
+            f"_repr of a {type(part).__qualname__} must return a str, not a "
+            f"{type(text).__qualname__}"
+        )
     return text
 
 
 def is_nothing(resource: Resource) -> bool:
-    """Return whether this is `ZERO`, or as good as it. Asks no part whether it is equal to something."""
+    """Return whether this is `ZERO`, or as good as it. Asks no part whether it is equal to
+    something.
+    """
     return next(iter(resource), None) is None
 
 
 class Combined(Resource):
-    """Several kinds, or none (`ZERO`), as `&` makes it. The attributes of the parts are its own too."""
+    """Several kinds, or none (`ZERO`), as `&` makes it. The attributes of the parts are its own
+    too.
+    """
 
     def __init__(self, parts: tuple[Resource, ...]) -> None:
         self._parts = parts
@@ -136,7 +162,11 @@ class Combined(Resource):
             raise AttributeError(name)
         having = [part for part in self if hasattr(part, name)]
         if len(having) != 1:
-            more = f": {' and '.join(type(part).__name__ for part in having)} have; take one by get()" if having else ""
+            more = (
+                f": {' and '.join(type(part).__name__ for part in having)} have; take one by get()"
+                if having
+                else ""
+            )
             raise AttributeError(f"{self!r} has no one attribute {name!r}{more}")
         return getattr(having[0], name)
 
@@ -146,7 +176,10 @@ class Combined(Resource):
         super().__setattr__(name, value)
 
     def _request(self, res: Resource) -> bool:
-        return all(part._optional if (held := self.get(type(part))) is None else held._request(part) for part in res)
+        return all(
+            part._optional if (held := self.get(type(part))) is None else held._request(part)
+            for part in res
+        )
 
     def _alloc(self, res: Resource) -> Resource:
         """Give all parts or none.
@@ -163,7 +196,9 @@ class Combined(Resource):
                     continue
                 given.append(held._alloc(part))
                 if type(given[-1]) is not type(part):
-                    raise TypeError(f"_alloc of {held!r} must return a {type(part).__name__}, not {given[-1]!r}")
+                    raise TypeError(
+                        f"_alloc of {held!r} must return a {type(part).__name__}, not {given[-1]!r}"
+                    )
                 undo.callback(held._dealloc, given[-1])
             undo.pop_all()
         return _combined(tuple(given))
@@ -184,7 +219,11 @@ class Combined(Resource):
 
     def _stat(self) -> tuple[float, float]:
         """Return the numbers of the part that is used up most."""
-        return max((part._stat() for part in self), key=lambda stat: stat[0] / stat[1] if stat[1] else -1.0, default=(0, 0))
+        return max(
+            (part._stat() for part in self),
+            key=lambda stat: stat[0] / stat[1] if stat[1] else -1.0,
+            default=(0, 0),
+        )
 
     def _at(self, now: float) -> None:
         for part in self:
@@ -195,7 +234,9 @@ def _combined(parts: tuple[Resource, ...]) -> Resource:
     kinds = [type(part) for part in parts]
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
-        raise ConfigurationError(f"{' & '.join(map(repr, parts))}: {twice.__name__} twice", hint="say each kind once")
+        raise ConfigurationError(
+            f"{' & '.join(map(repr, parts))}: {twice.__name__} twice", hint="say each kind once"
+        )
     return parts[0] if len(parts) == 1 else Combined(parts)
 
 

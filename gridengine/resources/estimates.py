@@ -1,4 +1,6 @@
-"""Requests changed by what was learnt: more memory after running out of it, limits from how long like tasks took. Pure."""
+"""Requests changed by what was learnt: more memory after running out of it, limits from how long
+like tasks took. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ GROUP_SECONDS = 10.0
 
 
 def scaled(request: Resource, *, memory: float) -> Resource:
-    """Return the same request with `memory` times the memory; the same itself when it asks for none."""
+    """Return the same request with `memory` times the memory; the same itself when it asks for
+    none.
+    """
     factor = number("memory", memory)
     return replaced(request, Memory, lambda part: Memory(part.M * factor))
 
@@ -26,13 +30,17 @@ def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> 
     old = request.get(kind)
     if old is None:
         return request
-    return functools.reduce(operator.and_, (new(old) if part is old else part for part in request), ZERO)
+    return functools.reduce(
+        operator.and_, (new(old) if part is old else part for part in request), ZERO
+    )
 
 
 class GroupTimes:
-    """The limits of groups of like tasks (`WTime(group="fold")`), estimated from their first 8 runs of over 10 s.
+    """The limits of groups of like tasks (`WTime(group="fold")`), estimated from their first 8 runs
+    of over 10 s.
 
-    T is their mean and 5 (sample) standard deviations, softT their mean and 2. Until then there is no limit but the request's own.
+    T is their mean and 5 (sample) standard deviations, softT their mean and 2. Until then there is
+    no limit but the request's own.
     """
 
     def __init__(self) -> None:
@@ -54,12 +62,17 @@ class GroupTimes:
         return mean + 5 * deviation, mean + 2 * deviation
 
     def limited(self, request: Resource) -> Resource:
-        """Return the request with its group's limits, where its own are not shorter; the same itself while they are not known."""
+        """Return the request with its group's limits, where its own are not shorter; the same
+        itself while they are not known.
+        """
         return replaced(request, WTime, self._limited)
 
     def _limited(self, time: WTime) -> WTime:
         limits = None if time.group is None else self.limits(time.group)
         if limits is None:
             return time
-        hard, soft = (min(limit, math.inf if own is None else own) for limit, own in zip(limits, (time.T, time.softT), strict=True))
+        hard, soft = (
+            min(limit, math.inf if own is None else own)
+            for limit, own in zip(limits, (time.T, time.softT), strict=True)
+        )
         return WTime(hard, softT=min(soft, hard), group=time.group)

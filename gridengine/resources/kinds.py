@@ -1,4 +1,6 @@
-"""What a task asks for and what a worker offers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See `algebra` for what they have in common."""
+"""What a task asks for and what a worker offers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See
+`algebra` for what they have in common.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,23 @@ from typing import Any, ClassVar, Self
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, not_given
-from gridengine.resources.units import format_seconds, number, parse_seconds, text, to_bytes, to_gigabytes, whole
+from gridengine.resources.units import (
+    format_seconds,
+    number,
+    parse_seconds,
+    text,
+    to_bytes,
+    to_gigabytes,
+    whole,
+)
 
 NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
 
 
 class _Numbered(Resource):
-    """Things with numbers or names of their own, each given to one task at a time, the first of them first."""
+    """Things with numbers or names of their own, each given to one task at a time, the first of
+    them first.
+    """
 
     _named_by: ClassVar[tuple[type, ...]] = (int,)
 
@@ -24,9 +36,13 @@ class _Numbered(Resource):
         self._listed = listed is not None
         self._numbers: Sequence[Any] = range(count) if listed is None else tuple(listed)
         if listed is not None and (
-            len(set(self._numbers)) != count or count != len(listed) or not all(isinstance(one, self._named_by) for one in listed)
+            len(set(self._numbers)) != count
+            or count != len(listed)
+            or not all(isinstance(one, self._named_by) for one in listed)
         ):
-            raise ConfigurationError(f"{type(self).__name__}({count}, {listed!r}): not {count} different numbers")
+            raise ConfigurationError(
+                f"{type(self).__name__}({count}, {listed!r}): not {count} different numbers"
+            )
         self._used: set[Any] = set()
 
     def _request(self, res: Any) -> bool:
@@ -34,7 +50,11 @@ class _Numbered(Resource):
 
     def _alloc(self, res: Any) -> Resource:
         self._must_have(res)
-        numbers = list(islice((number for number in self._numbers if number not in self._used), len(res._numbers)))
+        numbers = list(
+            islice(
+                (number for number in self._numbers if number not in self._used), len(res._numbers)
+            )
+        )
         self._used.update(numbers)
         return type(self)(len(numbers), numbers)
 
@@ -44,14 +64,17 @@ class _Numbered(Resource):
         self._used.difference_update(res._numbers)
 
     def _repr(self) -> str:
-        return f"{type(self).__name__}({len(self._numbers)}{f', {list(self._numbers)}' if self._listed else ''})"
+        listed = f", {list(self._numbers)}" if self._listed else ""
+        return f"{type(self).__name__}({len(self._numbers)}{listed})"
 
     def _stat(self) -> tuple[int, int]:
         return len(self._used), len(self._numbers)
 
 
 class Cores(_Numbered):
-    """`N` cores of one machine. Given, `c` lists their numbers; `c=` says which ones there are to give (default 0, 1, ...)."""
+    """`N` cores of one machine. Given, `c` lists their numbers; `c=` says which ones there are to
+    give (default 0, 1, ...).
+    """
 
     def __init__(self, N: int, c: Sequence[int] | None = None) -> None:
         super().__init__(N, c)
@@ -63,7 +86,9 @@ class Cores(_Numbered):
 
 
 class GPUs(_Numbered):
-    """`N` GPUs of one machine. Given, `g` lists their numbers or names; `g=` says which ones there are to give (default 0, 1, ...)."""
+    """`N` GPUs of one machine. Given, `g` lists their numbers or names; `g=` says which ones there
+    are to give (default 0, 1, ...).
+    """
 
     _named_by = (int, str)
 
@@ -113,7 +138,9 @@ class Memory(_Amount):
 
 
 class Capacity(_Amount):
-    """Counts tasks, or whatever a subclass of it is called: `Capacity(1)` asked, `Capacity(10)` held is ten tasks at a time."""
+    """Counts tasks, or whatever a subclass of it is called: `Capacity(1)` asked, `Capacity(10)`
+    held is ten tasks at a time.
+    """
 
     def __init__(self, count: int = 1) -> None:
         self.count = whole("count", count, hint=NONE_OF_A_KIND)
@@ -157,14 +184,19 @@ class WTime(_Shared):
         T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
         softT: what the task is counted on to take (default `T`).
         group: a name for tasks that take about as long as each other: see `GroupTimes`.
-        countdown: whether the time runs out: true of what workers hold. `left` is what was left when last told the time (`_at`),
-            counted from when first told.
+        countdown: whether the time runs out: true of what workers hold. `left` is what was left
+            when last told the time (`_at`), counted from when first told.
     """
 
     _optional = True
 
     def __init__(
-        self, T: float | str | None = None, *, softT: float | str | None = None, group: str | None = None, countdown: bool = False
+        self,
+        T: float | str | None = None,
+        *,
+        softT: float | str | None = None,
+        group: str | None = None,
+        countdown: bool = False,
     ) -> None:
         self.T = None if T is None else parse_seconds("T", T)
         self.softT = self.T if softT is None else parse_seconds("softT", softT)
@@ -194,7 +226,11 @@ class WTime(_Shared):
         said = [] if self.T is None else [_time_repr(self.T)]
         if self.softT is not None and self.softT != self.T:
             said.append(f"softT={_time_repr(self.softT)}")
-        said += [f"{name}={value!r}" for name, value in (("group", self.group), ("countdown", self.countdown)) if value]
+        said += [
+            f"{name}={value!r}"
+            for name, value in (("group", self.group), ("countdown", self.countdown))
+            if value
+        ]
         return f"{type(self).__name__}({', '.join(said)})"
 
 

@@ -1,11 +1,13 @@
 """Which task goes to which holder, and when. Sans-I/O: time is passed in.
 
-First fit in order, with backfill: tasks are tried in the order they came, each on the holders in the order they came; one that does
-not fit waits, while later ones that fit may overtake it. When a task has been overtaken for `overtake_seconds`, a holder *drains*
+First fit in order, with backfill: tasks are tried in the order they came, each on the holders in
+    the order they came; one that does not fit waits, while later ones that fit may overtake it.
+    When a task has been overtaken for `overtake_seconds`, a holder *drains*
 for it: until it has its place, nothing that came later is given any of that holder.
 
-Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each queue remembers which holders may have
-room for it: one that had none is not asked again before something of it is given back.
+Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each
+queue remembers which holders may have room for it: one that had none is not asked again before
+something of it is given back.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ HolderT = TypeVar("HolderT", bound=Hashable)
 
 
 class RequestFailed(Exception):
-    """A method of a resource raised; `request` is what was to be placed for `tasks`. Its `__cause__` is what was raised."""
+    """A method of a resource raised; `request` is what was to be placed for `tasks`. Its
+    `__cause__` is what was raised.
+    """
 
     def __init__(self, request: Resource, tasks: Sequence[Any]) -> None:
         super().__init__()
@@ -35,7 +39,8 @@ class RequestFailed(Exception):
 
 
 class Books:
-    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none of its code, which may be a user's.
+    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none
+    of its code, which may be a user's.
 
     Args:
         resources: what there is.
@@ -73,7 +78,9 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[TaskT, HolderT]):
-    """A task that may begin, where, and what it was given. `order` is its place in the queue, for what is left of it or runs again."""
+    """A task that may begin, where, and what it was given. `order` is its place in the queue, for
+    what is left of it or runs again.
+    """
 
     task: TaskT
     holder: HolderT
@@ -82,7 +89,9 @@ class Placed(Generic[TaskT, HolderT]):
 
 
 class _Waiting(NamedTuple):
-    """A task in its queue. `entry` is never used twice; what is no longer waited for is skipped by it."""
+    """A task in its queue. `entry` is never used twice; what is no longer waited for is skipped by
+    it.
+    """
 
     order: int
     entry: int
@@ -117,9 +126,11 @@ class _Holder:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders that may have room.
+    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders
+    that may have room.
 
-    `key` is what the request said when it came: nothing of it is asked again whether it is equal to another.
+    `key` is what the request said when it came: nothing of it is asked again whether it is equal to
+    another.
     """
 
     request: Resource
@@ -147,7 +158,9 @@ class Packer(Generic[TaskT, HolderT]):
 
     def __init__(self, offers: Iterable[Resource] = (), *, overtake_seconds: float = 60.0) -> None:
         if not overtake_seconds >= 0:
-            raise ConfigurationError(f"overtake_seconds must not be negative, not {overtake_seconds!r}")
+            raise ConfigurationError(
+                f"overtake_seconds must not be negative, not {overtake_seconds!r}"
+            )
         self.overtake_seconds = overtake_seconds
         self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
@@ -175,13 +188,17 @@ class Packer(Generic[TaskT, HolderT]):
         if key in self._holders:
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
-        holder = _Holder(key, self._last_holder, resources, Books(resources, now), Books(resources, now))
+        holder = _Holder(
+            key, self._last_holder, resources, Books(resources, now), Books(resources, now)
+        )
         self._holders[key] = self._by_number[holder.number] = holder
         self._freed(holder)
         self._changes += 1
 
     def shut(self, key: HolderT) -> list[TaskT]:
-        """A holder has gone; return the tasks that had their places there and count as ended now."""
+        """A holder has gone; return the tasks that had their places there and count as ended
+        now.
+        """
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
         if holder.drains_for is not None:
@@ -207,7 +224,8 @@ class Packer(Generic[TaskT, HolderT]):
     # ---------------------------------------------------------------- tasks
 
     def add(self, task: TaskT, request: Resource, now: float, *, order: int | None = None) -> None:
-        """Have a task wait since `now`, behind all others or, with the `order` of an earlier place, where it would be had it waited since.
+        """Have a task wait since `now`, behind all others or, with the `order` of an earlier place,
+        where it would be had it waited since.
 
         Raises:
             ConfigurationError: no holder that is here or on offer can ever hold the request.
@@ -224,15 +242,22 @@ class Packer(Generic[TaskT, HolderT]):
         if order is None:
             self._last_order += 1
         else:  # it may go where those who came later may not
-            for number in [other.drained.number for other in self._queues.values() if other.drained is not None]:
+            for number in [
+                other.drained.number for other in self._queues.values() if other.drained is not None
+            ]:
                 queue.consider(number)
         self._last_entry += 1
         self._entries[task] = self._last_entry, queue
-        heapq.heappush(queue.tasks, _Waiting(self._last_order if order is None else order, self._last_entry, now, task))
+        heapq.heappush(
+            queue.tasks,
+            _Waiting(self._last_order if order is None else order, self._last_entry, now, task),
+        )
         self._forgive(queue)
 
     def remove(self, task: TaskT) -> None:
-        """A task is no more: it has ended, and gives back what it had; or it need not wait any longer. One not known is no error."""
+        """A task is no more: it has ended, and gives back what it had; or it need not wait any
+        longer. One not known is no error.
+        """
         waited = self._entries.pop(task, None)
         if waited is not None:
             self._stop_draining(waited[1])
@@ -245,21 +270,30 @@ class Packer(Generic[TaskT, HolderT]):
                 self._freed(holder)
 
     def place(self, now: float) -> Iterator[Placed[TaskT, HolderT]]:
-        """Yield each task that may begin now. To be called after whatever happened, and every now and then.
+        """Yield each task that may begin now. To be called after whatever happened, and every now
+        and then.
 
-        While it is iterated over, tasks may be added: what is left of one just placed, with its order, is tried next.
+        While it is iterated over, tasks may be added: what is left of one just placed, with its
+        order, is tried next.
 
         Raises:
-            RequestFailed: a method of a resource raised. Take out the tasks of that request before calling again.
+            RequestFailed: a method of a resource raised. Take out the tasks of that request before
+            calling again.
         """
-        heads = [(head.order, head.entry, queue) for queue in self._queues.values() if (head := self._head(queue))]
+        heads = [
+            (head.order, head.entry, queue)
+            for queue in self._queues.values()
+            if (head := self._head(queue))
+        ]
         heapq.heapify(heads)
         try:
             yield from self._place(heads, now)
         finally:
             self._look_back(now)
 
-    def _place(self, heads: list[tuple[int, int, _Queue]], now: float) -> Iterator[Placed[TaskT, HolderT]]:
+    def _place(
+        self, heads: list[tuple[int, int, _Queue]], now: float
+    ) -> Iterator[Placed[TaskT, HolderT]]:
         while heads:
             queue = heapq.heappop(heads)[-1]
             head = self._head(queue)
@@ -268,7 +302,9 @@ class Packer(Generic[TaskT, HolderT]):
             try:
                 placed = self._try(queue, head, now)
             except BaseException as error:  # a kind may be a user's own
-                raise RequestFailed(queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]) from error
+                raise RequestFailed(
+                    queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]
+                ) from error
             if placed is None:
                 continue
             yield placed
@@ -308,13 +344,19 @@ class Packer(Generic[TaskT, HolderT]):
     def _room(self, queue: _Queue, order: int, now: float) -> _Holder | None:
         while queue.candidates:
             holder = self._by_number.get(queue.candidates[0])
-            if holder is not None and self._may_have(queue, order, holder) and holder.has_room(queue.request, now):
+            if (
+                holder is not None
+                and self._may_have(queue, order, holder)
+                and holder.has_room(queue.request, now)
+            ):
                 return holder
             queue.listed.discard(heapq.heappop(queue.candidates))
         return None
 
     def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
-        """Return whether the holder is not paused, and drains for nobody else, or only for what came later."""
+        """Return whether the holder is not paused, and drains for nobody else, or only for what
+        came later.
+        """
         if holder.paused:
             return False
         other = holder.drains_for
@@ -333,7 +375,9 @@ class Packer(Generic[TaskT, HolderT]):
         return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
 
     def _forgive(self, queue: _Queue) -> None:
-        """Note that the head of a queue has not been overtaken. An empty queue waits for who comes next, perhaps with an earlier order."""
+        """Note that the head of a queue has not been overtaken. An empty queue waits for who comes
+        next, perhaps with an earlier order.
+        """
         head = self._head(queue)
         if head is not None and head.order > self._furthest:
             queue.overtaken_since = None
@@ -346,9 +390,17 @@ class Packer(Generic[TaskT, HolderT]):
         """The head of a queue fits nowhere: see that a holder drains for it when it is due."""
         if queue.drained is not None and not queue.drained.could_hold(queue.request, now):
             self._stop_draining(queue)
-        if queue.drained is None and queue.searched_at != self._changes and self._is_due(queue, head, now):
+        if (
+            queue.drained is None
+            and queue.searched_at != self._changes
+            and self._is_due(queue, head, now)
+        ):
             queue.searched_at = self._changes
-            able = [one for one in self._holders.values() if self._may_have(queue, head.order, one) and one.could_hold(queue.request, now)]
+            able = [
+                one
+                for one in self._holders.values()
+                if self._may_have(queue, head.order, one) and one.could_hold(queue.request, now)
+            ]
             if able:
                 holder = min(able, key=lambda one: one.load(queue.request))
                 if holder.drains_for is not None:
@@ -358,7 +410,10 @@ class Packer(Generic[TaskT, HolderT]):
     def _is_due(self, queue: _Queue, head: _Waiting, now: float) -> bool:
         if self.overtake_seconds == 0:
             return True
-        return queue.overtaken_since is not None and now - max(queue.overtaken_since, head.since) >= self.overtake_seconds
+        return (
+            queue.overtaken_since is not None
+            and now - max(queue.overtaken_since, head.since) >= self.overtake_seconds
+        )
 
     def _stop_draining(self, queue: _Queue) -> None:
         if queue.drained is not None:
@@ -368,7 +423,9 @@ class Packer(Generic[TaskT, HolderT]):
             self._freed(holder)
 
     def _look_back(self, now: float) -> None:
-        """Note who was overtaken, and forget the queues that are empty, but for the last few: they know which holders have no room."""
+        """Note who was overtaken, and forget the queues that are empty, but for the last few: they
+        know which holders have no room.
+        """
         empty = []
         for queue in self._queues.values():
             head = self._head(queue)

@@ -10,7 +10,9 @@ from typing import Any
 from gridengine.errors import ConfigurationError
 
 GIGABYTE = 2**30
-"""Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5), sbatch(1))."""
+"""Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5),
+sbatch(1)).
+"""
 DAY = 86_400
 MOST = 2**31 - 1
 """The largest number of anything, and the longest time in seconds (68 years), that is taken."""
@@ -20,16 +22,20 @@ def parse_seconds(name: str, value: float | str) -> float:
     """Return the seconds that a number, or a text `[d-]hh:mm:ss`, means.
 
     Raises:
-        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument and the value.
+        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument
+        and the value.
     """
     if not isinstance(value, str):
         return number(name, value)
     match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])", value.strip())
-    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
+    days, hours, minutes, seconds = (
+        (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
+    )
     total = days * DAY + hours * 3600 + minutes * 60 + seconds
     if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
-            f"{name}={value[:40]!r} is not a time", hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds"
+            f"{name}={value[:40]!r} is not a time",
+            hint="write [d-]hh:mm:ss, as 2:00:00 or 1-12:30:00, or a number of seconds",
         )
     return total
 
@@ -42,7 +48,9 @@ def format_seconds(seconds: float) -> str:
 
 
 def to_bytes(gigabytes: float) -> int:
-    """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is fits."""
+    """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is
+    fits.
+    """
     return int(gigabytes * GIGABYTE)
 
 
@@ -56,17 +64,23 @@ def _plain(value: float) -> float:
 
 
 def number(name: str, value: Any) -> float:
-    """Return a finite number above zero, whole ones as `int`; else raise a TypeError or ConfigurationError that names it."""
+    """Return a finite number above zero, whole ones as `int`; else raise a TypeError or
+    ConfigurationError that names it.
+    """
     amount = real(name, value)
     if not 0 < amount < math.inf:
         raise ConfigurationError(f"{name} must be above zero, and finite, not {shown(value)}")
     if amount > MOST:
-        raise ConfigurationError(f"{name} must be at most {MOST:,}, not {shown(value)}", hint="leave it out for no limit")
+        raise ConfigurationError(
+            f"{name} must be at most {MOST:,}, not {shown(value)}", hint="leave it out for no limit"
+        )
     return _plain(amount)
 
 
 def real(name: str, value: Any) -> float:
-    """Return a number as a float, infinite when it is too large for one; else raise a TypeError that names it."""
+    """Return a number as a float, infinite when it is too large for one; else raise a TypeError
+    that names it.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, not {value!r}")
     try:
@@ -75,8 +89,12 @@ def real(name: str, value: Any) -> float:
         return math.inf
 
 
-def whole(name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None) -> int:
-    """Return a whole number of at least `least` and at most `most`; else raise a TypeError or ConfigurationError that names it."""
+def whole(
+    name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None
+) -> int:
+    """Return a whole number of at least `least` and at most `most`; else raise a TypeError or
+    ConfigurationError that names it.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     count = int(value)
@@ -88,16 +106,24 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str 
 
 
 def shown(value: Any) -> str:
-    """Return what a user gave as a text that fits into a line; Python writes no numbers of thousands of digits."""
+    """Return what a user gave as a text that fits into a line; Python writes no numbers of
+    thousands of digits.
+    """
     try:
         text = repr(value)
     except ValueError:
-        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+        return (
+            f"a number of {value.bit_length()} bits"
+            if isinstance(value, int)
+            else f"a {type(value).__name__}"
+        )
     return text if len(text) <= 80 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def text(name: str, value: Any) -> str:
-    """Return a text that is not empty; else raise a TypeError or ConfigurationError that names it."""
+    """Return a text that is not empty; else raise a TypeError or ConfigurationError that names
+    it.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}")
     if not value:

@@ -48,15 +48,21 @@ def __getattr__(name: str) -> Any:
 
 
 def best_available() -> Scheduler:
-    """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a `SlurmScheduler` when Slurm does, else
-    a `ProcessScheduler`.
+    """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
+    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
 
-    Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands are here. What was chosen, and why not the
-    others, is logged at INFO.
+    Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
+    are here. What was chosen, and why not the others, is logged at INFO.
     """
     against = []
-    for name, system, without in (("GridEngineScheduler", "Grid Engine", without_grid_engine), ("SlurmScheduler", "Slurm", without_slurm)):
-        reason = without(os.environ) or importlib.import_module(f"{__name__}.{_HOMES[name]}").why_unavailable()
+    for name, system, without in (
+        ("GridEngineScheduler", "Grid Engine", without_grid_engine),
+        ("SlurmScheduler", "Slurm", without_slurm),
+    ):
+        reason = (
+            without(os.environ)
+            or importlib.import_module(f"{__name__}.{_HOMES[name]}").why_unavailable()
+        )
         if not reason:
             scheduler: Scheduler = __getattr__(name)()
             if name == "GridEngineScheduler":
@@ -75,9 +81,11 @@ def best_available() -> Scheduler:
 
 
 def default_scheduler() -> Scheduler:
-    """Return this process's own scheduler, the best available, made at the first call and closed at exit.
+    """Return this process's own scheduler, the best available, made at the first call and closed at
+    exit.
 
-    Inside a call it is the call's own process: a scheduler for each process that runs calls would start workers without bound.
+    Inside a call it is the call's own process: a scheduler for each process that runs calls would
+    start workers without bound.
     """
     if GVAR.inside:
         from gridengine.schedulers.nested import nested_scheduler
@@ -87,10 +95,12 @@ def default_scheduler() -> Scheduler:
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
-    """Return where a `Job` that asks for these resources runs when it is started without a scheduler: this process's own scheduler.
+    """Return where a `Job` that asks for these resources runs when it is started without a
+    scheduler: this process's own scheduler.
 
-    But jobs on this machine that ask for nothing start at once, as processes do, and take nobody's place: they may wait for one
-    another. Those that are started inside a call are always processes of the same machine: what started them may wait for them.
+    But jobs on this machine that ask for nothing start at once, as processes do, and take nobody's
+    place: they may wait for one another. Those that are started inside a call are always processes
+    of the same machine: what started them may wait for them.
     """
     scheduler = _processes_of(os.getpid()) if GVAR.inside else default_scheduler()
     return scheduler if not scheduler.local or resources != ZERO else _unbounded_of(os.getpid())

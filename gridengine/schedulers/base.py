@@ -1,4 +1,6 @@
-"""What every scheduler is: settings that a user holds, and a launcher that starts, watches and stops workers."""
+"""What every scheduler is: settings that a user holds, and a launcher that starts, watches and
+stops workers.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,11 @@ class TaskState(enum.Enum):
 class Report:
     """The scheduler's word on one worker.
 
-    `reason` is in the batch system's own words; `error` says what to raise when the worker never called home, and, of one that is queued,
-    that it can never start; `deleted` whether somebody deleted it; `fault` which error the batch system's record makes of its end, if it
-    says (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part in its end: the batch system gave
-    its place to another job, say.
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never
+    called home, and, of one that is queued, that it can never start; `deleted` whether somebody
+    deleted it; `fault` which error the batch system's record makes of its end, if it says
+    (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part
+    in its end: the batch system gave its place to another job, say.
     """
 
     state: TaskState
@@ -55,7 +58,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the file its output goes to, or empty."""
+    """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the
+    file its output goes to, or empty.
+    """
 
     id: str
     log: str = ""
@@ -65,10 +70,12 @@ class Handle:
 class Demand:
     """What calls ask for, and what workers are asked for: calls of equal demands share workers.
 
-    `resources` is what one call asks for. `factor` is by how much the memory that was asked for, here or in the scheduler's own words, is
-    to be multiplied: more than 1 when a call is run again after it ran out of memory.
+    `resources` is what one call asks for. `factor` is by how much the memory that was asked for,
+    here or in the scheduler's own words, is to be multiplied: more than 1 when a call is run again
+    after it ran out of memory.
 
-    Demands are equal by what their resources say when the first of them is made (`key`): to compare them afterwards is no user's code.
+    Demands are equal by what their resources say when the first of them is made (`key`): to compare
+    them afterwards is no user's code.
     """
 
     resources: Resource = field(default=ZERO, compare=False)
@@ -97,15 +104,18 @@ class Demand:
 
 
 class TryAgain(Exception):
-    """The batch system does not take the request for now (a limit is reached, the master is away); nothing was submitted."""
+    """The batch system does not take the request for now (a limit is reached, the master is away);
+    nothing was submitted.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a launcher needs to know of the dispatcher it works for.
 
-    Elsewhere than on this machine a worker is started with the file `connection` in the run directory `directory` (0700). On this
-    machine its nursery is handed over by `adopt(socket, process)`.
+    Elsewhere than on this machine a worker is started with the file `connection` in the run
+    directory `directory` (0700). On this machine its nursery is handed over by `adopt(socket,
+    process)`.
     """
 
     id: str
@@ -120,7 +130,9 @@ ANY = Demand()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be submitted: how many workers by one request, that request's fields, and the script that each of them runs."""
+    """What would be submitted: how many workers by one request, that request's fields, and the
+    script that each of them runs.
+    """
 
     count: int
     request: Mapping[str, object]
@@ -128,20 +140,28 @@ class Plan:
 
     def __str__(self) -> str:
         fields = {"count": self.count, **self.request}
-        lines = [f"{name}: {shlex.join(value) if isinstance(value, list) else value}" for name, value in fields.items()]
+        lines = [
+            f"{name}: {shlex.join(value) if isinstance(value, list) else value}"
+            for name, value in fields.items()
+        ]
         return "\n".join([*lines, *(["", self.script.rstrip()] if self.script else [])])
 
 
 MARGIN_SECONDS = 60.0
-"""By how much longer a cluster task is asked for than a call may take: for the worker to start, and to leave in order."""
+"""By how much longer a cluster task is asked for than a call may take: for the worker to start, and
+to leave in order.
+"""
 
 
 class Launcher(ABC):
-    """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from one thread of its own."""
+    """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from
+    one thread of its own.
+    """
 
     @abstractmethod
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` workers for calls of this demand, or fewer when the site takes no more at a time; return a handle for each.
+        """Start `count` workers for calls of this demand, or fewer when the site takes no more at a
+        time; return a handle for each.
 
         Raises:
             TryAgain: not now; the caller asks again later.
@@ -150,11 +170,15 @@ class Launcher(ABC):
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these workers. A handle of which nothing can be learned now is left out: that is never a death."""
+        """Return what is known of these workers. A handle of which nothing can be learned now is
+        left out: that is never a death.
+        """
 
     @abstractmethod
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Stop these workers, or withdraw them from the queue. Those that have ended are no error."""
+        """Stop these workers, or withdraw them from the queue. Those that have ended are no
+        error.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -169,7 +193,9 @@ class Launcher(ABC):
         """
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return, in the batch system's words, what these queued workers wait for; empty when it does not say."""
+        """Return, in the batch system's words, what these queued workers wait for; empty when it
+        does not say.
+        """
         return ""
 
 
@@ -184,73 +210,102 @@ class Scheduler(ABC):
 
     Args of every scheduler:
         max_workers: the most workers at a time.
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` (default: the
-            setting, which is for ever).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail
+            with `WorkerNotStarted` (default: the setting, which is for ever).
 
     Close it, leave its `with`, or let it be collected, and its workers end.
     """
 
     local = True
-    """Whether workers run on this machine, as children of this process, or elsewhere, and call over TCP with CURVE."""
+    """Whether workers run on this machine, as children of this process, or elsewhere, and call over
+    TCP with CURVE.
+    """
     slots = 1
     """How many calls one worker runs at a time."""
     spare: int | None = None
-    """How many processes with nothing to do a worker keeps at most; None is as many as it has slots."""
+    """How many processes with nothing to do a worker keeps at most; None is as many as it has
+    slots.
+    """
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
     start_at_once = False
-    """Whether the first workers start at once where there is room: then they are asked for before it is known how many are wanted."""
+    """Whether the first workers start at once where there is room: then they are asked for before
+    it is known how many are wanted.
+    """
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """What each worker holds, for calls to share; None has each worker hold what one call asks for."""
+    """What each worker holds, for calls to share; None has each worker hold what one call asks
+    for.
+    """
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
     def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
         self.max_workers = whole("max_workers", max_workers)
-        self.start_timeout = start_timeout if start_timeout in (None, math.inf) else number("start_timeout", start_timeout)
+        self.start_timeout = (
+            start_timeout
+            if start_timeout in (None, math.inf)
+            else number("start_timeout", start_timeout)
+        )
         self._lock = threading.Lock()
         self._shared: Closeable | None = None
         self._closed = False
         self._finalizer: weakref.finalize[..., Scheduler] | None = None
 
     def hold(self, resources: Resource) -> None:
-        """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it has one.
+        """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it
+        has one.
 
         Raises:
             TypeError: it is no resource.
         """
         if not isinstance(resources, Resource):
-            raise TypeError(f"worker_resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
-        self.worker_resources = resources if resources.get(Cores) is not None else Cores(1) & resources
+            raise TypeError(
+                f"worker_resources must be resources, as Cores(4) & Memory(8), not {resources!r}"
+            )
+        self.worker_resources = (
+            resources if resources.get(Cores) is not None else Cores(1) & resources
+        )
         self.slots = self.worker_resources.get(Cores).N  # type: ignore[union-attr]
 
     @abstractmethod
     def launcher(self, run: Run) -> Launcher:
         """Return what starts this scheduler's workers for a dispatcher."""
 
-    def dry_run(self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None) -> Plan:
-        """Return what would be submitted to start `count` workers for calls that ask for these resources. Nothing is submitted or written.
+    def dry_run(
+        self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None
+    ) -> Plan:
+        """Return what would be submitted to start `count` workers for calls that ask for these
+        resources. Nothing is submitted or written.
 
         Workers that calls share (`worker_resources=`) are asked for with all that they hold.
-        `connection` is the file that tells the workers whom to call. Without, it is one in a folder named `RUN`, in place of the name that
-        a run's folder gets when it begins.
+        `connection` is the file that tells the workers whom to call. Without, it is one in a folder
+        named `RUN`, in place of the name that a run's folder gets when it begins.
 
         Raises:
-            TypeError, ConfigurationError: an argument is not what it must be, or the site has no words for what is asked.
+            TypeError, ConfigurationError: an argument is not what it must be, or the site has no
+            words for what is asked.
         """
         if not isinstance(resources, Resource):
-            raise TypeError(f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}")
+            raise TypeError(
+                f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}"
+            )
         held = self.worker_resources
         if held is not None:
             from gridengine.resources.packing import Packer
 
-            Packer[int, int]([held]).add(0, resources, 0.0)  # raises when no worker can ever hold it
-        from gridengine.settings.values import settings  # here, since few ask, and workers start the sooner
+            Packer[int, int]([held]).add(
+                0, resources, 0.0
+            )  # raises when no worker can ever hold it
+        from gridengine.settings.values import (
+            settings,
+        )  # here, since few ask, and workers start the sooner
 
         directory = settings().runs / "RUN"
-        launcher = self.launcher(Run("RUN", directory, connection or directory / "connection.json", adopt_none))
+        launcher = self.launcher(
+            Run("RUN", directory, connection or directory / "connection.json", adopt_none)
+        )
         try:
             return launcher.plan(whole("count", count), Demand(resources if held is None else held))
         finally:
@@ -260,7 +315,8 @@ class Scheduler(ABC):
         """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
 
     def share(self, make: Callable[[], Closeable]) -> Closeable:
-        """Return the one thing that all users of this instance share; `make` makes it the first time.
+        """Return the one thing that all users of this instance share; `make` makes it the first
+        time.
 
         Raises:
             ConfigurationError: the scheduler has been closed.
@@ -270,13 +326,16 @@ class Scheduler(ABC):
                 raise ConfigurationError(f"{self!r} has been closed", hint="make a new one")
             if self._shared is None:
                 self._shared = make()
-                # The collector may run in any thread, one that holds locks too: there nobody waits for the end.
+                # The collector may run in any thread, one that holds locks too: there nobody waits
+                # for the end.
                 self._finalizer = weakref.finalize(self, self._shared.close, wait=False)
                 self._finalizer.atexit = False
             return self._shared
 
     def close(self) -> None:
-        """End this scheduler's workers. Calls that have not ended are cancelled. May be called twice."""
+        """End this scheduler's workers. Calls that have not ended are cancelled. May be called
+        twice.
+        """
         with self._lock:
             self._closed = True
             shared, finalizer = self._shared, self._finalizer
@@ -292,7 +351,9 @@ class Scheduler(ABC):
 
 
 Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
-"""Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best here."""
+"""Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best
+here.
+"""
 
 
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -301,13 +362,17 @@ def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 _HIDING = frozenset({"-I", "-E", "-S", "-s"})
-"""The flags that keep an interpreter from importing what the environment, or the user's own folder, offers."""
+"""The flags that keep an interpreter from importing what the environment, or the user's own folder,
+offers.
+"""
 _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
 """Those that change nothing of what calls do."""
 
 
 def interpreter_flags() -> list[str]:
-    """Return the options by which this interpreter was started, as `multiprocessing` passes them on (`-O`, `-W`, `-X`, ...)."""
+    """Return the options by which this interpreter was started, as `multiprocessing` passes them on
+    (`-O`, `-W`, `-X`, ...).
+    """
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -317,20 +382,30 @@ def hiding_flags() -> list[str]:
 
 
 def python_command(python: str, flags: Sequence[str], module: str, *arguments: str) -> list[str]:
-    """Return what runs a module of this package; `-P`: it imports nothing from the working directory.
+    """Return what runs a module of this package; `-P`: it imports nothing from the working
+    directory.
 
-    Where the flags keep PYTHONPATH from being read, or site-packages from being found, the package's own folder is named.
+    Where the flags keep PYTHONPATH from being read, or site-packages from being found, the
+    package's own folder is named.
     """
     if not {"-I", "-E", "-S"}.intersection(flags):
         return [python, *flags, "-P", "-m", module, *arguments]
-    path = os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute()) if "-S" in flags else python_path("")
+    path = (
+        os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute())
+        if "-S" in flags
+        else python_path("")
+    )
     run = f"runpy.run_module({module!r}, None, '__main__', True)"
-    code = f"import runpy, sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {run}"
+    code = (
+        f"import runpy, sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {run}"
+    )
     return [python, *flags, "-P", "-c", code, path, *arguments]
 
 
 def worker_command(python: str, connection: Path) -> list[str]:
-    """Return the argument list that starts a worker elsewhere, with those of this interpreter's flags that change what calls do."""
+    """Return the argument list that starts a worker elsewhere, with those of this interpreter's
+    flags that change what calls do.
+    """
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
     return python_command(python, flags, "gridengine.worker", str(connection))
 
@@ -338,8 +413,8 @@ def worker_command(python: str, connection: Path) -> list[str]:
 def python_path(inherited: str) -> str:
     """Return the PYTHONPATH for a worker, given the caller's own; empty when it needs none.
 
-    Relative entries are dropped: they would mean another folder there. When this package is not installed but lies in a
-    checkout, say, that folder comes last.
+    Relative entries are dropped: they would mean another folder there. When this package is not
+    installed but lies in a checkout, say, that folder comes last.
     """
     entries = [entry for entry in inherited.split(os.pathsep) if Path(entry).is_absolute()]
     home = Path(__file__).resolve().parents[2]

@@ -1,7 +1,8 @@
-"""What batch systems have in common: workers are the tasks of array jobs, started by a script in the run directory.
+"""What batch systems have in common: workers are the tasks of array jobs, started by a script in
+the run directory.
 
-To add one is to write a file with two classes: a `BatchScheduler`, whose arguments are the system's own, and a `BatchLauncher`, which
-submits, asks and deletes in the system's own words.
+To add one is to write a file with two classes: a `BatchScheduler`, whose arguments are the system's
+own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words.
 """
 
 from __future__ import annotations
@@ -13,9 +14,26 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gridengine.errors import ClusterError, ConfigurationError, GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import (
+    ClusterError,
+    ConfigurationError,
+    GridEngineError,
+    JobDeleted,
+    WorkerNotStarted,
+)
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Run, Scheduler, TryAgain, python_path, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Plan,
+    Run,
+    Scheduler,
+    TryAgain,
+    python_path,
+    worker_command,
+)
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.settings.values import settings
@@ -34,10 +52,11 @@ class BatchScheduler(Scheduler):
 
     Args of every such scheduler:
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail (default: the setting, which is for ever).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail
+            (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
-            When one fails, so does the task.
+        prologue: shell lines that run before the worker, as "module load python". With any, the
+            shell is a login shell. When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
     """
@@ -54,8 +73,13 @@ class BatchScheduler(Scheduler):
         environment: Mapping[str, str] | None,
         python: str | None,
     ) -> None:
-        super().__init__(max_workers=settings().max_workers if max_workers is None else max_workers, start_timeout=start_timeout)
-        self.jobs_per_worker = None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
+        super().__init__(
+            max_workers=settings().max_workers if max_workers is None else max_workers,
+            start_timeout=start_timeout,
+        )
+        self.jobs_per_worker = (
+            None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
+        )
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)
@@ -66,13 +90,17 @@ class BatchScheduler(Scheduler):
             worker_command(self._python, run.connection),
             prologue=self._prologue,
             environment=self._environment,
-            path=python_path("" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")),
+            path=python_path(
+                "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
+            ),
             first=first,
         )
 
 
 class BatchLauncher(Launcher):
-    """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known by its log's path."""
+    """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known
+    by its log's path.
+    """
 
     def __init__(self, run: Run, *, script: str) -> None:
         self.run = run
@@ -86,8 +114,12 @@ class BatchLauncher(Launcher):
 
     @property
     def files(self) -> list[Path]:
-        """The files that nobody needs when this process is gone: not the connection file of another's dispatcher."""
-        return [path for path in (self.run.connection, self.script) if path.parent == self.run.directory]
+        """The files that nobody needs when this process is gone: not the connection file of
+        another's dispatcher.
+        """
+        return [
+            path for path in (self.run.connection, self.script) if path.parent == self.run.directory
+        ]
 
     def prepare(self) -> None:
         """Write what the workers start from, once; `launch` does.
@@ -99,28 +131,38 @@ class BatchLauncher(Launcher):
             return
         try:
             self.logs.mkdir(mode=0o700, exist_ok=True)
-            descriptor = os.open(self.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
+            descriptor = os.open(
+                self.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700
+            )
             with open(descriptor, "w") as file:
                 file.write(self._text)
         except OSError as error:
             raise ConfigurationError(
-                f"cannot write to the run directory {self.run.directory}: {error.strerror}", hint="set GRIDENGINE_RUN_DIRECTORY to another"
+                f"cannot write to the run directory {self.run.directory}: {error.strerror}",
+                hint="set GRIDENGINE_RUN_DIRECTORY to another",
             ) from error
         self._prepared = True
 
     @abstractmethod
-    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> Mapping[str, object]:
-        """Return what `submit` hands to the batch system, as it hands it over, by names for people (`argv`, say); changes nothing."""
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> Mapping[str, object]:
+        """Return what `submit` hands to the batch system, as it hands it over, by names for people
+        (`argv`, say); changes nothing.
+        """
 
     def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        """Return what would be submitted first; a site's limits on the size of arrays are met when they are met with."""
+        """Return what would be submitted first; a site's limits on the size of arrays are met when
+        they are met with.
+        """
         return Plan(count, self.request(count, demand, functools.partial(self._log, 1)), self._text)
 
     @abstractmethod
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
         """Submit an array job of `count` tasks, as `request` says it; return their ids, in order.
 
-        `log` gives the path of a task's log, for its number (from 1) or for what the batch system puts that number in place of.
+        `log` gives the path of a task's log, for its number (from 1) or for what the batch system
+        puts that number in place of.
 
         Raises:
             TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
@@ -130,7 +172,9 @@ class BatchLauncher(Launcher):
         """Note these new tasks."""
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks as one array job, as several where the site limits their size, or fewer where it limits their number."""
+        """Submit `count` tasks as one array job, as several where the site limits their size, or
+        fewer where it limits their number.
+        """
         started: list[Handle] = []
         while len(started) < count:
             left = count - len(started)
@@ -170,10 +214,16 @@ class BatchLauncher(Launcher):
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 
-def not_started(handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = "") -> GridEngineError:
+def not_started(
+    handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = ""
+) -> GridEngineError:
     """Return what to raise of a cluster task that ended before its worker called home."""
     kind = JobDeleted if deleted else WorkerNotStarted
-    usual = "" if deleted else "the interpreter, the package and the run directory must be there on the node"
+    usual = (
+        ""
+        if deleted
+        else "the interpreter, the package and the run directory must be there on the node"
+    )
     return kind(
         f"the cluster job ended before its worker called home: {reason}",
         host=host or None,

@@ -1,4 +1,6 @@
-"""Workers of this machine that call their dispatcher by TCP, as a cluster's do: for one that runs already, here or elsewhere."""
+"""Workers of this machine that call their dispatcher by TCP, as a cluster's do: for one that runs
+already, here or elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Plan,
+    Report,
+    Run,
+    worker_command,
+)
 from gridengine.schedulers.local import ended_by, not_started, report_of, worker_environment
 
 LEAVE_SECONDS = 10.0
@@ -28,7 +39,10 @@ class CallingLauncher(Launcher):
         for _ in range(count):
             try:
                 process = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ), start_new_session=True
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    env=worker_environment(os.environ),
+                    start_new_session=True,
                 )
             except OSError as error:
                 if started:
@@ -44,7 +58,11 @@ class CallingLauncher(Launcher):
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        reports = {handle: report_of(self._processes[handle]) for handle in handles if handle in self._processes}
+        reports = {
+            handle: report_of(self._processes[handle])
+            for handle in handles
+            if handle in self._processes
+        }
         return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:

@@ -26,9 +26,21 @@ class Guard:
         environment: of the command.
     """
 
-    def __init__(self, command: Sequence[str], files: Sequence[Path], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], files: Sequence[Path], environment: Mapping[str, str]
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", cleanup_process.__file__, str(os.getpid()), str(CLEAN_SECONDS), *command, "--", *map(str, files)],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                cleanup_process.__file__,
+                str(os.getpid()),
+                str(CLEAN_SECONDS),
+                *command,
+                "--",
+                *map(str, files),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,7 +1,9 @@
-"""A process that outlives its parent only to clean up: `python -I -S _guard.py PARENT SECONDS COMMAND... -- FILE...`.
+"""A process that outlives its parent only to clean up: `python -I -S _guard.py PARENT SECONDS
+COMMAND... -- FILE...`.
 
-When the parent is gone, or closes our standard input without having said that all is done, the command is run until it succeeds, for a
-minute at most, and the files are removed. Only the standard library is imported, and little of it: it starts in ten milliseconds.
+When the parent is gone, or closes our standard input without having said that all is done, the
+command is run until it succeeds, for a minute at most, and the files are removed. Only the standard
+library is imported, and little of it: it starts in ten milliseconds.
 """
 
 import contextlib
@@ -14,7 +16,9 @@ import time
 
 DONE = b"done"
 PARENT_SECONDS = 1.0
-"""How often we look whether the parent lives: a fork of it may hold the other end of our input open."""
+"""How often we look whether the parent lives: a fork of it may hold the other end of our input
+open.
+"""
 RETRY_SECONDS = 2.0
 
 
@@ -32,14 +36,18 @@ def wait(parent: int) -> bytes:
 
 
 def clean(command: list[str], files: list[str], seconds: float) -> int:
-    """Remove the files, and run the command until it succeeds or the time is over; return 0 when it did."""
+    """Remove the files, and run the command until it succeeds or the time is over; return 0 when it
+    did.
+    """
     for file in files:
         with contextlib.suppress(OSError):
             os.unlink(file)
     until = time.monotonic() + seconds
     while True:
         try:
-            status = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=seconds, check=False).returncode
+            status = subprocess.run(
+                command, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+            ).returncode
         except (OSError, subprocess.TimeoutExpired) as error:
             print(f"{command[0]}: {error}", file=sys.stderr)
             status = 1

@@ -1,4 +1,6 @@
-"""Whether there is any sign of a batch system on this machine: most have none, and need not import what speaks to one."""
+"""Whether there is any sign of a batch system on this machine: most have none, and need not import
+what speaks to one.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,47 @@ def without_grid_engine(environment: Mapping[str, str]) -> str:
     if library_paths(environment):
         return ""
     unset = "" if environment.get("SGE_ROOT") else " (SGE_ROOT is not set)"
-    return f"no DRMAA library was found{unset}; the setting drmaa_library or DRMAA_LIBRARY_PATH may say where it is"
+    return (
+        f"no DRMAA library was found{unset}; the setting drmaa_library or DRMAA_LIBRARY_PATH "
+        "may say where it is"
+    )
 
 
 def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     """Return where a DRMAA library may be, the likeliest first.
 
-    What is given, what the settings say, what DRMAA_LIBRARY_PATH says; else Grid Engine's own, Debian's, the linker's.
-    Grid Engine's are of no use without SGE_ROOT: they end the process that opens a session.
+    What is given, what the settings say, what DRMAA_LIBRARY_PATH says; else Grid Engine's own,
+    Debian's, the linker's. Grid Engine's are of no use without SGE_ROOT: they end the process that
+    opens a session.
     """
     named = given or _library_in_settings(environment) or environment.get("DRMAA_LIBRARY_PATH")
     if named:
         return [named]
     root = environment.get("SGE_ROOT")
-    places = [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")] if root else []
-    found = [str(file) for place in places for name in ("libdrmaa.so", "libdrmaa.so.1.0") if (file := place / name).is_file()]
+    places = (
+        [*sorted(Path(root, "lib").glob("*/")), Path("/usr/lib/gridengine-drmaa/lib")]
+        if root
+        else []
+    )
+    found = [
+        str(file)
+        for place in places
+        for name in ("libdrmaa.so", "libdrmaa.so.1.0")
+        if (file := place / name).is_file()
+    ]
     return found + _linked(environment)
 
 
 def _library_in_settings(environment: Mapping[str, str]) -> str:
-    """Return what the settings say. They are read only where they may say something: most have none, and start the sooner."""
-    folder = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", ""), ".config"))
-    if "GRIDENGINE_DRMAA_LIBRARY" not in environment and not os.access(folder / "gridengine" / "settings.toml", os.R_OK):
+    """Return what the settings say. They are read only where they may say something: most have
+    none, and start the sooner.
+    """
+    folder = Path(
+        environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", ""), ".config")
+    )
+    if "GRIDENGINE_DRMAA_LIBRARY" not in environment and not os.access(
+        folder / "gridengine" / "settings.toml", os.R_OK
+    ):
         return ""
     from gridengine.settings.values import settings
 
@@ -42,9 +63,15 @@ def _library_in_settings(environment: Mapping[str, str]) -> str:
 
 
 def _linked(environment: Mapping[str, str]) -> list[str]:
-    """Return what the linker finds. It is asked only when it may know one, since to ask takes 20 ms (ldconfig(8): its cache)."""
+    """Return what the linker finds. It is asked only when it may know one, since to ask takes 20 ms
+    (ldconfig(8): its cache).
+    """
     cache = Path("/etc/ld.so.cache")
-    if not environment.get("LD_LIBRARY_PATH") and cache.is_file() and b"libdrmaa." not in cache.read_bytes():
+    if (
+        not environment.get("LD_LIBRARY_PATH")
+        and cache.is_file()
+        and b"libdrmaa." not in cache.read_bytes()
+    ):
         return []
     from ctypes.util import find_library
 
@@ -54,7 +81,11 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
 
 def without_slurm(environment: Mapping[str, str]) -> str:
     """Return why no Slurm can be used here; empty when one might."""
-    return "" if shutil.which("sbatch", path=environment.get("PATH", os.defpath)) else missing("sbatch")
+    return (
+        ""
+        if shutil.which("sbatch", path=environment.get("PATH", os.defpath))
+        else missing("sbatch")
+    )
 
 
 def missing(command: str) -> str:

@@ -8,7 +8,9 @@ from gridengine.schedulers.base import Run, Scheduler
 
 
 class InlineScheduler(Scheduler):
-    """Runs each call in this very process and thread, one after the other, so that `pdb`, prints and profilers work."""
+    """Runs each call in this very process and thread, one after the other, so that `pdb`, prints
+    and profilers work.
+    """
 
     def __init__(self) -> None:
         super().__init__(max_workers=1)

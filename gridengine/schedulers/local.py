@@ -54,20 +54,33 @@ class ProcessScheduler(Scheduler):
     """Runs calls in processes of this machine: they share its cores, memory and GPUs.
 
     Args:
-        max_workers: how many cores there are to give; a call that does not say how many it wants has one (default: as many as this
-            process may use).
-        start_timeout: for how many seconds calls may wait for their first process, as with a cluster's scheduler (default: the setting).
-        worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less memory, say, than the machine has.
+        max_workers: how many cores there are to give; a call that does not say how many it wants
+            has one (default: as many as this process may use).
+        start_timeout: for how many seconds calls may wait for their first process, as with a
+            cluster's scheduler (default: the setting).
+        worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less
+            memory, say, than the machine has.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
+        value.
     """
 
     idle_seconds = 60.0
 
-    def __init__(self, max_workers: int | None = None, *, start_timeout: float | None = None, worker_resources: Resource = ZERO) -> None:
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        start_timeout: float | None = None,
+        worker_resources: Resource = ZERO,
+    ) -> None:
         super().__init__(max_workers=1, start_timeout=start_timeout)
-        cores = len(os.sched_getaffinity(0)) if max_workers is None else whole("max_workers", max_workers)
+        cores = (
+            len(os.sched_getaffinity(0))
+            if max_workers is None
+            else whole("max_workers", max_workers)
+        )
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[Newborn] = deque()
@@ -96,7 +109,9 @@ class ProcessScheduler(Scheduler):
 
 
 class UnboundedProcessScheduler(ProcessScheduler):
-    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does: the system alone bounds how many run."""
+    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does:
+    the system alone bounds how many run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +124,9 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 @dataclass(frozen=True, slots=True)
 class Newborn:
-    """A nursery that nobody has taken over: our end of its socket, its process, and with what environment and by whom it was started."""
+    """A nursery that nobody has taken over: our end of its socket, its process, and with what
+    environment and by whom it was started.
+    """
 
     sock: socket.socket
     process: subprocess.Popen[bytes]
@@ -157,16 +174,25 @@ class Newborn:
 def _with_default(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
     if not isinstance(resources, Resource):
-        raise TypeError(f"worker_resources must be resources, as Memory(8) & Token('a'), not {resources!r}")
+        raise TypeError(
+            f"worker_resources must be resources, as Memory(8) & Token('a'), not {resources!r}"
+        )
     said = resources.get(Cores)
     if said is not None and asked and cores != said.N:
-        raise ConfigurationError(f"max_workers={cores}, and worker_resources={resources!r}: which is it?", hint="say it once")
+        raise ConfigurationError(
+            f"max_workers={cores}, and worker_resources={resources!r}: which is it?",
+            hint="say it once",
+        )
     have = [Cores(cores), Memory(to_gigabytes(memory_of_machine())), *gpus_of_machine()]
-    return functools.reduce(operator.and_, (one for one in have if resources.get(type(one)) is None), resources)
+    return functools.reduce(
+        operator.and_, (one for one in have if resources.get(type(one)) is None), resources
+    )
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or its control group's (cgroups(7)) if that is less."""
+    """Return the bytes of memory that this process may have: the machine's, or its control group's
+    (cgroups(7)) if that is less.
+    """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
@@ -175,13 +201,17 @@ def memory_of_machine() -> int:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else those that NVIDIA's driver lists."""
+    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else those that
+    NVIDIA's driver lists.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         folder = Path("/proc/driver/nvidia/gpus")
         count = len(list(folder.iterdir())) if folder.is_dir() else 0
     else:
-        count = len([word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")])
+        count = len(
+            [word for word in visible.split(",") if word.strip() not in ("", "-1", "NoDevFiles")]
+        )
     return [GPUs(count)] if count else []
 
 
@@ -192,7 +222,9 @@ def _end_all(newborns: deque[Newborn]) -> None:
 
 
 class ProcessLauncher(Launcher):
-    """Starts nurseries as processes of this machine, and hands them over to the agents in this one."""
+    """Starts nurseries as processes of this machine, and hands them over to the agents in this
+    one.
+    """
 
     def __init__(self, run: Run, ahead: deque[Newborn] | None = None) -> None:
         self._run = run
@@ -201,7 +233,9 @@ class ProcessLauncher(Launcher):
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the terminal does not reach them."""
+        """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the
+        terminal does not reach them.
+        """
         started = []
         for _ in range(count):
             process = self._start()
@@ -216,21 +250,31 @@ class ProcessLauncher(Launcher):
         return newborn.process
 
     def _started_ahead(self) -> Newborn | None:
-        """Return a nursery that was started ahead, unless the environment has changed, or this process is a fork of who did."""
+        """Return a nursery that was started ahead, unless the environment has changed, or this
+        process is a fork of who did.
+        """
         with contextlib.suppress(IndexError):
             newborn = self._ahead.popleft()
-            if newborn.owner == os.getpid() and newborn.environment == worker_environment(os.environ):
+            if newborn.owner == os.getpid() and newborn.environment == worker_environment(
+                os.environ
+            ):
                 return newborn
             newborn.end()
         return None
 
     def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        """Return the command line of a nursery; SOCKET stands for the number of the descriptor that joins it to its agent."""
+        """Return the command line of a nursery; SOCKET stands for the number of the descriptor that
+        joins it to its agent.
+        """
         return Plan(count, {"argv": _command("SOCKET")})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        reports = {handle: report_of(self._processes[handle]) for handle in handles if handle in self._processes}
+        reports = {
+            handle: report_of(self._processes[handle])
+            for handle in handles
+            if handle in self._processes
+        }
         return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
@@ -239,7 +283,9 @@ class ProcessLauncher(Launcher):
             return
         processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
         for process in processes:
-            process.send_signal(signal.SIGCONT)  # a stopped process does not see that its agent is gone
+            process.send_signal(
+                signal.SIGCONT
+            )  # a stopped process does not see that its agent is gone
         deadline = time.monotonic() + LEAVE_SECONDS
         left = [process for process in processes if not ended_by(process, deadline)]
         for process in left:
@@ -255,12 +301,20 @@ class ProcessLauncher(Launcher):
 
 
 def _command(descriptor: str) -> list[str]:
-    return python_command(sys.executable, interpreter_flags(), "gridengine.worker.forkserver_main", descriptor)
+    return python_command(
+        sys.executable, interpreter_flags(), "gridengine.worker.forkserver_main", descriptor
+    )
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a local worker: this one, but nothing is imported from relative folders."""
-    kept = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "PYTHONINSPECT")}
+    """Return the environment of a local worker: this one, but nothing is imported from relative
+    folders.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("PYTHONPATH", "PYTHONINSPECT")
+    }
     path = python_path(environment.get("PYTHONPATH", ""))
     return kept | ({"PYTHONPATH": path} if path else {})
 
@@ -270,14 +324,21 @@ def not_started(error: OSError) -> Exception:
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
         return TryAgain(f"cannot start a process: {error.strerror}")
     hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
-    return WorkerNotStarted(f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint)
+    return WorkerNotStarted(
+        f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint
+    )
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two ends of which none has the number of a standard stream, should one of those be closed here."""
+    """Return two ends of which none has the number of a standard stream, should one of those be
+    closed here.
+    """
     pair = socket_pair(socket.SOCK_SEQPACKET)
     try:
-        ours, theirs = (socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)) for end in pair)
+        ours, theirs = (
+            socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+            for end in pair
+        )
         ours.setblocking(True)
     finally:
         for end in pair:
@@ -295,13 +356,18 @@ def _inherited(descriptor: int) -> int | None:
 
 
 def report_of(process: subprocess.Popen[bytes]) -> Report | None:
-    """Return the state of a process; None when it cannot be learned now (too many open files, say)."""
+    """Return the state of a process; None when it cannot be learned now (too many open files,
+    say).
+    """
     status = process.poll()
     if status is None:
         import psutil
 
         try:
-            stopped = psutil.Process(process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+            stopped = psutil.Process(process.pid).status() in (
+                psutil.STATUS_STOPPED,
+                psutil.STATUS_TRACING_STOP,
+            )
         except (psutil.Error, OSError):
             return None
         return Report(TaskState.SUSPENDED if stopped else TaskState.RUNNING)

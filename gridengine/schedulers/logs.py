@@ -12,21 +12,29 @@ TAIL_BYTES, TAIL_LINES = 4096, 20
 
 
 def tail(path: Path, size: int) -> str:
-    """Return at most so many bytes of the end of a text file; empty when it is none, or cannot be read. Never waits for a writer."""
+    """Return at most so many bytes of the end of a text file; empty when it is none, or cannot be
+    read. Never waits for a writer.
+    """
     try:
         descriptor = open_regular(path)
     except OSError:
         return ""
     try:
-        return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size)).decode(errors="replace")
+        return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size)).decode(
+            errors="replace"
+        )
     except OSError:
         return ""
     finally:
         os.close(descriptor)
 
 
-CANCELLED = re.compile(r"slurmstepd\S*: error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*\s*")
-"""What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over are."""
+CANCELLED = re.compile(
+    r"slurmstepd\S*: error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*\s*"
+)
+"""What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over
+are.
+"""
 
 
 def is_empty(path: Path) -> bool:

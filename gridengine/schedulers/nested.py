@@ -1,4 +1,6 @@
-"""Where calls run that are made inside a call and say no scheduler: in its own process, one after the other."""
+"""Where calls run that are made inside a call and say no scheduler: in its own process, one after
+the other.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ WARNING = (
 
 
 def nested_scheduler() -> InlineScheduler:
-    """Return the scheduler of calls inside a call. The first of all the runners of a worker to ask says so, as a warning."""
+    """Return the scheduler of calls inside a call. The first of all the runners of a worker to ask
+    says so, as a warning.
+    """
     _warned(os.getpid())
     return _nested_of(os.getpid())
 
@@ -32,9 +36,11 @@ def _nested_of(pid: int) -> InlineScheduler:
 
 @functools.cache
 def _warned(pid: int) -> socket.socket:
-    """Warn, unless another runner of this worker has; return the socket whose name says so, for as long as this process lives.
+    """Warn, unless another runner of this worker has; return the socket whose name says so, for as
+    long as this process lives.
 
-    A name in the abstract namespace is held by one process at a time, and needs no tidying up (unix(7)).
+    A name in the abstract namespace is held by one process at a time, and needs no tidying up
+    (unix(7)).
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with contextlib.suppress(OSError):

@@ -1,4 +1,6 @@
-"""What systems' words for requests have in common: kinds of a user's own, templates in settings, and things that are said twice."""
+"""What systems' words for requests have in common: kinds of a user's own, templates in settings,
+and things that are said twice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from gridengine.resources.base import Resource
 
 
 def agree(part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str]]) -> None:
-    """Raise unless the scheduler's own words are on other things than those that a part of a call's request says.
+    """Raise unless the scheduler's own words are on other things than those that a part of a call's
+    request says.
 
     `own` has the value of each thing, and the argument that says it.
 
@@ -21,7 +24,8 @@ def agree(part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str
     both = next((name for name in named if name in own), None)
     if both is not None:
         raise ConfigurationError(
-            f"{part!r} of a call and {own[both][1]} of the scheduler both say {both}", hint="say it in one of the two places"
+            f"{part!r} of a call and {own[both][1]} of the scheduler both say {both}",
+            hint="say it in one of the two places",
         )
 
 
@@ -32,10 +36,19 @@ def native_words(part: Resource, system: str) -> list[str]:
         TypeError, ConfigurationError: it gives something else than options.
     """
     words: Any = part._native(system)
-    if isinstance(words, str) or not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise TypeError(f"_native({system!r}) of {part!r} must return a list of texts, not {words!r}")
+    if (
+        isinstance(words, str)
+        or not isinstance(words, Sequence)
+        or not all(isinstance(word, str) for word in words)
+    ):
+        raise TypeError(
+            f"_native({system!r}) of {part!r} must return a list of texts, not {words!r}"
+        )
     if any(re.search(r"[\s'\"\0]", word) or not word for word in words):
-        raise ConfigurationError(f"_native({system!r}) of {part!r} returns {words!r}, in which a word is empty or holds a blank or a quote")
+        raise ConfigurationError(
+            f"_native({system!r}) of {part!r} returns {words!r}, in which a word is empty or holds "
+            "a blank or a quote"
+        )
     return list(words)
 
 
@@ -49,4 +62,6 @@ def filled(setting: str, template: str, **values: object) -> str:
         return template.format(**values)
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         places = ", ".join(f"{{{name}}}" for name in values)
-        raise ConfigurationError(f"the setting {setting} = {template!r} may hold {places} and no other braces") from error
+        raise ConfigurationError(
+            f"the setting {setting} = {template!r} may hold {places} and no other braces"
+        ) from error

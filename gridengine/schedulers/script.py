@@ -1,4 +1,6 @@
-"""The shell script that a cluster task runs, and the arguments of schedulers that go into it: pure functions."""
+"""The shell script that a cluster task runs, and the arguments of schedulers that go into it: pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -50,25 +52,34 @@ def variables(name: str, value: object) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"{name} must map names to strings, not {key!r} to {text!r}")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key) or "\0" in text:
-            raise ConfigurationError(f"{name}: {key!r}={text!r} cannot be a variable of the environment")
+            raise ConfigurationError(
+                f"{name}: {key!r}={text!r} cannot be a variable of the environment"
+            )
     return dict(value)
 
 
 def launch_script(
-    command: Sequence[str], *, prologue: Sequence[str] = (), environment: Mapping[str, str] | None = None, path: str = "", first: str = ""
+    command: Sequence[str],
+    *,
+    prologue: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    path: str = "",
+    first: str = "",
 ) -> str:
     """Return the shell script that a cluster task runs.
 
-    `path` is the PYTHONPATH; `first` what is run before all else. With a prologue it is a login shell's, since that is where `module` and
-    the like are defined; one of its lines failing ends it.
-    What fails is told with the host's name: no record of the batch system's has it in time.
+    `path` is the PYTHONPATH; `first` what is run before all else. With a prologue it is a login
+    shell's, since that is where `module` and the like are defined; one of its lines failing ends
+    it. What fails is told with the host's name: no record of the batch system's has it in time.
     """
-    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"  # before the prologue, which may take its time
+    # before the prologue, which may take its time
+    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"
     lines = [f"#!/bin/bash{' -l' if prologue else ''}", began, *filter(None, [first])]
     if prologue:
         lines += [
             "set -e",
-            """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; the worker was not started" >&2' EXIT""",
+            """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; """
+            """the worker was not started" >&2' EXIT""",
             *prologue,
             "trap - EXIT",
             "set +e",
@@ -77,5 +88,11 @@ def launch_script(
         lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
     failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
-    lines += ["shopt -s execfail", f"exec {shlex.join(command)}", "status=$?", failed, "exit $status"]
+    lines += [
+        "shopt -s execfail",
+        f"exec {shlex.join(command)}",
+        "status=$?",
+        failed,
+        "exit $status",
+    ]
     return "\n".join(lines) + "\n"

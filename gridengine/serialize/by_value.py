@@ -1,8 +1,10 @@
-"""Functions and classes that another process cannot import, pickled by value; everything else as C `pickle` does it.
+"""Functions and classes that another process cannot import, pickled by value; everything else as C
+`pickle` does it.
 
-`Pickler` is the C pickler with one hook. What can be imported travels by name. A function or class that cannot (it lives
-in `__main__`, in a notebook, inside another function) travels as its parts. Parts that may lead back to the whole (global
-variables, closure cells, methods) are filled in after the whole has been made, so recursion needs no further care.
+`Pickler` is the C pickler with one hook. What can be imported travels by name. A function or class
+that cannot (it lives in `__main__`, in a notebook, inside another function) travels as its parts.
+Parts that may lead back to the whole (global variables, closure cells, methods) are filled in after
+the whole has been made, so recursion needs no further care.
 """
 
 from __future__ import annotations
@@ -49,18 +51,31 @@ NAMESPACE = ("__name__", "__package__", "__file__")
 """What a function's global variables hold beside those that its code names."""
 MOST_ASIDE = 64 * 1024
 """How many bytes of pickle what may be left out takes at most."""
-FUNCTION_PARTS = ("__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__module__", "__qualname__", "__type_params__")
-GLOBAL_OPERATIONS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+FUNCTION_PARTS = (
+    "__defaults__",
+    "__kwdefaults__",
+    "__annotations__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__type_params__",
+)
+GLOBAL_OPERATIONS = frozenset(
+    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
 
 
 class Pickler(pickle.Pickler):
     """The C pickler, with functions and classes by value where they cannot be imported.
 
-    Exceptions are rebuilt without calling their constructors, whose parameters need not be the exception's `args`.
+    Exceptions are rebuilt without calling their constructors, whose parameters need not be the
+    exception's `args`.
 
     recipes: what else there is for types that C `pickle` refuses.
-    homeward: classes that came from elsewhere are known to the receiver, and only their tokens are sent.
-    needs: the shared objects that were named, each with its handle where there was one; None when none was.
+    homeward: classes that came from elsewhere are known to the receiver, and only their tokens are
+        sent.
+    needs: the shared objects that were named, each with its handle where there was one; None when
+        none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
@@ -91,39 +106,71 @@ class Pickler(pickle.Pickler):
             self._spaces = {}
         names, code = function.__globals__, function.__code__
         # Functions that share their global variables here share them there.
-        space = self._spaces.setdefault(id(names), {name: names[name] for name in NAMESPACE if name in names})
+        space = self._spaces.setdefault(
+            id(names), {name: names[name] for name in NAMESPACE if name in names}
+        )
         used = {name: names[name] for name in global_names(code) if name in names}
         parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
         imports = list(_submodules(code, used.values()))
         state = (imports, used, parts, function.__dict__, source_of(code))
-        return make_function, (code, space, function.__name__, function.__closure__), state, None, None, fill_function
+        return (
+            make_function,
+            (code, space, function.__name__, function.__closure__),
+            state,
+            None,
+            None,
+            fill_function,
+        )
 
     def reduce_class(self, cls: type) -> Reduction:
-        """Return a class's skeleton, and the definitions of it and of its bases to be filled in afterwards."""
+        """Return a class's skeleton, and the definitions of it and of its bases to be filled in
+        afterwards.
+        """
         if not is_by_value(cls):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
         token = known.token(cls)
         if self.homeward and known.version(cls) is not None:
             return classes.find_class, (token, cls.__qualname__)
-        arguments = (token, type(cls), cls.__name__, classes.bases(cls), classes.skeleton(cls), classes.member_values(cls))
-        return classes.make_class, arguments, self._definitions(cls), None, None, classes.fill_classes
+        arguments = (
+            token,
+            type(cls),
+            cls.__name__,
+            classes.bases(cls),
+            classes.skeleton(cls),
+            classes.member_values(cls),
+        )
+        return (
+            classes.make_class,
+            arguments,
+            self._definitions(cls),
+            None,
+            None,
+            classes.fill_classes,
+        )
 
     def _definitions(self, cls: type) -> list[Definition]:
-        """Return the definitions of a class and of its bases; for a base, whose own comes with the class that inherits from it, none.
+        """Return the definitions of a class and of its bases; for a base, whose own comes with the
+        class that inherits from it, none.
 
-        What must be there before the class can be made (a metaclass) may lead back to it. It is then made there, and
-        filled there: the same definitions are returned again.
+        What must be there before the class can be made (a metaclass) may lead back to it. It is
+        then made there, and filled there: the same definitions are returned again.
         """
         if self._families is None:
             self._families = {}
         if cls not in self._families:
-            family = [one for one in reversed(cls.__mro__) if one not in self._families and is_by_value(one)]
+            family = [
+                one
+                for one in reversed(cls.__mro__)
+                if one not in self._families and is_by_value(one)
+            ]
             self._families.update((one, []) for one in family)
             self._families[cls] = [define(one, self.recipes) for one in family]
         return self._families[cls]
 
-    def name_shared(self, one: shared_objects.Lent, handle: shared_objects.Shared[Any] | None = None) -> Reduction:
+    def name_shared(
+        self, one: shared_objects.Lent, handle: shared_objects.Shared[Any] | None = None
+    ) -> Reduction:
         """Return the name of a shared object, and note that it is needed."""
         if self.needs is None:
             self.needs = {}
@@ -131,7 +178,9 @@ class Pickler(pickle.Pickler):
         return shared_objects.find, (one.name,)
 
     def reduce_exception(self, error: BaseException) -> Reduction:
-        """Return an exception's type, `args` and attributes, unless its class says itself how it is pickled."""
+        """Return an exception's type, `args` and attributes, unless its class says itself how it is
+        pickled.
+        """
         kind = type(error)
         obj = AttributeError.obj.__get__(error) if isinstance(error, AttributeError) else None  # type: ignore[attr-defined]
         if kind is native_base(kind) and obj is None and not lost_members(error):
@@ -148,7 +197,9 @@ class Pickler(pickle.Pickler):
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
     def _pickled_aside(self, obj: Any) -> Aside | None:
-        """Return an object that may be left out, pickled on its own; None when it cannot be, or is large."""
+        """Return an object that may be left out, pickled on its own; None when it cannot be, or is
+        large.
+        """
         if self._is_aside:
             return None
         file = BoundedFile(MOST_ASIDE)
@@ -164,7 +215,9 @@ class Pickler(pickle.Pickler):
 
 
 class _VersionPickler(Pickler):
-    """Pickles a definition only to compare it: other classes are mere tokens, each having a version of its own."""
+    """Pickles a definition only to compare it: other classes are mere tokens, each having a version
+    of its own.
+    """
 
     _is_aside = True
 
@@ -173,7 +226,11 @@ class _VersionPickler(Pickler):
         self.recipes = recipes
 
     def reduce_class(self, cls: type) -> Reduction:
-        return (classes.find_class, (known_classes().token(cls), "")) if is_by_value(cls) else super().reduce_class(cls)
+        return (
+            (classes.find_class, (known_classes().token(cls), ""))
+            if is_by_value(cls)
+            else super().reduce_class(cls)
+        )
 
 
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
@@ -181,7 +238,9 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     parts = classes.attributes(cls), classes.member_attributes(cls)
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
-    pickler = _VersionPickler(file, 5, recipes=recipes, buffer_callback=lambda buffer: digest.update(buffer.raw()))
+    pickler = _VersionPickler(
+        file, 5, recipes=recipes, buffer_callback=lambda buffer: digest.update(buffer.raw())
+    )
     pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts
@@ -197,8 +256,12 @@ def _reduce_hidden_type(cls: type) -> Reduction:
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the global variables that this code, or code within it, reads or writes; sorted."""
-    names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS}
+    """Return the names of the global variables that this code, or code within it, reads or writes;
+    sorted.
+    """
+    names = {
+        str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
+    }
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(global_names(constant))
@@ -206,30 +269,42 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
-    """Yield the loaded submodules that code reaches as attributes: `import xml.dom` makes a global variable of `xml` alone."""
+    """Yield the loaded submodules that code reaches as attributes: `import xml.dom` makes a global
+    variable of `xml` alone.
+    """
     for value in values:
         if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
             attributes = set(_all_names(code))
             prefix = value.__name__ + "."
             for name in sorted(sys.modules.copy()):
-                if name.startswith(prefix) and attributes.issuperset(name[len(prefix) :].split(".")):
+                if name.startswith(prefix) and attributes.issuperset(
+                    name[len(prefix) :].split(".")
+                ):
                     yield name
 
 
 @functools.lru_cache(maxsize=4096)
 def _all_names(code: types.CodeType) -> tuple[str, ...]:
-    inner = [name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _all_names(constant)]
+    inner = [
+        name
+        for constant in code.co_consts
+        if isinstance(constant, types.CodeType)
+        for name in _all_names(constant)
+    ]
     return (*code.co_names, *inner)
 
 
-def make_function(code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None) -> types.FunctionType:
+def make_function(
+    code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None
+) -> types.FunctionType:
     """Return a function that has nothing yet but its code."""
     space.setdefault("__builtins__", builtins)
     return types.FunctionType(code, space, name, None, closure)
 
 
 def fill_function(
-    function: types.FunctionType, state: tuple[list[str], dict[str, Any], dict[str, Any], dict[str, Any], Source | None]
+    function: types.FunctionType,
+    state: tuple[list[str], dict[str, Any], dict[str, Any], dict[str, Any], Source | None],
 ) -> None:
     """Give a function its global variables and the rest of its parts."""
     imports, used, parts, attributes, source = state
@@ -247,7 +322,9 @@ def fill_function(
 
 
 def source_of(code: types.CodeType) -> Source | None:
-    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is not at hand."""
+    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is
+    not at hand.
+    """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
     lines = linecache.getlines(code.co_filename)[first - 1 : last]
@@ -280,7 +357,8 @@ def _reduce_cell(pickler: Pickler, cell: types.CellType) -> Reduction:
 
 
 def _reduce_code(pickler: Pickler, code: types.CodeType) -> Reduction:
-    # Version 2 knows no back references, whose use depends on reference counts: equal code gives equal bytes.
+    # Version 2 knows no back references, whose use depends on reference counts: equal code gives
+    # equal bytes.
     try:
         return marshal.loads, (marshal.dumps(code, 2),)
     except ValueError:  # a constant of a kind that is newer
@@ -317,14 +395,23 @@ def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> 
 
 
 def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Reduction:
-    """Return the name of what the handle stands for; on the way home, where nobody knows that name, the object itself."""
+    """Return the name of what the handle stands for; on the way home, where nobody knows that name,
+    the object itself.
+    """
     if pickler.homeward:
         return shared_objects.itself, (handle.get(),)
     return pickler.name_shared(shared_objects.lent_of(handle), handle)
 
 
 def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
-    name = next((name for name in ("stdout", "stderr", "stdin") if stream in (getattr(sys, name), getattr(sys, f"__{name}__"))), None)
+    name = next(
+        (
+            name
+            for name in ("stdout", "stderr", "stdin")
+            if stream in (getattr(sys, name), getattr(sys, f"__{name}__"))
+        ),
+        None,
+    )
     return NotImplemented if name is None else (getattr, (sys, name))
 
 
@@ -347,13 +434,20 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
         classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),
-        functools.cached_property: lambda pickler, one: (functools.cached_property, (one.func,), {"attrname": one.attrname}),
+        functools.cached_property: lambda pickler, one: (
+            functools.cached_property,
+            (one.func,),
+            {"attrname": one.attrname},
+        ),
         type(functools.lru_cache(len)): _reduce_lru_cache,
         **type_parameters.RECIPES,
         shared_objects.Shared: _reduce_shared,
         shared_objects.Lent: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),
-        weakref.WeakValueDictionary: lambda pickler, one: (weakref.WeakValueDictionary, (dict(one),)),
+        weakref.WeakValueDictionary: lambda pickler, one: (
+            weakref.WeakValueDictionary,
+            (dict(one),),
+        ),
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",
         type(dataclasses.KW_ONLY): lambda pickler, one: "KW_ONLY",
         type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]

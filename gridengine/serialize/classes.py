@@ -1,8 +1,9 @@
 """Classes taken apart and put together, and which of them this process knows.
 
-A class is more than its parts: `isinstance` asks for the very object. So each class sent by value has a *token*: a process
-that has met the token uses the class that it has, and the one where the class was written gets its own back. A definition
-that has changed since (a method replaced, a global variable that it uses assigned anew) is applied to the class in place.
+A class is more than its parts: `isinstance` asks for the very object. So each class sent by value
+has a *token*: a process that has met the token uses the class that it has, and the one where the
+class was written gets its own back. A definition that has changed since (a method replaced, a
+global variable that it uses assigned anew) is applied to the class in place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Any, TypeAlias
 from gridengine.serialize.main_module import tell
 
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
-"""A class, the version of its definition, its attributes, and for an enumeration the attributes of each member."""
+"""A class, the version of its definition, its attributes, and for an enumeration the attributes of
+each member.
+"""
 
 KEPT_CLASSES = 100
 """How many classes are kept alive for the sake of answers that are still on their way."""
@@ -34,7 +37,9 @@ ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
 class KnownClasses:
-    """The classes that this process has sent or received by value. Safe to use from several threads."""
+    """The classes that this process has sent or received by value. Safe to use from several
+    threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +49,9 @@ class KnownClasses:
         self._recent: OrderedDict[bytes, type] = OrderedDict()
 
     def token(self, cls: type) -> bytes:
-        """Return the class's token; a class not met before gets a new one and counts as written here."""
+        """Return the class's token; a class not met before gets a new one and counts as written
+        here.
+        """
         with self._lock:
             token = self._tokens.get(cls)
             return self._enter(os.urandom(16) if token is None else token, cls)
@@ -55,7 +62,9 @@ class KnownClasses:
             return self._classes.get(token)
 
     def adopt(self, token: bytes, cls: type) -> type:
-        """Return the class that has this token; when there is none it is `cls`, written elsewhere."""
+        """Return the class that has this token; when there is none it is `cls`, written
+        elsewhere.
+        """
         with self._lock:
             known = self._classes.get(token)
             if known is None:
@@ -65,7 +74,9 @@ class KnownClasses:
             return known
 
     def version(self, cls: type) -> bytes | None:
-        """Return which definition a class from elsewhere has; None for one that was written here."""
+        """Return which definition a class from elsewhere has; None for one that was written
+        here.
+        """
         with self._lock:
             return self._versions.get(cls)
 
@@ -91,7 +102,9 @@ def known_classes() -> KnownClasses:
 
 
 def is_importable(obj: Any) -> bool:
-    """Say whether a function or class is found by its name in its module, and its module is not `__main__`."""
+    """Say whether a function or class is found by its name in its module, and its module is not
+    `__main__`.
+    """
     module = getattr(obj, "__module__", None)
     if module in (None, "__main__", "__mp_main__"):
         return False
@@ -115,11 +128,15 @@ def is_by_value(cls: type) -> bool:
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
-    return isinstance(cls, enum.EnumMeta) and (name in ENUM_MADE_ANEW or not isinstance(value, ENUM_PARTS))
+    return isinstance(cls, enum.EnumMeta) and (
+        name in ENUM_MADE_ANEW or not isinstance(value, ENUM_PARTS)
+    )
 
 
 def skeleton(cls: type) -> dict[str, Any]:
-    """Return what must be there when the class is made; plain values too, for the hooks of its bases may ask for them."""
+    """Return what must be there when the class is made; plain values too, for the hooks of its
+    bases may ask for them.
+    """
     needed = {name: vars(cls)[name] for name in SKELETON if name in vars(cls)}
     if isinstance(cls, enum.EnumMeta):
         return needed
@@ -138,7 +155,9 @@ def bases(cls: type) -> tuple[Any, ...]:
 
 
 def member_values(cls: type) -> list[tuple[str, Any]]:
-    """Return the names and values of an enumeration's members, aliases too; of other classes none."""
+    """Return the names and values of an enumeration's members, aliases too; of other classes
+    none.
+    """
     return [(name, member._value_) for name, member in _enum_members(cls)]
 
 
@@ -149,7 +168,10 @@ def attributes(cls: type) -> dict[str, Any]:
 
 def member_attributes(cls: type) -> dict[str, dict[str, Any]]:
     """Return the attributes that an enumeration's own constructor gave to each of its members."""
-    return {name: {key: value for key, value in vars(one).items() if key not in MEMBER_PARTS} for name, one in _enum_members(cls)}
+    return {
+        name: {key: value for key, value in vars(one).items() if key not in MEMBER_PARTS}
+        for name, one in _enum_members(cls)
+    }
 
 
 def find_class(token: bytes, name: str) -> type:
@@ -165,17 +187,31 @@ def find_class(token: bytes, name: str) -> type:
 
 
 def make_class(
-    token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
+    token: bytes,
+    metaclass: Any,
+    name: str,
+    bases: tuple[type, ...],
+    skeleton: dict[str, Any],
+    members: list[tuple[str, Any]],
 ) -> type:
-    """Return the class that has this token; when there is none, one that has nothing yet but its skeleton."""
-    made = known_classes().find(token) or _made_class(token, metaclass, name, bases, skeleton, members)
+    """Return the class that has this token; when there is none, one that has nothing yet but its
+    skeleton.
+    """
+    made = known_classes().find(token) or _made_class(
+        token, metaclass, name, bases, skeleton, members
+    )
     if "." not in made.__qualname__:
         tell(made.__module__, {made.__qualname__: made})
     return made
 
 
 def _made_class(
-    token: bytes, metaclass: Any, name: str, bases: tuple[type, ...], skeleton: dict[str, Any], members: list[tuple[str, Any]]
+    token: bytes,
+    metaclass: Any,
+    name: str,
+    bases: tuple[type, ...],
+    skeleton: dict[str, Any],
+    members: list[tuple[str, Any]],
 ) -> type:
     def body(namespace: dict[str, Any]) -> None:
         for key, value in (*skeleton.items(), *members):
@@ -185,7 +221,8 @@ def _made_class(
     try:
         made = types.new_class(name, bases, keywords, body)
     except Exception:
-        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It has had its say where the class was written.
+        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It has had its say
+        # where the class was written.
         made = types.new_class(name, (_Blank,), keywords, body)
         made.__bases__ = bases
     return known_classes().adopt(token, made)
@@ -196,7 +233,9 @@ class _Blank:
 
 
 def fill_classes(_: type, definitions: list[Definition]) -> None:
-    """Give each of these classes its attributes, unless it has this definition already or was written here."""
+    """Give each of these classes its attributes, unless it has this definition already or was
+    written here.
+    """
     known = known_classes()
     for cls, version, given, members in definitions:
         if known.version(cls) in (None, version):

@@ -1,8 +1,10 @@
-"""Open files on their way to calls on this machine: sockets, ends of pipes, and what `multiprocessing` makes of them.
+"""Open files on their way to calls on this machine: sockets, ends of pipes, and what
+`multiprocessing` makes of them.
 
-The pickle has a name for each. Who unpickles it asks for a duplicate (see `parent`), as often as calls are made again; the one that is kept
-here goes with the last call that may ask. What is taken apart and how is `multiprocessing`'s own, which here believes that it starts
-a child. Imported only where such a thing is pickled.
+The pickle has a name for each. Who unpickles it asks for a duplicate (see `parent`), as often as
+calls are made again; the one that is kept here goes with the last call that may ask. What is taken
+apart and how is `multiprocessing`'s own, which here believes that it starts a child. Imported only
+where such a thing is pickled.
 """
 
 from __future__ import annotations
@@ -25,14 +27,23 @@ if TYPE_CHECKING:
     from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 
 _REDUCERS = frozenset({"reduce_connection", "_reduce_socket", "reduce_arena", "reduce_ctype"})
-"""The functions of `multiprocessing` that take apart what holds an open file, or memory that processes share."""
+"""The functions of `multiprocessing` that take apart what holds an open file, or memory that
+processes share.
+"""
 _MODULES = ("multiprocessing.synchronize", "multiprocessing.queues", "multiprocessing.sharedctypes")
-"""Its modules whose classes ask whether a child is being started before they let themselves be pickled."""
-_FORKED = "only processes that are forked from this one could use it; make it by multiprocessing.get_context('spawn'), or by a Manager"
+"""Its modules whose classes ask whether a child is being started before they let themselves be
+pickled.
+"""
+_FORKED = (
+    "only processes that are forked from this one could use it; make it by "
+    "multiprocessing.get_context('spawn'), or by a Manager"
+)
 
 
 class Descriptor(shared_objects.Lent):
-    """An open file of this process that calls need: a duplicate, closed when nobody refers to this any more."""
+    """An open file of this process that calls need: a duplicate, closed when nobody refers to this
+    any more.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = os.dup(descriptor)
@@ -81,7 +92,8 @@ class Received:
         except LookupError as error:
             raise PicklingError(
                 f"a {self._what} cannot travel to another machine: {error}",
-                hint="have such calls run on workers of this machine (ProcessScheduler), or give them an address to connect to",
+                hint="have such calls run on workers of this machine (ProcessScheduler), or give "
+                "them an address to connect to",
             ) from error
 
 
@@ -106,7 +118,9 @@ class _Child:
 
 
 def recipes() -> Mapping[type, Recipe]:
-    """Return how to take apart what `multiprocessing` shares between processes; it must have been imported."""
+    """Return how to take apart what `multiprocessing` shares between processes; it must have been
+    imported.
+    """
     reducers = sys.modules["multiprocessing.reduction"].ForkingPickler._extra_reducers
     return _recipes(len(reducers), *(name for name in _MODULES if name in sys.modules))
 
@@ -116,7 +130,11 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
     reducers = sys.modules["multiprocessing.reduction"].ForkingPickler._extra_reducers
     found: dict[type, Recipe] = {}
     for name in modules:
-        kinds = [one for one in vars(sys.modules[name]).values() if isinstance(one, type) and one.__module__ == name]
+        kinds = [
+            one
+            for one in vars(sys.modules[name]).values()
+            if isinstance(one, type) and one.__module__ == name
+        ]
         found.update((kind, functools.partial(_reduce, _parts_of)) for kind in kinds)
     for kind, reducer in reducers.items():
         if reducer.__name__ in _REDUCERS and reducer.__module__.startswith("multiprocessing."):
@@ -127,7 +145,9 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
 def _parts_of(obj: Any) -> Reduction:
     synchronize = sys.modules.get("multiprocessing.synchronize")
     is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
-    if is_lock and obj._semlock.name is None:  # others would take its address for one of theirs; Python before 3.11.5 lets them
+    if (
+        is_lock and obj._semlock.name is None
+    ):  # others would take its address for one of theirs; Python before 3.11.5 lets them
         raise RuntimeError(_FORKED)
     reduction = obj.__reduce_ex__(5)
     return (open_lock, (type(obj), reduction[2])) if is_lock else reduction
@@ -144,7 +164,8 @@ def open_lock(kind: Any, state: object) -> Any:
         lock.__setstate__(state)
     except FileNotFoundError as error:
         raise PicklingError(
-            f"a {kind.__module__}.{kind.__qualname__} is gone, or of another machine than {socket.gethostname()}"
+            f"a {kind.__module__}.{kind.__qualname__} is gone, or of another machine than "
+            f"{socket.gethostname()}"
         ) from error
     return lock
 

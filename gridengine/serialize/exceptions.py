@@ -1,4 +1,6 @@
-"""Exceptions taken apart and put together without their constructors, whose parameters need not be the exception's `args`."""
+"""Exceptions taken apart and put together without their constructors, whose parameters need not be
+the exception's `args`.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,32 @@ def native_base(kind: type[BaseException]) -> type[BaseException]:
 
 def reduces_natively(kind: type[BaseException]) -> bool:
     """Say whether this type of exceptions leaves it to its builtin base how it is pickled."""
-    return kind.__reduce__ is native_base(kind).__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
+    return (
+        kind.__reduce__ is native_base(kind).__reduce__
+        and kind.__reduce_ex__ is object.__reduce_ex__
+    )
 
 
 def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments that an exception's builtin base takes, and its attributes."""
     _, arguments, *state = _natively_reduced(error)
-    slots = [name for cls in type(error).__mro__ for name, value in vars(cls).items() if type(value) is types.MemberDescriptorType]
-    mine = {name: getattr(error, name) for name in slots if name not in NATIVE_MEMBERS and hasattr(error, name)}
+    slots = [
+        name
+        for cls in type(error).__mro__
+        for name, value in vars(cls).items()
+        if type(value) is types.MemberDescriptorType
+    ]
+    mine = {
+        name: getattr(error, name)
+        for name in slots
+        if name not in NATIVE_MEMBERS and hasattr(error, name)
+    }
     return arguments, {**lost_members(error), **mine, **(state[0] if state and state[0] else {})}
 
 
 def lost_members(error: BaseException) -> dict[str, Any]:
-    """Return what an exception's builtin base has and does not pickle: an `AttributeError`'s name, say, but not its `obj`.
+    """Return what an exception's builtin base has and does not pickle: an `AttributeError`'s name,
+    say, but not its `obj`.
 
     A class that says itself what becomes of its state gets none: it may expect just what it had.
     """
@@ -44,9 +59,13 @@ def lost_members(error: BaseException) -> dict[str, Any]:
         return {}
     _, arguments, *state = _natively_reduced(error)
     bare = make_exception(native, arguments)
-    brought = {one.__name__: one.__get__(bare) for one in members} | (state[0] if state and state[0] else {})
+    brought = {one.__name__: one.__get__(bare) for one in members} | (
+        state[0] if state and state[0] else {}
+    )
     found = {one.__name__: one.__get__(error) for one in members}
-    return {name: value for name, value in found.items() if value is not brought[name] and name != "obj"}
+    return {
+        name: value for name, value in found.items() if value is not brought[name] and name != "obj"
+    }
 
 
 def _natively_reduced(error: BaseException) -> tuple[Any, ...]:
@@ -55,8 +74,17 @@ def _natively_reduced(error: BaseException) -> tuple[Any, ...]:
 
 def _members_of(native: type[BaseException]) -> tuple[types.MemberDescriptorType, ...]:
     """Return the members of a builtin exception that can be set."""
-    kinds = [kind for kind in native.__mro__ if issubclass(kind, BaseException) and kind not in (BaseException, BaseExceptionGroup)]
-    return tuple(value for kind in kinds for value in vars(kind).values() if type(value) is types.MemberDescriptorType)
+    kinds = [
+        kind
+        for kind in native.__mro__
+        if issubclass(kind, BaseException) and kind not in (BaseException, BaseExceptionGroup)
+    ]
+    return tuple(
+        value
+        for kind in kinds
+        for value in vars(kind).values()
+        if type(value) is types.MemberDescriptorType
+    )
 
 
 NATIVE_MEMBERS = frozenset(
@@ -81,13 +109,17 @@ def make_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> Bas
 
 
 def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
-    """Give an exception its attributes, whether it allows that (a frozen dataclass does not) or not."""
+    """Give an exception its attributes, whether it allows that (a frozen dataclass does not) or
+    not.
+    """
     for name, value in attributes.items():
         object.__setattr__(error, name, value)
 
 
 class Aside:
-    """Something that may be left out, pickled on its own: arrives as None where it cannot be rebuilt."""
+    """Something that may be left out, pickled on its own: arrives as None where it cannot be
+    rebuilt.
+    """
 
     def __init__(self, pickled: bytes) -> None:
         self._pickled = pickled
@@ -126,7 +158,9 @@ class BoundedFile(io.BytesIO):
 
 
 def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
-    """Return a copy of an exception in which what does not travel is replaced by its `repr`, with a note that says so."""
+    """Return a copy of an exception in which what does not travel is replaced by its `repr`, with a
+    note that says so.
+    """
     arguments, attributes = exception_parts(error)
     bad: list[str] = []
 
@@ -155,7 +189,9 @@ def _repr(value: object) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return an exception's traceback, without the frames of this package that called the user's code."""
+    """Return an exception's traceback, without the frames of this package that called the user's
+    code.
+    """
     here = str(Path(__file__).parents[1])
     inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename.startswith(here):
@@ -164,6 +200,11 @@ def traceback_text(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
     except KeyboardInterrupt:
         raise
-    except BaseException as failure:  # it is asked for its notes, say, and has a `__getattr__` of its own
+    except (
+        BaseException
+    ) as failure:  # it is asked for its notes, say, and has a `__getattr__` of its own
         frames = "".join(traceback.format_tb(inner or error.__traceback__))
-        return f"{frames}{type(error).__qualname__} (its text cannot be had: {type(failure).__qualname__})\n"
+        return (
+            f"{frames}{type(error).__qualname__} (its text cannot be had: "
+            f"{type(failure).__qualname__})\n"
+        )

@@ -1,8 +1,10 @@
-"""A pickled list loaded so that an item that cannot be rebuilt is missing alone; takes some ten times as long as C `pickle`.
+"""A pickled list loaded so that an item that cannot be rebuilt is missing alone; takes some ten
+times as long as C `pickle`.
 
-What several items share is pickled within the first of them. Should that one fail, the others need what they share with it all the same. So
-where an operation fails, an `Unloadable` takes the place of what it would have given, and the next operations go on; whatever they make
-of it is marked as spoilt.
+What several items share is pickled within the first of them. Should that one fail, the others need
+what they share with it all the same. So where an operation fails, an `Unloadable` takes the place
+of what it would have given, and the next operations go on; whatever they make of it is marked as
+spoilt.
 """
 
 from __future__ import annotations
@@ -17,13 +19,33 @@ Operation: TypeAlias = Callable[[Any], None]
 OPERANDS = {
     **dict.fromkeys([pickle.GLOBAL, pickle.NEXT_BUFFER, pickle.EXT1, pickle.EXT2, pickle.EXT4], 0),
     **dict.fromkeys([pickle.TUPLE1, pickle.READONLY_BUFFER, pickle.BINPERSID], 1),
-    **dict.fromkeys([pickle.TUPLE2, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NEWOBJ, pickle.BUILD, pickle.APPEND], 2),
+    **dict.fromkeys(
+        [
+            pickle.TUPLE2,
+            pickle.STACK_GLOBAL,
+            pickle.REDUCE,
+            pickle.NEWOBJ,
+            pickle.BUILD,
+            pickle.APPEND,
+        ],
+        2,
+    ),
     **dict.fromkeys([pickle.TUPLE3, pickle.NEWOBJ_EX, pickle.SETITEM], 3),
 }
-"""How many objects each operation that may fail, or puts objects together, takes from the stack (see `pickletools`)."""
-ABOVE_MARK = {pickle.TUPLE: 0, pickle.FROZENSET: 0, pickle.APPENDS: 1, pickle.SETITEMS: 1, pickle.ADDITEMS: 1}
+"""How many objects each operation that may fail, or puts objects together, takes from the stack
+(see `pickletools`).
+"""
+ABOVE_MARK = {
+    pickle.TUPLE: 0,
+    pickle.FROZENSET: 0,
+    pickle.APPENDS: 1,
+    pickle.SETITEMS: 1,
+    pickle.ADDITEMS: 1,
+}
 """Those that take all down to the mark, and how many from below it."""
-FILLING = frozenset([pickle.BUILD, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.ADDITEMS])
+FILLING = frozenset(
+    [pickle.BUILD, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.ADDITEMS]
+)
 """Those that change their first object instead of making another."""
 NEVER_SPOILT = frozenset({type(None), bool, int, float, complex, str, bytes})
 
@@ -38,7 +60,8 @@ class Unloadable:
 
 
 def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
-    """Return the items of a pickled list; where one cannot be rebuilt stands an `Unloadable` with what its rebuilding raised.
+    """Return the items of a pickled list; where one cannot be rebuilt stands an `Unloadable` with
+    what its rebuilding raised.
 
     Raises:
         Exception: this is no pickled list.
@@ -49,8 +72,9 @@ def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
 class _Unpickler(pickle._Unpickler):
     """The standard library's unpickler in Python, whose operations may fail.
 
-    Objects are known by their identity, so that none may be freed meanwhile. What is put into something that is not complete yet, as in a
-    circle, may turn out to be spoilt later; so for each object it is noted what holds it.
+    Objects are known by their identity, so that none may be freed meanwhile. What is put into
+    something that is not complete yet, as in a circle, may turn out to be spoilt later; so for each
+    object it is noted what holds it.
     """
 
     stack: list[Any]
@@ -64,12 +88,19 @@ class _Unpickler(pickle._Unpickler):
         self._kept: list[Any] = []
 
     def items(self) -> list[Any]:
-        return [Unloadable(self._errors[id(item)]) if id(item) in self._errors else item for item in self.load()]
+        return [
+            Unloadable(self._errors[id(item)]) if id(item) in self._errors else item
+            for item in self.load()
+        ]
 
     def attempt(self, code: bytes, act: Operation) -> None:
         """Perform an operation, or note why it cannot be."""
         marked = code in ABOVE_MARK
-        stack, depth = (self.metastack[-1], len(self.metastack) - 1) if marked else (self.stack, len(self.metastack))
+        stack, depth = (
+            (self.metastack[-1], len(self.metastack) - 1)
+            if marked
+            else (self.stack, len(self.metastack))
+        )
         base = len(stack) - (ABOVE_MARK[code] if marked else OPERANDS[code])
         if base == depth == 0:  # the list itself
             act(self)
@@ -94,7 +125,9 @@ class _Unpickler(pickle._Unpickler):
         self._spoil_last(error)
 
     def pop(self, act: Operation) -> None:
-        """Let go of the last object: it is what a function gave that was to fill the one before it, which now holds what that was given."""
+        """Let go of the last object: it is what a function gave that was to fill the one before it,
+        which now holds what that was given.
+        """
         gone = self.stack[-1] if self.stack else None
         act(self)
         if type(gone) is Unloadable and self.stack:
@@ -126,4 +159,9 @@ def _attempting(code: bytes, act: Operation) -> Operation:
 
 
 _PLAIN: dict[int, Operation] = pickle._Unpickler.dispatch
-_Unpickler.dispatch = {**_PLAIN, **{code[0]: _attempting(code, _PLAIN[code[0]]) for code in (pickle.POP, *OPERANDS, *ABOVE_MARK)}}
+_Unpickler.dispatch = {
+    **_PLAIN,
+    **{
+        code[0]: _attempting(code, _PLAIN[code[0]]) for code in (pickle.POP, *OPERANDS, *ABOVE_MARK)
+    },
+}

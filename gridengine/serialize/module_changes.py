@@ -1,6 +1,8 @@
-"""The caller's own modules: whether one of them has been reloaded, or its file edited, since it was last looked at.
+"""The caller's own modules: whether one of them has been reloaded, or its file edited, since it was
+last looked at.
 
-The environment's packages and the standard library are nobody's own: they are taken not to change while somebody works.
+The environment's packages and the standard library are nobody's own: they are taken not to change
+while somebody works.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ MAINS = frozenset({"__main__", "__mp_main__"})
 SITE, DISTRIBUTION = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 Stamp: TypeAlias = tuple[int, int, int] | None
-"""What is compared of a file: when it changed (ns), its size and its number; None when there is none."""
+"""What is compared of a file: when it changed (ns), its size and its number; None when there is
+none.
+"""
 
 
 @dataclass(slots=True)
 class _Own:
-    """A module, the `__spec__` that it was loaded by, which a reload replaces, and what its file was when last looked at."""
+    """A module, the `__spec__` that it was loaded by, which a reload replaces, and what its file
+    was when last looked at.
+    """
 
     module: types.ModuleType
     spec: object
@@ -33,7 +39,8 @@ class _Own:
 
 
 class OwnModules:
-    """Watches them. Safe to use from several threads, and waits for none: a process may be forked at any point.
+    """Watches them. Safe to use from several threads, and waits for none: a process may be forked
+    at any point.
 
     `generation` is a number that grows whenever one of them is seen to have changed.
     """
@@ -46,11 +53,18 @@ class OwnModules:
         self._looked_at = 0.0
 
     def look(self) -> None:
-        """See whether one has changed: a look at the names of all modules, and at the file of each that is one's own."""
+        """See whether one has changed: a look at the names of all modules, and at the file of each
+        that is one's own.
+        """
         changed = [name for name, own in list(self._own.items()) if _has_changed(name, own)]
-        self.generation += bool(changed)  # first: who looks meanwhile finds the change, or the number that tells of it
+        self.generation += bool(
+            changed
+        )  # first: who looks meanwhile finds the change, or the number that tells of it
         self._seen.difference_update(changed)
-        last = len(sys.modules), list(sys.modules)[-1]  # what is new comes last; other threads may import meanwhile
+        last = (
+            len(sys.modules),
+            list(sys.modules)[-1],
+        )  # what is new comes last; other threads may import meanwhile
         if changed or last != self._last:
             self._last = last
             for name in sys.modules.keys() - self._seen:
@@ -58,7 +72,9 @@ class OwnModules:
         self._looked_at = time.monotonic()
 
     def look_now_and_then(self) -> None:
-        """As `look`, but no more often than twenty times a second: for what is done for each call."""
+        """As `look`, but no more often than twenty times a second: for what is done for each
+        call.
+        """
         if time.monotonic() - self._looked_at > LOOK_SECONDS:
             self.look()
 
@@ -70,13 +86,17 @@ class OwnModules:
             path = parts.get("__file__")
             if isinstance(path, str) and is_own(path):
                 whole = Path.cwd() / path if not path.startswith(os.sep) else Path(path)
-                self._own[name] = _Own(module, parts.get("__spec__"), str(whole), _stamp(str(whole)))
+                self._own[name] = _Own(
+                    module, parts.get("__spec__"), str(whole), _stamp(str(whole))
+                )
                 return
         self._own.pop(name, None)
 
 
 def _parts(module: types.ModuleType) -> dict[str, Any]:
-    """Return what is in a module, without having one that is to be loaded when first used be loaded."""
+    """Return what is in a module, without having one that is to be loaded when first used be
+    loaded.
+    """
     parts: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return parts
 
@@ -85,7 +105,11 @@ def _has_changed(name: str, own: _Own) -> bool:
     module = sys.modules.get(name)
     if module is None:  # somebody is about to import it anew, or nobody wants it any more
         return False
-    return module is not own.module or _parts(module).get("__spec__") is not own.spec or _stamp(own.path) != own.stamp
+    return (
+        module is not own.module
+        or _parts(module).get("__spec__") is not own.spec
+        or _stamp(own.path) != own.stamp
+    )
 
 
 def _stamp(path: str) -> Stamp:
@@ -97,13 +121,17 @@ def _stamp(path: str) -> Stamp:
 
 
 def is_own(path: str) -> bool:
-    """Return whether a module's file belongs neither to the environment nor to the standard library nor to this package."""
+    """Return whether a module's file belongs neither to the environment nor to the standard library
+    nor to this package.
+    """
     return not (SITE in path or DISTRIBUTION in path or path.startswith(_others()))
 
 
 @functools.cache
 def _others() -> tuple[str, ...]:
-    return tuple(f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[1]))
+    return tuple(
+        f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[1])
+    )
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 """Calls and outcomes to bytes and back.
 
-A payload is a list of buffers: the pickle (protocol 5), then each large buffer of it (an array's data, say) on its own.
-On the caller's side these are copies, made once, since the array may change before it is sent; results are not copied.
-How a thing that cannot be imported travels is told in `byvalue`.
+A payload is a list of buffers: the pickle (protocol 5), then each large buffer of it (an array's
+data, say) on its own. On the caller's side these are copies, made once, since the array may change
+before it is sent; results are not copied. How a thing that cannot be imported travels is told in
+`byvalue`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Store: TypeAlias = Callable[[], Storing]
 """Gives what large buffers are to be copied into."""
 
 OUT_OF_BAND = 64 * 1024
-"""From this size in bytes a buffer travels on its own; copying a smaller one costs less than a frame."""
+"""From this size in bytes a buffer travels on its own; copying a smaller one costs less than a
+frame.
+"""
 LONG_PATH = 300
 """How many characters an error takes at most to say where in an object something lies."""
 
@@ -65,7 +68,8 @@ def load(payload: Payload) -> Any:
 
 
 def load_items(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the items of a payload's list, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+    """Return the items of a payload's list, and whether all are there: in the place of one that
+    cannot be rebuilt is an `Unloadable`.
 
     Raises:
         Exception: this is no list.
@@ -85,28 +89,43 @@ def _parts_of(payload: Payload) -> tuple[Buffer, list[Buffer]]:
 
 
 class Retrying:
-    """A function as it travels together with the exceptions that are to have its calls made again."""
+    """A function as it travels together with the exceptions that are to have its calls made
+    again.
+    """
 
-    def __init__(self, function: Callable[..., Any], retry_on: tuple[type[BaseException], ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], retry_on: tuple[type[BaseException], ...]
+    ) -> None:
         self.function = function
         self.retry_on = retry_on
 
 
 def dump_function(
-    function: Callable[..., Any], retry_on: tuple[type[BaseException], ...] = (), *, most_digested: float = math.inf
+    function: Callable[..., Any],
+    retry_on: tuple[type[BaseException], ...] = (),
+    *,
+    most_digested: float = math.inf,
 ) -> tuple[bytes, list[Buffer]]:
-    """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have its calls made again.
+    """Return a function's digest (16 bytes) and its payload, with the exceptions that are to have
+    its calls made again.
 
-    Large buffers are copied into a block (see `blocks`). When they are of more than `most_digested` bytes they are not digested, which
-    takes as long again, and the function's digest is unlike any other.
+    Large buffers are copied into a block (see `blocks`). When they are of more than `most_digested`
+    bytes they are not digested, which takes as long again, and the function's digest is unlike any
+    other.
 
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
     whole = Retrying(function, retry_on) if retry_on else function
-    payload = _dump(whole, f"the function {_name(function)}", lambda: Storing(most_digested=most_digested))
+    payload = _dump(
+        whole, f"the function {_name(function)}", lambda: Storing(most_digested=most_digested)
+    )
     digest = hashlib.blake2b(digest_size=16)
-    for buffer in [payload.digest or os.urandom(16), *payload.others()] if isinstance(payload, Stored) else payload:
+    for buffer in (
+        [payload.digest or os.urandom(16), *payload.others()]
+        if isinstance(payload, Stored)
+        else payload
+    ):
         digest.update(buffer)
     return digest.digest(), payload
 
@@ -130,14 +149,21 @@ def load_retrying(payload: Payload) -> tuple[Callable[..., Any], tuple[type[Base
     return (loaded.function, loaded.retry_on) if type(loaded) is Retrying else (loaded, ())
 
 
-def dump_calls(calls: Sequence[Any], *, form: int | None = None, describe: Callable[[int], str] = "call {}".format) -> list[Buffer]:
+def dump_calls(
+    calls: Sequence[Any],
+    *,
+    form: int | None = None,
+    describe: Callable[[int], str] = "call {}".format,
+) -> list[Buffer]:
     """Return the payload of a list of calls.
 
-    form: what the calls are, as in `protocol.Assignment`, for the text of errors (default: guessed from each).
+    form: what the calls are, as in `protocol.Assignment`, for the text of errors (default: guessed
+        from each).
     describe: gives a call's name for errors, by its index in the list.
 
     Raises:
-        PicklingError: the text names the call, its argument (the first is argument 1) and what in it cannot be pickled.
+        PicklingError: the text names the call, its argument (the first is argument 1) and what in
+        it cannot be pickled.
     """
     return _dump_list(list(calls), describe, lambda call: _arguments(call, form))
 
@@ -152,7 +178,9 @@ def load_calls(payload: Payload) -> list[Any]:
     return calls
 
 
-def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the result of call {}".format) -> list[Buffer]:
+def dump_values(
+    values: Sequence[Any], *, describe: Callable[[int], str] = "the result of call {}".format
+) -> list[Buffer]:
     """Return the payload of a list of results, to be sent back to where the calls came from.
 
     Raises:
@@ -162,7 +190,8 @@ def dump_values(values: Sequence[Any], *, describe: Callable[[int], str] = "the 
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
-    """Return the results of a payload, and whether all are there: in the place of one that cannot be rebuilt is an `Unloadable`.
+    """Return the results of a payload, and whether all are there: in the place of one that cannot
+    be rebuilt is an `Unloadable`.
 
     Raises:
         PicklingError: this is no list.
@@ -180,10 +209,11 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
 
 
 def dump_exception(error: BaseException) -> list[Buffer]:
-    """Return the payload of an exception that a call raised, with its traceback as text. Never fails.
+    """Return the payload of an exception that a call raised, with its traceback as text. Never
+    fails.
 
-    What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that cannot travel at all
-    is replaced by a `PicklingError` with its type's name.
+    What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that
+    cannot travel at all is replaced by a `PicklingError` with its type's name.
     """
     name = _name(type(error))
     try:
@@ -191,7 +221,9 @@ def dump_exception(error: BaseException) -> list[Buffer]:
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
-        substitute = PicklingError(f"an exception of type {name} was raised that cannot be pickled: {_reason(failure)}")
+        substitute = PicklingError(
+            f"an exception of type {name} was raised that cannot be pickled: {_reason(failure)}"
+        )
         body, *buffers = _pickle(substitute)
     return [pickle.dumps((name, traceback_text(error), bytes(body)), 5), *buffers]
 
@@ -207,8 +239,13 @@ def load_exception(payload: Payload) -> BaseException:
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
-        error = PicklingError(f"an exception of type {name} was raised that cannot be rebuilt here: {_reason(failure)}")
-    BaseException.__setattr__(error, "__cause__", RemoteTraceback(text))  # a frozen dataclass would refuse
+        error = PicklingError(
+            f"an exception of type {name} was raised that cannot be rebuilt here: "
+            f"{_reason(failure)}"
+        )
+    BaseException.__setattr__(
+        error, "__cause__", RemoteTraceback(text)
+    )  # a frozen dataclass would refuse
     return error
 
 
@@ -216,7 +253,11 @@ def load_exception(payload: Payload) -> BaseException:
 
 
 def _pickle(
-    obj: Any, *, homeward: bool = False, recipes: Mapping[type, Recipe] | None = None, storing: Storing | None = None
+    obj: Any,
+    *,
+    homeward: bool = False,
+    recipes: Mapping[type, Recipe] | None = None,
+    storing: Storing | None = None,
 ) -> list[Buffer]:
     buffers: list[Buffer] = []
 
@@ -227,7 +268,8 @@ def _pickle(
         if storing is not None and view.nbytes >= LARGE and storing.put(1 + len(buffers), view):
             buffers.append(b"")
             return False
-        # What is handed in may change before it is sent, or sent again; what comes back is sent at once.
+        # What is handed in may change before it is sent, or sent again; what comes back is sent at
+        # once.
         buffers.append(view if homeward or view.readonly else view.tobytes())
         return False
 
@@ -251,12 +293,18 @@ def with_needs(payload: list[Buffer], *needs: Iterable[Lent]) -> list[Buffer]:
     return payload
 
 
-def _pickle_anything(obj: Any, *, homeward: bool = False, store: Store | None = None) -> list[Buffer]:
-    return with_dill(lambda recipes: _pickle_once(obj, homeward=homeward, store=store, recipes=recipes))
+def _pickle_anything(
+    obj: Any, *, homeward: bool = False, store: Store | None = None
+) -> list[Buffer]:
+    return with_dill(
+        lambda recipes: _pickle_once(obj, homeward=homeward, store=store, recipes=recipes)
+    )
 
 
 def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
-    """Pickle something without further recipes but those for what `multiprocessing` makes, or, when it is refused so, with dill's."""
+    """Pickle something without further recipes but those for what `multiprocessing` makes, or, when
+    it is refused so, with dill's.
+    """
     own: Mapping[type, Recipe] = {}
     if "multiprocessing.reduction" in sys.modules:
         from gridengine.serialize.descriptors import recipes as own_recipes
@@ -271,7 +319,9 @@ def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
             raise error from None  # dill's words would be about dill
 
 
-def _pickle_once(obj: Any, *, homeward: bool, store: Store | None, recipes: Mapping[type, Recipe] | None = None) -> list[Buffer]:
+def _pickle_once(
+    obj: Any, *, homeward: bool, store: Store | None, recipes: Mapping[type, Recipe] | None = None
+) -> list[Buffer]:
     if store is None:
         return _pickle(obj, homeward=homeward, recipes=recipes)
     with contextlib.closing(store()) as storing:
@@ -296,7 +346,13 @@ def or_explain(pickle_it: Callable[[], list[Buffer]], obj: Any, what: str) -> li
         raise _explained(obj, what, error, _parts(obj), seen={id(obj)}) from error
 
 
-def _dump_list(items: list[Any], describe: Callable[[int], str], parts: Callable[[Any], Parts], *, homeward: bool = False) -> list[Buffer]:
+def _dump_list(
+    items: list[Any],
+    describe: Callable[[int], str],
+    parts: Callable[[Any], Parts],
+    *,
+    homeward: bool = False,
+) -> list[Buffer]:
     try:
         return _pickle_anything(items, homeward=homeward)
     except MemoryError:
@@ -305,7 +361,9 @@ def _dump_list(items: list[Any], describe: Callable[[int], str], parts: Callable
         for index, item in enumerate(items):
             failure = _failure(item)
             if failure is not None:
-                raise _explained(item, describe(index), failure, parts(item), seen=set()) from failure
+                raise _explained(
+                    item, describe(index), failure, parts(item), seen=set()
+                ) from failure
         raise PicklingError(f"these calls cannot be pickled together: {_reason(error)}") from error
 
 
@@ -313,7 +371,9 @@ def _dump_error(error: BaseException) -> list[Buffer]:
     try:
         return _pickle_anything(error, homeward=True)
     except Exception:
-        return _pickle_anything(presentable(error, lambda obj: _failure(obj) is None), homeward=True)
+        return _pickle_anything(
+            presentable(error, lambda obj: _failure(obj) is None), homeward=True
+        )
 
 
 def _writable(buffer: Buffer) -> Buffer:
@@ -322,16 +382,24 @@ def _writable(buffer: Buffer) -> Buffer:
 
 @functools.cache
 def dill_recipes() -> Mapping[type, Recipe]:
-    """Return how dill takes apart what C `pickle` refuses, but for what would arrive as something else: locks and files."""
+    """Return how dill takes apart what C `pickle` refuses, but for what would arrive as something
+    else: locks and files.
+    """
     import dill
 
     refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)
     handlers = dict(dill.Pickler.dispatch)
-    return {kind: functools.partial(_record, handler) for kind, handler in handlers.items() if not issubclass(kind, refused)}
+    return {
+        kind: functools.partial(_record, handler)
+        for kind, handler in handlers.items()
+        if not issubclass(kind, refused)
+    }
 
 
 class _Recorder:
-    """Stands in for dill's pickler, and keeps the reduction that one of its handlers would have saved."""
+    """Stands in for dill's pickler, and keeps the reduction that one of its handlers would have
+    saved.
+    """
 
     reduction: Reduction = NotImplemented
 
@@ -359,14 +427,21 @@ def _failure(obj: Any) -> Exception | None:
     return None
 
 
-def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]) -> PicklingError:
+def _explained(
+    obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]
+) -> PicklingError:
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside = "", False
     kinds: set[type] = set()
     # What a recipe has refused is named itself, not a part of it.
-    while not (id(obj) in seen and getattr(error, "refused", None) is obj) and (found := _first_failure(parts, seen)) is not None:
+    while (
+        not (id(obj) in seen and getattr(error, "refused", None) is obj)
+        and (found := _first_failure(parts, seen)) is not None
+    ):
         label, part, failure = found
-        if isinstance(error, RecursionError) and type(part) in kinds:  # what is nested too deeply is told from its outside
+        if (
+            isinstance(error, RecursionError) and type(part) in kinds
+        ):  # what is nested too deeply is told from its outside
             break
         obj, error = part, failure
         kinds.add(type(obj))
@@ -380,8 +455,14 @@ def _explained(obj: Any, what: str, error: Exception, parts: Parts, *, seen: set
         parts = _parts(obj)
     if len(path) > LONG_PATH:
         path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
-    hint = "it is nested too deeply; hand it over as a flat list of its parts, say" if isinstance(error, RecursionError) else None
-    return PicklingError(f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}", hint=hint)
+    hint = (
+        "it is nested too deeply; hand it over as a flat list of its parts, say"
+        if isinstance(error, RecursionError)
+        else None
+    )
+    return PicklingError(
+        f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {_reason(error)}", hint=hint
+    )
 
 
 def _first_failure(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:
@@ -394,7 +475,13 @@ def _first_failure(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] |
 
 def _arguments(call: Any, form: int | None) -> Parts:
     if form is None:
-        form = SINGLE if not isinstance(call, tuple) else FULL if tuple(map(type, call)) == (tuple, dict) else STAR
+        form = (
+            SINGLE
+            if not isinstance(call, tuple)
+            else FULL
+            if tuple(map(type, call)) == (tuple, dict)
+            else STAR
+        )
     positional, named = ((call,), {}) if form == SINGLE else (call, {}) if form == STAR else call
     for index, value in enumerate(positional, 1):
         yield f"argument {index}", value
@@ -417,7 +504,11 @@ def _parts(obj: Any) -> Parts:
     elif isinstance(obj, (list, tuple, set, frozenset)):
         yield from ((f"[{index}]", value) for index, value in enumerate(obj))
     elif isinstance(obj, type):
-        yield from ((f".{name}", value) for name, value in vars(obj).items() if not name.startswith("__") or callable(value))
+        yield from (
+            (f".{name}", value)
+            for name, value in vars(obj).items()
+            if not name.startswith("__") or callable(value)
+        )
     else:
         yield from ((f".{name}", value) for name, value in getattr(obj, "__dict__", {}).items())
         if is_by_value(type(obj)):
@@ -444,7 +535,11 @@ def _name(obj: Any) -> str:
 
 def _type_name(obj: Any) -> str:
     kind = type(obj)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def _reason(error: BaseException) -> str:

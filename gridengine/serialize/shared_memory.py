@@ -1,7 +1,8 @@
 """Large buffers in memory that several processes map, so that a machine holds each once.
 
-A block is memory without a name (`memfd_create(2)`). The same user's processes can map it by its owner's `/proc/PID/fd`
-for as long as the owner has it open; what is mapped then stays, whatever becomes of the owner.
+A block is memory without a name (`memfd_create(2)`). The same user's processes can map it by its
+owner's `/proc/PID/fd` for as long as the owner has it open; what is mapped then stays, whatever
+becomes of the owner.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from typing import Any
 from gridengine.wire.messages import Buffer, Payload, Place
 
 LARGE = 1 << 20
-"""From this size in bytes a buffer goes into a block; below it, sending it to each process costs less."""
+"""From this size in bytes a buffer goes into a block; below it, sending it to each process costs
+less.
+"""
 KEPT_BYTES = 16_000_000
-"""So much of functions that no call uses is kept; a larger one is let go at once, so that there is little use in knowing it again."""
+"""So much of functions that no call uses is kept; a larger one is let go at once, so that there is
+little use in knowing it again.
+"""
 _ALIGNMENT = 64
 """Where buffers begin in a block, in bytes: what vector instructions like."""
 
 
 class Block(mmap.mmap):
-    """Memory for other processes to map; it cannot be written to any more. It goes when nothing refers to it or to a view of it."""
+    """Memory for other processes to map; it cannot be written to any more. It goes when nothing
+    refers to it or to a view of it.
+    """
 
     fd = -1
 
@@ -46,14 +53,17 @@ class Block(mmap.mmap):
 class Stored(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
-    block: which. places: of each such buffer its index in the payload, its offset in the block and its size, in their order.
+    block: which. places: of each such buffer its index in the payload, its offset in the block and
+        its size, in their order.
     digest: of what is in the block; empty when there is too much of it for that.
     needs: see `lent.needs_of`.
     """
 
     needs: tuple[Any, ...] = ()
 
-    def __init__(self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes) -> None:
+    def __init__(
+        self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes
+    ) -> None:
         super().__init__(payload)
         self.block = block
         self.places = list(places)
@@ -73,18 +83,23 @@ class Stored(list[Buffer]):
 
 
 class Storing:
-    """A payload on its way into a block, and its digest, unless it is of more than `most_digested` bytes."""
+    """A payload on its way into a block, and its digest, unless it is of more than `most_digested`
+    bytes.
+    """
 
     def __init__(self, *, most_digested: float = math.inf) -> None:
         self._most_digested = most_digested
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
-        # Where buffers are large their digest takes most of the time, and SHA-256 is what processors have instructions for.
+        # Where buffers are large their digest takes most of the time, and SHA-256 is what
+        # processors have instructions for.
         self._digest: hashlib._Hash | None = hashlib.sha256()
 
     def put(self, index: int, buffer: Buffer) -> bool:
-        """Copy what is to be number `index` of the payload into the block; return whether that was possible."""
+        """Copy what is to be number `index` of the payload into the block; return whether that was
+        possible.
+        """
         view = memoryview(buffer).cast("B")
         try:
             if self._digest is None or self._size + view.nbytes > self._most_digested:
@@ -92,7 +107,9 @@ class Storing:
                 self._digest = None
             else:
                 self._digest = self._copy_and_digest(view, self._digest.copy())
-        except OSError:  # no descriptor is left, or files may not be so large: it travels as small ones do
+        except (
+            OSError
+        ):  # no descriptor is left, or files may not be so large: it travels as small ones do
             return False
         self._places.append((index, self._size, view.nbytes))
         self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -131,7 +148,9 @@ class Storing:
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
         block.own(self._fd)
         self._fd = -1
-        return Stored(payload, block, self._places, b"" if self._digest is None else self._digest.digest())
+        return Stored(
+            payload, block, self._places, b"" if self._digest is None else self._digest.digest()
+        )
 
     def close(self) -> None:
         """Let go of what was not finished. May be called twice."""
@@ -141,7 +160,8 @@ class Storing:
 
 
 def store(payload: Payload, *, whole: bool = False) -> Payload:
-    """Return a payload whose large buffers are in a block: the same one when there are none, or they are already.
+    """Return a payload whose large buffers are in a block: the same one when there are none, or
+    they are already.
 
     whole: all of it goes there, if together it is large, and nothing of it changes any more.
     """
@@ -160,24 +180,32 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
         return storing.finish(stored)
 
 
-def fetch(path: str, places: Sequence[Place], others: Payload, *, writable: bool = True) -> list[Buffer]:
+def fetch(
+    path: str, places: Sequence[Place], others: Payload, *, writable: bool = True
+) -> list[Buffer]:
     """Return the payload whose large buffers are in the block at `path`.
 
-    They are mapped: their pages are shared with all who have them. They may be written to, unless they are to be not `writable`; what is
-    written is seen here alone (copy on write).
+    They are mapped: their pages are shared with all who have them. They may be written to, unless
+    they are to be not `writable`; what is written is seen here alone (copy on write).
 
     Raises:
         OSError: it is not there.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return _in_place(_mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)), places, others)
+        return _in_place(
+            _mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)),
+            places,
+            others,
+        )
     finally:
         os.close(fd)
 
 
 def _mapped(fd: int) -> memoryview:
-    return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    return memoryview(
+        mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    )
 
 
 def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> list[Buffer]:
@@ -189,7 +217,8 @@ def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> lis
 
 
 def _check_openness() -> None:
-    """Check that other processes of this user may look into our descriptors: not those of a program with privileges of its own, for one.
+    """Check that other processes of this user may look into our descriptors: not those of a program
+    with privileges of its own, for one.
 
     Raises:
         OSError: they may not (proc(5): the folder then belongs to root).

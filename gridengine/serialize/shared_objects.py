@@ -1,8 +1,8 @@
 """Objects that many calls use: what stands for one here, and what it is there.
 
-Wherever a handle (`Shared`) lies in what is handed in, its name alone is pickled, and the payload says what it needs. To workers
-a shared object is what a function is: sent once, by name, and forgotten. A runner that unpickles the name gets the object, loaded
-once in each process.
+Wherever a handle (`Shared`) lies in what is handed in, its name alone is pickled, and the payload
+says what it needs. To workers a shared object is what a function is: sent once, by name, and
+forgotten. A runner that unpickles the name gets the object, loaded once in each process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Lent:
         within: the handles that lie in the object itself.
     """
 
-    def __init__(self, name: bytes, payload: Payload, within: tuple[Shared[Any] | None, ...] = ()) -> None:
+    def __init__(
+        self, name: bytes, payload: Payload, within: tuple[Shared[Any] | None, ...] = ()
+    ) -> None:
         self.name = name
         self.payload = payload
         self.within = within
@@ -58,12 +60,17 @@ class Lent:
         """Note who is to be told when no handle is left; that is told at once if none is."""
         with self._lock:
             if not any(one() is keeper for one in self._keepers):
-                self._keepers = [*(one for one in self._keepers if one() is not None), weakref.ref(keeper)]
+                self._keepers = [
+                    *(one for one in self._keepers if one() is not None),
+                    weakref.ref(keeper),
+                ]
         if self._released:
             keeper.release(self.name)
 
     def release(self) -> None:
-        """Say that no handle is left. Called by the collector too, at any point and in any thread: it must not wait for a lock."""
+        """Say that no handle is left. Called by the collector too, at any point and in any thread:
+        it must not wait for a lock.
+        """
         self._released = True
         for one in self._keepers:
             keeper = one()
@@ -74,8 +81,8 @@ class Lent:
 class Shared(Generic[T]):
     """A handle for an object that many calls use; `gridengine.share` makes one.
 
-    In a call there is the object itself in its place. Close it, leave its `with` or drop it, and the object is let go when no call needs
-    it any more.
+    In a call there is the object itself in its place. Close it, leave its `with` or drop it, and
+    the object is let go when no call needs it any more.
     """
 
     def __init__(self, lent: Lent, kind: type) -> None:
@@ -85,7 +92,8 @@ class Shared(Generic[T]):
         self._finalizer.atexit = False
 
     def get(self) -> T:
-        """Return the object as calls get it: a copy, made when it was shared, whose arrays cannot be written to.
+        """Return the object as calls get it: a copy, made when it was shared, whose arrays cannot
+        be written to.
 
         Raises:
             ValueError: the handle is closed.
@@ -110,10 +118,17 @@ class Shared(Generic[T]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise pickle.PicklingError("a shared object travels in the calls of gridengine alone; elsewhere give what its get() returns")
+        raise pickle.PicklingError(
+            "a shared object travels in the calls of gridengine alone; elsewhere give what its "
+            "get() returns"
+        )
 
     def __repr__(self) -> str:
-        size = "closed" if self._lent is None else f"{sum(memoryview(one).nbytes for one in self._lent.payload):,} bytes"
+        size = (
+            "closed"
+            if self._lent is None
+            else f"{sum(memoryview(one).nbytes for one in self._lent.payload):,} bytes"
+        )
         return f"<shared {self._kind.__qualname__}, {size}>"
 
 
@@ -150,11 +165,16 @@ def all_needed(*needs: Iterable[Lent]) -> tuple[Lent, ...]:
 
 
 def loaded(payload: Payload) -> Any:
-    """Return the object of a payload: its arrays are views of the buffers, and cannot be written to."""
-    return pickle.loads(payload[0], buffers=[memoryview(buffer).toreadonly() for buffer in payload[1:]])
+    """Return the object of a payload: its arrays are views of the buffers, and cannot be written
+    to.
+    """
+    return pickle.loads(
+        payload[0], buffers=[memoryview(buffer).toreadonly() for buffer in payload[1:]]
+    )
 
 
-# ------------------------------------------------------------------ what names stand for in this process
+# ------------------------------------------------------------------ what names stand for in this
+# process
 
 
 class _Brought:
@@ -183,7 +203,9 @@ def _shelf() -> _Shelf:
 
 
 def bring(name: bytes, fetch: Callable[[], Payload]) -> None:
-    """Have a name stand for an object here, whose payload `fetch` gives when it is first asked for."""
+    """Have a name stand for an object here, whose payload `fetch` gives when it is first asked
+    for.
+    """
     _shelf().brought[name] = _Brought(fetch)
 
 
@@ -198,7 +220,8 @@ def known(name: bytes) -> Lent | None:
 
 
 def find(name: bytes) -> Any:
-    """Return what a name stands for: where calls are run the object, and where they were handed in what may be handed in again.
+    """Return what a name stands for: where calls are run the object, and where they were handed in
+    what may be handed in again.
 
     Raises:
         LookupError: it has been let go.
@@ -218,7 +241,9 @@ _IN_HAND: ContextVar[bool] = ContextVar("gridengine_in_hand", default=False)
 
 @contextlib.contextmanager
 def in_hand() -> Iterator[None]:
-    """Have what is unpickled meanwhile get objects, though it is unpickled where they were shared."""
+    """Have what is unpickled meanwhile get objects, though it is unpickled where they were
+    shared.
+    """
     token = _IN_HAND.set(True)
     try:
         yield

@@ -1,4 +1,6 @@
-"""Calls that wait to be sent: as they are when they cannot change, else pickled. Imported by workers too, so it imports little."""
+"""Calls that wait to be sent: as they are when they cannot change, else pickled. Imported by
+workers too, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def frozen(call: Any, form: int, name: str = "the function") -> Any:
     Raises:
         PicklingError: it cannot be; the text names the argument.
     """
-    if is_constant(call) if form != FULL else is_constant(call[0]) and is_constant(tuple(call[1].values())):
+    if (
+        is_constant(call)
+        if form != FULL
+        else is_constant(call[0]) and is_constant(tuple(call[1].values()))
+    ):
         return call
     return Frozen(pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}"))
 

@@ -1,7 +1,9 @@
-"""Type variables, new types and aliases (`type X = ...`) that no other process can import: taken apart and made anew.
+"""Type variables, new types and aliases (`type X = ...`) that no other process can import: taken
+apart and made anew.
 
-What is evaluated lazily where it was written (an alias's value, a bound) may lead back to what it belongs to. So there it is evaluated
-lazily as well: the whole is made with a `Deferred`, which is filled afterwards.
+What is evaluated lazily where it was written (an alias's value, a bound) may lead back to what it
+belongs to. So there it is evaluated lazily as well: the whole is made with a `Deferred`, which is
+filled afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ LAZY = hasattr(typing, "TypeAliasType")
 
 
 class Deferred:
-    """Gives, when called, what it was filled with, or raises what kept that from being evaluated."""
+    """Gives, when called, what it was filled with, or raises what kept that from being
+    evaluated.
+    """
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -43,7 +47,9 @@ def fill(_: object, state: tuple[Deferred, Any, Exception | None]) -> None:
     deferred.value, deferred.error = value, error
 
 
-def _state(deferred: Deferred, evaluate: Callable[[], Any]) -> tuple[Deferred, Any, Exception | None]:
+def _state(
+    deferred: Deferred, evaluate: Callable[[], Any]
+) -> tuple[Deferred, Any, Exception | None]:
     try:
         return deferred, evaluate(), None
     except Exception as error:  # a name that is there for the type checker alone
@@ -55,12 +61,18 @@ def _state(deferred: Deferred, evaluate: Callable[[], Any]) -> tuple[Deferred, A
 
 def _is_importable(variable: Any) -> bool:
     module = variable.__module__
-    return module != "__main__" and getattr(sys.modules.get(module), variable.__name__, None) is variable
+    return (
+        module != "__main__"
+        and getattr(sys.modules.get(module), variable.__name__, None) is variable
+    )
 
 
 def _options(variable: Any) -> dict[str, Any]:
     """Return what a variable's constructor is told by keywords, as far as this Python knows it."""
-    options = {name: getattr(variable, f"__{name}__", False) for name in ("covariant", "contravariant", "infer_variance")}
+    options = {
+        name: getattr(variable, f"__{name}__", False)
+        for name in ("covariant", "contravariant", "infer_variance")
+    }
     said = {name: True for name, value in options.items() if value}
     if getattr(variable, "has_default", bool)():
         said["default"] = variable.__default__
@@ -70,9 +82,19 @@ def _options(variable: Any) -> dict[str, Any]:
 def _reduce_variable(pickler: Any, variable: Any) -> Any:
     if _is_importable(variable):
         return NotImplemented
-    kind, name, module, options = type(variable), variable.__name__, variable.__module__, _options(variable)
+    kind, name, module, options = (
+        type(variable),
+        variable.__name__,
+        variable.__module__,
+        _options(variable),
+    )
     constraints = getattr(variable, "__constraints__", ())
-    if not constraints and options.get("infer_variance") and kind is typing.TypeVar and _may_be_written(name):
+    if (
+        not constraints
+        and options.get("infer_variance")
+        and kind is typing.TypeVar
+        and _may_be_written(name)
+    ):
         deferred = Deferred()
         state = _state(deferred, lambda: variable.__bound__)
         if state[1:] != (None, None):
@@ -82,7 +104,13 @@ def _reduce_variable(pickler: Any, variable: Any) -> Any:
     return make_variable, (kind, name, module, constraints, options)
 
 
-def make_variable(kind: Callable[..., Any], name: str, module: str, constraints: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+def make_variable(
+    kind: Callable[..., Any],
+    name: str,
+    module: str,
+    constraints: tuple[Any, ...],
+    options: Mapping[str, Any],
+) -> Any:
     """Return a variable."""
     variable = kind(name, *constraints, **options)
     variable.__module__ = module
@@ -90,10 +118,14 @@ def make_variable(kind: Callable[..., Any], name: str, module: str, constraints:
 
 
 def make_bound_variable(name: str, module: str, options: Mapping[str, Any], bound: Deferred) -> Any:
-    """Return a `TypeVar` as `[T: bound]` makes it, whose bound is evaluated when it is asked for."""
+    """Return a `TypeVar` as `[T: bound]` makes it, whose bound is evaluated when it is asked
+    for.
+    """
     default = " = __default__" if "default" in options else ""
     names = {"__bound__": bound, "__default__": options.get("default")}
-    variable = _written(f"def function[{name}: __bound__(){default}](): ...", "function", names).__type_params__[0]
+    variable = _written(
+        f"def function[{name}: __bound__(){default}](): ...", "function", names
+    ).__type_params__[0]
     variable.__module__ = module
     return variable
 
@@ -103,7 +135,9 @@ def _may_be_written(name: str) -> bool:
 
 
 def _written(source: str, name: str, names: dict[str, Any]) -> Any:
-    """Return what this statement, which older Pythons cannot parse, makes of these names and calls by that one."""
+    """Return what this statement, which older Pythons cannot parse, makes of these names and calls
+    by that one.
+    """
     exec(source, names)
     return names[name]
 
@@ -138,9 +172,18 @@ def _reduce_alias(pickler: Any, alias: Any) -> Any:
     deferred = Deferred()
     state = _state(deferred, lambda: alias.__value__)
     name, parameters = alias.__name__, alias.__type_params__
-    if not _may_be_written(name) or (parameters and state[2] is None and not _leads_to(state[1], alias)):
+    if not _may_be_written(name) or (
+        parameters and state[2] is None and not _leads_to(state[1], alias)
+    ):
         return make_generic_alias, (name, parameters, state[1])
-    return make_alias, (name, alias.__module__ or "__main__", _headings(parameters), deferred), state, None, None, fill
+    return (
+        make_alias,
+        (name, alias.__module__ or "__main__", _headings(parameters), deferred),
+        state,
+        None,
+        None,
+        fill,
+    )
 
 
 def _headings(parameters: tuple[Any, ...]) -> str:
@@ -173,7 +216,9 @@ def make_generic_alias(name: str, parameters: tuple[Any, ...], value: Any) -> An
 
 def make_alias(name: str, module: str, headings: str, value: Deferred) -> Any:
     """Return an alias as the statement makes it; its variables, if it has some, are its own."""
-    return _written(f"type {name}{headings} = __value__()", name, {"__name__": module, "__value__": value})
+    return _written(
+        f"type {name}{headings} = __value__()", name, {"__name__": module, "__value__": value}
+    )
 
 
 RECIPES: Mapping[type, Callable[[Any, Any], Any]] = MappingProxyType(

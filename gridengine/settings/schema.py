@@ -14,18 +14,26 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.units import MOST, shown
 
 PREFIX = "GRIDENGINE_"
-_NUMBERS = {int: f"a positive whole number, at most {MOST:,}", float: f"a positive number, at most {MOST:,}"}
+_NUMBERS = {
+    int: f"a positive whole number, at most {MOST:,}",
+    float: f"a positive number, at most {MOST:,}",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class GridEngineSite:
     """A Grid Engine site's names, the table `[grid_engine]`.
 
-    queue: where workers run when the scheduler does not say (default: where the batch system wants).
-    parallel_environment: the name of the one for `Cores(n)` (default: the first of `qconf -spl` whose allocation_rule is $pe_slots).
-    memory: the resource, or resources with commas between, that `Memory(m)` asks for (default `h_vmem`).
-    memory_per_slot: whether that is counted for each slot, as Grid Engine does but for consumables of the kind JOB (default yes).
-    gpus: the options that ask for GPUs; {n} is their number, {per_slot} that for each slot (default `-l gpu={n}`).
+    queue: where workers run when the scheduler does not say (default: where the batch system
+        wants).
+    parallel_environment: the name of the one for `Cores(n)` (default: the first of `qconf -spl`
+        whose allocation_rule is $pe_slots).
+    memory: the resource, or resources with commas between, that `Memory(m)` asks for (default
+        `h_vmem`).
+    memory_per_slot: whether that is counted for each slot, as Grid Engine does but for consumables
+        of the kind JOB (default yes).
+    gpus: the options that ask for GPUs; {n} is their number, {per_slot} that for each slot (default
+        `-l gpu={n}`).
     native: options for every submission.
     tokens: for each name of a `Token`, the options that ask for it, as `big = "-q big.q"`.
     """
@@ -46,8 +54,10 @@ class SlurmSite:
     partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
     gpus: the options that ask for GPUs; {n} is their number (default `--gres=gpu:{n}`).
     native: options for every submission.
-    srun: whether the first workers are started by `srun`, at once, where there is room (default yes).
-    tokens: for each name of a `Token`, the options that ask for it (default for any name: `--constraint=` and the name).
+    srun: whether the first workers are started by `srun`, at once, where there is room (default
+        yes).
+    tokens: for each name of a `Token`, the options that ask for it (default for any name:
+        `--constraint=` and the name).
     """
 
     partition: str = ""
@@ -61,23 +71,28 @@ class SlurmSite:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this process uses `gridengine`. Each field is also an environment variable: `GRIDENGINE_RUN_DIRECTORY`, ...
+    """How this process uses `gridengine`. Each field is also an environment variable:
+    `GRIDENGINE_RUN_DIRECTORY`, ...
 
-    run_directory: folder, on a file system that the cluster's nodes share, below which each dispatcher makes one of its own
-        (default `~/.gridengine/runs`).
-    host: the address or name at which workers reach this machine (default: all of its addresses are tried).
+    run_directory: folder, on a file system that the cluster's nodes share, below which each
+        dispatcher makes one of its own (default `~/.gridengine/runs`).
+    host: the address or name at which workers reach this machine (default: all of its addresses are
+        tried).
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
     progress: show a progress bar on a terminal for a map that takes over two seconds (default yes).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     beat_seconds: the time between two signs of life of a worker (default 2).
-    lease_seconds: how long a worker works on without word from its dispatcher, and after how long of silence the dispatcher
-        counts on it to have stopped (default 60).
-    start_seconds: within which a cluster task that the batch system says is running must call home (default 30).
-    start_timeout: for how long calls may wait for their first worker, then they fail (default: for ever).
+    lease_seconds: how long a worker works on without word from its dispatcher, and after how long
+        of silence the dispatcher counts on it to have stopped (default 60).
+    start_seconds: within which a cluster task that the batch system says is running must call home
+        (default 30).
+    start_timeout: for how long calls may wait for their first worker, then they fail (default: for
+        ever).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
-    drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what DRMAA_LIBRARY_PATH says, else Grid Engine's own). It
-        is code: said in the environment or the user's own file, never in a project's.
+    drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
+        DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
+        user's own file, never in a project's.
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
@@ -107,7 +122,8 @@ class Settings:
             return self.run_directory.expanduser().absolute()
         except RuntimeError as error:
             raise ConfigurationError(
-                f"the home folder that {self.run_directory} is below cannot be told: this user has none",
+                f"the home folder that {self.run_directory} is below cannot be told: this user has "
+                "none",
                 hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
             ) from error
 
@@ -146,11 +162,19 @@ def _known(shape: type, above: str = "") -> Iterator[tuple[str, type]]:
 def made(values: Mapping[str, Any]) -> Settings:
     """Return the defaults overridden by these, which have full names."""
     plain = {name: value for name, value in values.items() if "." not in name}
-    return Settings(**plain, grid_engine=GridEngineSite(**_below("grid_engine", values)), slurm=SlurmSite(**_below("slurm", values)))
+    return Settings(
+        **plain,
+        grid_engine=GridEngineSite(**_below("grid_engine", values)),
+        slurm=SlurmSite(**_below("slurm", values)),
+    )
 
 
 def _below(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.partition(".")[2]: value for name, value in values.items() if name.partition(".")[0] == table}
+    return {
+        name.partition(".")[2]: value
+        for name, value in values.items()
+        if name.partition(".")[0] == table
+    }
 
 
 def variable(name: str) -> str:
@@ -159,22 +183,30 @@ def variable(name: str) -> str:
 
 
 def from_variables(environment: Mapping[str, str]) -> dict[str, Said]:
-    """Return what `GRIDENGINE_*` variables say. A table of names, as `tokens`, can only be said in a file.
+    """Return what `GRIDENGINE_*` variables say. A table of names, as `tokens`, can only be said in
+    a file.
 
     Raises:
         ConfigurationError: a value is not of its setting's type, or a number is not positive.
     """
     given = {name: kind for name, kind in known().items() if variable(name) in environment}
-    return {name: Said(_parsed(variable(name), kind, environment[variable(name)]), variable(name)) for name, kind in given.items()}
+    return {
+        name: Said(_parsed(variable(name), kind, environment[variable(name)]), variable(name))
+        for name, kind in given.items()
+    }
 
 
 def _parsed(name: str, kind: type, text: str) -> Any:
     hint = "change or unset this environment variable"
     if _is_table(kind):
-        raise ConfigurationError(f"{name} cannot be said in the environment", hint="write it into a settings file")
+        raise ConfigurationError(
+            f"{name} cannot be said in the environment", hint="write it into a settings file"
+        )
     try:
         if kind is bool:
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
+                text.lower()
+            ]
         return checked(kind, kind(text))
     except (ValueError, KeyError):
         expected = "yes or no" if kind is bool else _NUMBERS.get(kind, "a line of text")

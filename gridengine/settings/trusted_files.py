@@ -1,6 +1,8 @@
-"""Files that are read only if nobody but this user or root may have written them, or put them where they are.
+"""Files that are read only if nobody but this user or root may have written them, or put them where
+they are.
 
-Whatever somebody else leaves in a shared folder (a pipe, a link, a file that may not be read) is looked at and not opened.
+Whatever somebody else leaves in a shared folder (a pipe, a link, a file that may not be read) is
+looked at and not opened.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ class Doubtful(Exception):
 
 
 def open_trusted(path: Path) -> int:
-    """Return a descriptor to read such a file by. From the folder that it is in on, no link of another user is followed.
+    """Return a descriptor to read such a file by. From the folder that it is in on, no link of
+    another user is followed.
 
     Raises:
         FileNotFoundError: nothing is there.
@@ -37,7 +40,9 @@ def open_trusted(path: Path) -> int:
         except OSError as error:
             raise Doubtful(error.strerror) from None
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            descriptor = os.open(
+                name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+            )
         except OSError as error:
             if facts.st_uid == os.getuid():
                 raise
@@ -49,7 +54,9 @@ def open_trusted(path: Path) -> int:
 
 
 def _found(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.stat_result]:
-    """Return the folder, as a descriptor, the name and the facts of what a path leads to, link by link."""
+    """Return the folder, as a descriptor, the name and the facts of what a path leads to, link by
+    link.
+    """
 
     def open_only(name: str, flags: int = 0, folder: int | None = None) -> int:
         descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
@@ -87,14 +94,22 @@ def _followed(link: int, facts: os.stat_result, links: int) -> str:
 
 def _judge(facts: os.stat_result, folder: os.stat_result) -> None:
     doubt = why_not_believed(facts)
-    if not doubt and facts.st_nlink > 1 and (folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+    if (
+        not doubt
+        and facts.st_nlink > 1
+        and (
+            folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        )
+    ):
         doubt = "it has other names, and others may write to its folder"
     if doubt:
         raise Doubtful(doubt)
 
 
 def why_not_believed(facts: os.stat_result) -> str:
-    """Return why somebody else than this user or root may have written a file, empty when nobody may."""
+    """Return why somebody else than this user or root may have written a file, empty when nobody
+    may.
+    """
     if not stat.S_ISREG(facts.st_mode):
         return "it is no regular file"
     if facts.st_uid not in (os.getuid(), 0):

@@ -1,6 +1,8 @@
-"""A stream socket between an agent and one of its runners, cut into messages: a count, the sizes, then the frames.
+"""A stream socket between an agent and one of its runners, cut into messages: a count, the sizes,
+then the frames.
 
-Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`), the runner's does (`deliver`, `wait`).
+Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`), the runner's does
+(`deliver`, `wait`).
 """
 
 from __future__ import annotations
@@ -21,15 +23,21 @@ _READ = 64 * 1024
 _VECTORS = 512
 """How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
 _JOINED = 16 * 1024
-"""Frames up to this size are joined with their neighbours: copying them is cheaper than a vector each."""
+"""Frames up to this size are joined with their neighbours: copying them is cheaper than a vector
+each.
+"""
 _MAPPED = 1 << 20
 _MOST_READS = 64
-"""How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other duties."""
+"""How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other
+duties.
+"""
 _LARGEST = 1 << 40
 
 
 class Channel:
-    """One end of the socket pair; owns the socket. Messages arrive in order and whole; their large buffers may be written to."""
+    """One end of the socket pair; owns the socket. Messages arrive in order and whole; their large
+    buffers may be written to.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -58,7 +66,8 @@ class Channel:
             self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
-        """Queue a message and send what the socket takes now; return whether everything is out. Never waits.
+        """Queue a message and send what the socket takes now; return whether everything is out.
+        Never waits.
 
         That the peer is gone shows when reading.
         """
@@ -114,7 +123,9 @@ class Channel:
         return messages
 
     def _push(self, flags: int) -> bool:
-        """Send until nothing is left; with MSG_DONTWAIT until the socket takes no more. Return whether nothing is left."""
+        """Send until nothing is left; with MSG_DONTWAIT until the socket takes no more. Return
+        whether nothing is left.
+        """
         while self._unsent:
             pieces = list(islice(self._unsent, _VECTORS))
             try:
@@ -130,7 +141,9 @@ class Channel:
         return True
 
     def _pull(self, messages: list[tuple[Message, list[Buffer]]], flags: int) -> bool:
-        """Make one read and add the messages it completes; return whether there may be more to read."""
+        """Make one read and add the messages it completes; return whether there may be more to
+        read.
+        """
         try:
             if self._room is not None:
                 count = self._socket.recv_into(self._room[self._filled :], 0, flags)
@@ -179,10 +192,20 @@ class Channel:
         del data[:offset]
 
     def _make_room(self, size: int, offset: int) -> int:
-        """Begin a large frame, which is then read into place without a copy; return the new offset."""
+        """Begin a large frame, which is then read into place without a copy; return the new
+        offset.
+        """
         try:
-            mapped = size >= _MAPPED  # memory that is not filled with zeros first, and goes back to the system when done with
-            room = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if mapped else bytearray(size))
+            mapped = (
+                size >= _MAPPED
+                # memory that is not filled with zeros first, and goes back to the system when done
+                # with
+            )
+            room = memoryview(
+                mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                if mapped
+                else bytearray(size)
+            )
         except OSError as error:
             raise ProtocolError(f"no memory for a buffer of {size} bytes: {error}") from error
         taken = min(size, len(self._bytes) - offset)
@@ -192,10 +215,15 @@ class Channel:
 
 
 def _pieces(frames: Sequence[Buffer]) -> list[memoryview]:
-    """Return what goes over the socket for these frames; small neighbours joined, large frames not copied."""
+    """Return what goes over the socket for these frames; small neighbours joined, large frames not
+    copied.
+    """
     views = [memoryview(frame).cast("B") for frame in frames]
     pieces: list[memoryview] = []
-    joined = [_COUNT.pack(len(views)), struct.pack(f"={len(views)}Q", *(view.nbytes for view in views))]
+    joined = [
+        _COUNT.pack(len(views)),
+        struct.pack(f"={len(views)}Q", *(view.nbytes for view in views)),
+    ]
     for view in views:
         if view.nbytes <= _JOINED:
             joined.append(view)  # type: ignore[arg-type]
@@ -207,7 +235,9 @@ def _pieces(frames: Sequence[Buffer]) -> list[memoryview]:
 
 
 def _sizes_at(data: bytearray, offset: int) -> list[int] | None:
-    """Return the frame sizes of the message that begins at `offset`; None when they have not all come."""
+    """Return the frame sizes of the message that begins at `offset`; None when they have not all
+    come.
+    """
     if len(data) - offset < _COUNT.size:
         return None
     (count,) = _COUNT.unpack_from(data, offset)

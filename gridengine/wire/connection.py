@@ -1,4 +1,6 @@
-"""Keys and private files: made, saved with mode 0600 whatever the umask, loaded. Secrets are in files alone."""
+"""Keys and private files: made, saved with mode 0600 whatever the umask, loaded. Secrets are in
+files alone.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ from gridengine.errors import ConfigurationError
 BEGAN = "GRIDENGINE_JOB_BEGAN"
 """The variable in which a worker finds when its cluster job began, as /proc/uptime said it."""
 JOB_END = "GRIDENGINE_JOB_END"
-"""The variable with the command that ends a worker's own job, where that would outlive a worker which leaves for want of a dispatcher."""
+"""The variable with the command that ends a worker's own job, where that would outlive a worker
+which leaves for want of a dispatcher.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
     """What a worker must know to call home; lives in the connection file.
 
-    The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers of this run use.
+    The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
+    of this run use.
     """
 
     run_id: str
@@ -46,13 +51,16 @@ class Connection:
         """Read a connection file.
 
         Raises:
-            ConfigurationError: it is missing, not this user's, open to others, or not a connection file.
+            ConfigurationError: it is missing, not this user's, open to others, or not a connection
+            file.
         """
         try:
             with open(open_regular(path), "rb") as file:
                 facts = os.fstat(file.fileno())
                 if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-                    raise ConfigurationError(f"{path} must belong to this user and be closed to others (mode 0600)")
+                    raise ConfigurationError(
+                        f"{path} must belong to this user and be closed to others (mode 0600)"
+                    )
                 content = json.load(file)
             return cls(**{**content, "addresses": tuple(content["addresses"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -65,7 +73,8 @@ def open_regular(path: str | Path) -> int:
     """Return a descriptor to read a file by. Whatever is there, this waits for nobody.
 
     Raises:
-        OSError: there is none, or it is no regular file, or may not be read, or no file can have such a path.
+        OSError: there is none, or it is no regular file, or may not be read, or no file can have
+        such a path.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -95,25 +104,33 @@ def make_private_folder(path: Path) -> Path:
     """Make a folder of mode 0700, and those above it that are missing, and return it.
 
     Raises:
-        ConfigurationError: it cannot be made, or others may put what they like in its place; the text names the folder.
+        ConfigurationError: it cannot be made, or others may put what they like in its place; the
+        text names the folder.
     """
     hint = "set GRIDENGINE_RUN_DIRECTORY to a folder that you, and not everybody, may write to"
     try:
         exposed = _open_to_all(next(folder for folder in path.parents if folder.exists()))
         if exposed is not None:
-            raise ConfigurationError(f"everybody may replace what is in {exposed}, and thus {path}", hint=hint)
+            raise ConfigurationError(
+                f"everybody may replace what is in {exposed}, and thus {path}", hint=hint
+            )
         for folder in (*reversed(path.parents), path):
-            # What `mkdir(parents=True)` makes above has the mode that the umask leaves; others may be making these folders just now.
+            # What `mkdir(parents=True)` makes above has the mode that the umask leaves; others may
+            # be making these folders just now.
             if folder == path or not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=folder != path)
                 folder.chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}", hint=hint) from error
+        raise ConfigurationError(
+            f"cannot make the folder {path}: {error.strerror}", hint=hint
+        ) from error
     return path
 
 
 def _open_to_all(folder: Path) -> Path | None:
-    """Return this folder, or the first above it, if everybody may rename and replace what others have in it; None when there is none."""
+    """Return this folder, or the first above it, if everybody may rename and replace what others
+    have in it; None when there is none.
+    """
     for one in (folder, *folder.parents):
         mode = one.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:

@@ -1,4 +1,6 @@
-"""How fast this installation's ZeroMQ encrypts: a factor of ten lies between builds, and nothing else shows it."""
+"""How fast this installation's ZeroMQ encrypts: a factor of ten lies between builds, and nothing
+else shows it.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,21 @@ WAIT_SECONDS = 30.0
 
 
 def encrypted_bytes_per_second(total_bytes: int = 8 * PIECE_BYTES) -> float:
-    """Send this much between two sockets of this process by TCP with CURVE; return bytes for each second of processor time.
+    """Send this much between two sockets of this process by TCP with CURVE; return bytes for each
+    second of processor time.
 
     It is the time of both ends, so that what else runs on the machine hardly matters.
 
     Raises:
-        zmq.ZMQError: this ZeroMQ has no CURVE, there is no loopback network, or nothing arrives for `WAIT_SECONDS`.
+        zmq.ZMQError: this ZeroMQ has no CURVE, there is no loopback network, or nothing arrives for
+        `WAIT_SECONDS`.
     """
     public, secret = zmq.curve_keypair()
-    with zmq.Context() as context, context.socket(zmq.PULL) as receiver, context.socket(zmq.PUSH) as sender:
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.PULL) as receiver,
+        context.socket(zmq.PUSH) as sender,
+    ):
         receiver.curve_server = True
         receiver.curve_publickey, receiver.curve_secretkey = public, secret
         receiver.rcvtimeo = round(1000 * WAIT_SECONDS)

@@ -1,14 +1,16 @@
-"""The messages that dispatcher, worker and runner exchange, and their frames. Pure: no socket, no pickle.
+"""The messages that dispatcher, worker and runner exchange, and their frames. Pure: no socket, no
+pickle.
 
-A message is a small header, one of the structs below, and a list of *buffers*: pickled functions, arguments
-and results, which nobody but the caller and the runner ever looks into. On the wire it is a list of frames:
+A message is a small header, one of the structs below, and a list of *buffers*: pickled functions,
+arguments and results, which nobody but the caller and the runner ever looks into. On the wire it is
+a list of frames:
 
     frame 0     MAGIC (the version is its last byte), then msgpack of [sizes of all buffers, header]
-    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when there are none
-    frames 2..  each larger buffer, a frame of its own, not copied
+    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when there are
+    none frames 2..  each larger buffer, a frame of its own, not copied
 
-Every header that carries buffers says how many belong to each of its items, and `decode` checks that sizes and counts agree
-before anybody acts on them.
+Every header that carries buffers says how many belong to each of its items, and `decode` checks
+that sizes and counts agree before anybody acts on them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ MOST_BUFFERS = 1_000_000
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Sequence[Buffer]
 Place: TypeAlias = tuple[int, int, int]
-"""Of a buffer that lies in a block of memory: its index in the payload, its offset in the block, and its size in bytes."""
+"""Of a buffer that lies in a block of memory: its index in the payload, its offset in the block,
+and its size in bytes.
+"""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -40,12 +44,14 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Assignment(_Item, frozen=True):
-    """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of all its calls.
+    """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of
+    all its calls.
 
-    `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one, so that a late
-    answer is told from one that is waited for. `form` says what the list of calls holds: `SINGLE` (one argument
-    each), `STAR` (a tuple of arguments each) or `FULL` (a pair of arguments and keywords each). `timeout` is in seconds and
-    `memory` in bytes, for each call; 0 is no limit. `first` is what people call the task's first call: its number among all calls.
+    `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one,
+    so that a late answer is told from one that is waited for. `form` says what the list of calls
+    holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
+    arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
+    no limit. `first` is what people call the task's first call: its number among all calls.
     """
 
     run: int
@@ -70,11 +76,12 @@ VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
 class Result(_Item, frozen=True):
     """The outcome of the calls `start` to `stop` of a run.
 
-    `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call, `RAISED` (the
-    pickled exception), `RETRYABLE` (the same, and it is one of those that the caller wants retried) or `OUT_OF_MEMORY` (the same,
-    and it is for want of memory). `seconds` is how long these
-    calls took together. With `output`, the last two buffers are what the call wrote to its standard output and error. `peak_memory`
-    is what the runner had at most meanwhile, in bytes; 0 when it did not look.
+    `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call,
+    `RAISED` (the pickled exception), `RETRYABLE` (the same, and it is one of those that the caller
+    wants retried) or `OUT_OF_MEMORY` (the same, and it is for want of memory). `seconds` is how
+    long these calls took together. With `output`, the last two buffers are what the call wrote to
+    its standard output and error. `peak_memory` is what the runner had at most meanwhile, in bytes;
+    0 when it did not look.
     """
 
     run: int
@@ -88,8 +95,8 @@ class Result(_Item, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """A worker's first word. `log` is the path of its standard output when that is a file, else empty; `elapsed` for how many seconds
-    its cluster job has run by now.
+    """A worker's first word. `log` is the path of its standard output when that is a file, else
+    empty; `elapsed` for how many seconds its cluster job has run by now.
     """
 
     protocol: int
@@ -114,13 +121,14 @@ class Refuse(_Message, frozen=True):
 
 
 class Define(_Message, frozen=True):
-    """A function, by its digest; comes before the first assignment that uses it. Its buffers are the pickled function.
+    """A function, by its digest; comes before the first assignment that uses it. Its buffers are
+    the pickled function.
 
     Or, `shared`, an object that functions and arguments refer to, by its name.
 
-    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in bytes, for the name of a file
-    need not be text. An agent tells its runners of buffers that are not in the message but at `places` of the file `block`, in the
-    order of their indices.
+    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
+    bytes, for the name of a file need not be text. An agent tells its runners of buffers that are
+    not in the message but at `places` of the file `block`, in the order of their indices.
     """
 
     function: bytes
@@ -139,15 +147,18 @@ class Forget(_Message, frozen=True):
 
 
 class Reload(_Message, frozen=True):
-    """Modules of the caller's have changed: what follows is for runners that have loaded none before."""
+    """Modules of the caller's have changed: what follows is for runners that have loaded none
+    before.
+    """
 
 
 class Lend(_Message, frozen=True):
-    """What the calls of a lane are given, until it is taken back. Its buffers are the pickled resource; with `failed` the exception that
-    keeps it from being pickled.
+    """What the calls of a lane are given, until it is taken back. Its buffers are the pickled
+    resource; with `failed` the exception that keeps it from being pickled.
 
-    `cores` and `gpus` are the numbers in it, counted among what the worker holds, or with `exact` the machine's own; None when none were
-    asked for, an empty list when none are given. `takes` is how many of the worker's slots are not for other calls meanwhile.
+    `cores` and `gpus` are the numbers in it, counted among what the worker holds, or with `exact`
+    the machine's own; None when none were asked for, an empty list when none are given. `takes` is
+    how many of the worker's slots are not for other calls meanwhile.
     """
 
     lane: int
@@ -166,21 +177,27 @@ class TakeBack(_Message, frozen=True):
 
 
 class Assign(_Message, frozen=True):
-    """A batch of work for one runner, to be run in order: one of the lane, or of those for calls that ask for nothing (0)."""
+    """A batch of work for one runner, to be run in order: one of the lane, or of those for calls
+    that ask for nothing (0).
+    """
 
     assignments: list[Assignment]
     lane: int = 0
 
 
 class Cancel(_Message, frozen=True):
-    """End these runs: drop those not started, send `signal` to the runners of the others (and SIGKILL after the grace time)."""
+    """End these runs: drop those not started, send `signal` to the runners of the others (and
+    SIGKILL after the grace time).
+    """
 
     runs: list[int]
     signal: int
 
 
 class Recall(_Message, frozen=True):
-    """Give back of these runs the calls that have not begun: others have nothing to do. What has begun goes on."""
+    """Give back of these runs the calls that have not begun: others have nothing to do. What has
+    begun goes on.
+    """
 
     runs: list[int]
 
@@ -227,10 +244,12 @@ class Results(_Message, frozen=True):
 
 
 class Crashed(_Message, frozen=True):
-    """A runner died in call `index` of `run`, or was killed for the reason given. Its two buffers are standard output and error.
+    """A runner died in call `index` of `run`, or was killed for the reason given. Its two buffers
+    are standard output and error.
 
-    `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is `CRASH`,
-    `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when not known.
+    `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is
+    `CRASH`, `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when not
+    known.
     """
 
     run: int
@@ -245,14 +264,18 @@ CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
 class Returned(_Message, frozen=True):
-    """These runs were not started, or not all of them: what was not answered may be handed to another. `reason` says what kept them."""
+    """These runs were not started, or not all of them: what was not answered may be handed to
+    another. `reason` says what kept them.
+    """
 
     runs: list[int]
     reason: str = ""
 
 
 class Shortened(_Message, frozen=True):
-    """A run ends at `stop`: its calls from there on have not begun, and may be handed to another."""
+    """A run ends at `stop`: its calls from there on have not begun, and may be handed to
+    another.
+    """
 
     run: int
     stop: int
@@ -293,13 +316,19 @@ Message: TypeAlias = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[tuple[list[int], Message]] = msgspec.msgpack.Decoder(tuple[list[int], Message])
-_sizes_decoder: msgspec.msgpack.Decoder[tuple[list[int], msgspec.Raw]] = msgspec.msgpack.Decoder(tuple[list[int], msgspec.Raw])
+_decoder: msgspec.msgpack.Decoder[tuple[list[int], Message]] = msgspec.msgpack.Decoder(
+    tuple[list[int], Message]
+)
+_sizes_decoder: msgspec.msgpack.Decoder[tuple[list[int], msgspec.Raw]] = msgspec.msgpack.Decoder(
+    tuple[list[int], msgspec.Raw]
+)
 
 
 def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
     """Return the frames of a message and its buffers. Large buffers are passed on, not copied."""
-    sizes = [len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes for buffer in buffers]
+    sizes = [
+        len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes for buffer in buffers
+    ]
     frames: list[Buffer] = [MAGIC + _encoder.encode((sizes, message))]
     small = [buffer for buffer, size in zip(buffers, sizes, strict=True) if size <= SMALL]
     if small:
@@ -313,7 +342,8 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     """Return the message and its buffers, views of the frames.
 
     Raises:
-        ProtocolError: the frames are not a message of this version, or their sizes and counts do not agree.
+        ProtocolError: the frames are not a message of this version, or their sizes and counts do
+        not agree.
     """
     if not frames or bytes(memoryview(frames[0])[: len(MAGIC)]) != MAGIC:
         raise ProtocolError(f"not a message of protocol version {VERSION}")
@@ -323,7 +353,10 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
         raise ProtocolError(f"malformed header: {error}") from None
     buffers = _split(sizes, frames)
     if len(buffers) != count_buffers(message):
-        raise ProtocolError(f"{type(message).__name__} announces {count_buffers(message)} buffers and brings {len(buffers)}")
+        raise ProtocolError(
+            f"{type(message).__name__} announces {count_buffers(message)} buffers and brings "
+            f"{len(buffers)}"
+        )
     _check(message)
     return message, buffers
 
@@ -369,7 +402,10 @@ def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:
     large = list(frames[1 + has_small :])
     if len(frames) < 1 + has_small or len(large) != sum(size > SMALL for size in sizes):
         raise ProtocolError("buffer sizes and frames do not agree")
-    if any(memoryview(buffer).nbytes != size for buffer, size in zip(large, (size for size in sizes if size > SMALL), strict=True)):
+    if any(
+        memoryview(buffer).nbytes != size
+        for buffer, size in zip(large, (size for size in sizes if size > SMALL), strict=True)
+    ):
         raise ProtocolError("a large buffer is not of the size announced")
     small = iter(_cut(frames[1], [size for size in sizes if size <= SMALL]) if has_small else ())
     rest = iter(large)

@@ -19,7 +19,8 @@ def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> 
 
     Args:
         each: how many files one takes.
-        for_strangers: how many more to allow for when the hard limit does: whoever connects takes one until his handshake fails.
+        for_strangers: how many more to allow for when the hard limit does: whoever connects takes
+            one until his handshake fails.
 
     Raises:
         ConfigurationError: the hard limit is too small, or there is no /proc.
@@ -31,10 +32,14 @@ def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> 
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigurationError(
-            f"{workers} workers need {needed} open files, and this process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
+            f"{workers} workers need {needed} open files, and this process may have no more than "
+            f"{hard} (the hard limit, `ulimit -Hn`)",
             hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard),
+    )
 
 
 def _open_files() -> int:
@@ -43,12 +48,14 @@ def _open_files() -> int:
     except FileNotFoundError as error:
         raise ConfigurationError(
             "there is no /proc here, by which processes are watched and limited",
-            hint="mount it (`mount -t proc proc /proc`), or run calls in this process (scheduler=InlineScheduler())",
+            hint="mount it (`mount -t proc proc /proc`), or run calls in this process "
+            "(scheduler=InlineScheduler())",
         ) from error
 
 
 def check_threads(count: int) -> None:
-    """Check that this process may start this many threads: where ZeroMQ may not, it ends the process.
+    """Check that this process may start this many threads: where ZeroMQ may not, it ends the
+    process.
 
     Raises:
         ConfigurationError: it may not.
@@ -62,7 +69,8 @@ def check_threads(count: int) -> None:
             started.append(thread)
     except RuntimeError as error:
         raise ConfigurationError(
-            f"this process may not start {count} more threads: this user's processes and threads may be {_limit(resource.RLIMIT_NPROC)}",
+            f"this process may not start {count} more threads: this user's processes and threads "
+            f"may be {_limit(resource.RLIMIT_NPROC)}",
             hint="raise the limit (`ulimit -u`), or end what else of yours runs on this machine",
         ) from error
     finally:
@@ -73,11 +81,19 @@ def check_threads(count: int) -> None:
 
 def _limit(kind: int) -> str:
     soft, _ = resource.getrlimit(kind)
-    return "no more than the machine allows" if soft == resource.RLIM_INFINITY else f"no more than {soft}"
+    return (
+        "no more than the machine allows"
+        if soft == resource.RLIM_INFINITY
+        else f"no more than {soft}"
+    )
 
 
 def allow_one_more_runner(runners: int) -> None:
-    """Raise the limit of open files for one more runner beside so many, as far as the hard limit allows; each time for twice as many."""
+    """Raise the limit of open files for one more runner beside so many, as far as the hard limit
+    allows; each time for twice as many.
+    """
     if runners & (runners - 1) == 0:
-        with contextlib.suppress(ConfigurationError):  # then there are as many as it allows, and who asks for one more is told so
+        with contextlib.suppress(
+            ConfigurationError
+        ):  # then there are as many as it allows, and who asks for one more is told so
             allow_open_files(runners, each=FILES_PER_RUNNER)

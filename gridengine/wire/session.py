@@ -1,4 +1,6 @@
-"""What makes of a connection that may break a conversation in which each message arrives once and in order. Sans-I/O."""
+"""What makes of a connection that may break a conversation in which each message arrives once and
+in order. Sans-I/O.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,21 @@ Frames = list[Buffer]
 
 
 class Session:
-    """One side of a conversation: numbers what is sent, keeps it until the other side has it, drops what comes twice. Sans-I/O.
+    """One side of a conversation: numbers what is sent, keeps it until the other side has it, drops
+    what comes twice. Sans-I/O.
 
-    A message of more than `piece` bytes travels in pieces, each numbered. So a long one shows signs of life on its way, what a broken
-    connection lost of it is sent again and not all of it, and over TCP nobody has to be allowed to send us long frames.
+    A message of more than `piece` bytes travels in pieces, each numbered. So a long one shows signs
+    of life on its way, what a broken connection lost of it is sent again and not all of it, and
+    over TCP nobody has to be allowed to send us long frames.
 
-    A gap is asked for with a number of its own, and each envelope says the last such number that its sender has got. What was sent
-    before the question came is thus told from what comes after its answer, and nothing is sent again twice for one gap.
+    A gap is asked for with a number of its own, and each envelope says the last such number that
+    its sender has got. What was sent before the question came is thus told from what comes after
+    its answer, and nothing is sent again twice for one gap.
 
     Args:
         piece: in bytes.
-        rest: says of the first frame of a message that comes in pieces how many bytes the others have together; None is any number.
+        rest: says of the first frame of a message that comes in pieces how many bytes the others
+            have together; None is any number.
     """
 
     def __init__(self, piece: int, rest: Callable[[Buffer], int] | None = None) -> None:
@@ -43,7 +49,9 @@ class Session:
         self._begun = bytearray()
 
     def number(self, frames: Frames) -> list[Frames]:
-        """Return what to send for the frames of a message, with the next numbers; it is kept until it is acknowledged."""
+        """Return what to send for the frames of a message, with the next numbers; it is kept until
+        it is acknowledged.
+        """
         to_send = []
         for kind, content in _cut(frames, self._piece):
             self._sent += 1
@@ -52,11 +60,14 @@ class Session:
         return to_send
 
     def loose(self, frames: Frames) -> Frames:
-        """Return the frames of a message that may be lost; it tells the other side how far both have got."""
+        """Return the frames of a message that may be lost; it tells the other side how far both
+        have got.
+        """
         return [self._envelope(_LOOSE, self._sent), *frames]
 
     def take(self, frames: Sequence[Buffer]) -> tuple[Sequence[Buffer] | None, list[Frames]]:
-        """Return the message that is complete with these frames, None when there is none or it has come before, and what to send at once.
+        """Return the message that is complete with these frames, None when there is none or it has
+        come before, and what to send at once.
 
         Raises:
             ProtocolError: the first frame is no envelope, or a piece is not one frame.
@@ -120,7 +131,9 @@ class Session:
         return [[self._envelope(kind, number), *content] for number, kind, content in self._kept]
 
     def _ask(self, kind: int, answered: int) -> list[Frames]:
-        """Ask for what is missing: with a new number when the last question was answered, else at a sign of life, in case it was lost."""
+        """Ask for what is missing: with a new number when the last question was answered, else at a
+        sign of life, in case it was lost.
+        """
         if answered == self._asked:
             self._asked += 1
         elif kind != _LOOSE:
@@ -132,7 +145,9 @@ class Session:
 
 
 def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:
-    """Yield a message whole when it is short, else frame by frame and piece by piece; each with the kind that says what follows."""
+    """Yield a message whole when it is short, else frame by frame and piece by piece; each with the
+    kind that says what follows.
+    """
     sizes = [memoryview(frame).nbytes for frame in frames]
     if sum(sizes) <= piece:
         yield _NUMBERED, frames

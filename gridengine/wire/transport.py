@@ -1,6 +1,8 @@
-"""Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for a worker.
+"""Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for
+a worker.
 
-ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at each end sends that again.
+ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at
+each end sends that again.
 
 Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's).
 """
@@ -21,7 +23,17 @@ import zmq
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.wire.connection import Connection
-from gridengine.wire.messages import Beat, Buffer, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
+from gridengine.wire.messages import (
+    Beat,
+    Buffer,
+    Goodbye,
+    Hello,
+    Message,
+    Refuse,
+    decode,
+    encode,
+    rest_of,
+)
 from gridengine.wire.open_files import allow_open_files
 from gridengine.wire.session import Frames, Session
 
@@ -33,7 +45,9 @@ log = logging.getLogger("gridengine")
 _PIECE = 256 * 1024
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
-"""How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel turns away tries again a second later."""
+"""How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel
+turns away tries again a second later.
+"""
 _FILES_FOR_STRANGERS = 2048
 
 
@@ -41,11 +55,13 @@ class Server:
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
-        host: the one address or name that workers are told; empty for every address of this machine.
+        host: the one address or name that workers are told; empty for every address of this
+            machine.
         workers: how many will connect at a time, at most.
 
     Raises:
-        ConfigurationError: no address to listen at, `host` does not resolve, or too few files may be open for so many workers.
+        ConfigurationError: no address to listen at, `host` does not resolve, or too few files may
+        be open for so many workers.
     """
 
     def __init__(self, *, host: str = "", workers: int = 1) -> None:
@@ -71,7 +87,9 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
-        from zmq.auth.thread import ThreadAuthenticator  # here, as psutil below: they take long to import, and workers need none
+        from zmq.auth.thread import (
+            ThreadAuthenticator,
+        )  # here, as psutil below: they take long to import, and workers need none
 
         self._guard = ThreadAuthenticator(self._context, log=log)
         self._guard.start()
@@ -83,7 +101,11 @@ class Server:
         self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
         self._socket.setsockopt(zmq.IPV6, 1)
         port = self._socket.bind_to_random_port("tcp://*")
-        self.server_key, self.worker_public, self.worker_secret = public.decode(), worker_public.decode(), worker_secret.decode()
+        self.server_key, self.worker_public, self.worker_secret = (
+            public.decode(),
+            worker_public.decode(),
+            worker_secret.decode(),
+        )
         return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
 
     def poller(self) -> zmq.Poller:
@@ -93,11 +115,15 @@ class Server:
         return poller
 
     def patience(self, now: float) -> float:
-        """Return after how many seconds to be asked for messages even if the poller does not wake."""
+        """Return after how many seconds to be asked for messages even if the poller does not
+        wake.
+        """
         return 3600.0
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent nothing."""
+        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent
+        nothing.
+        """
         session = self._sessions.get(peer)
         if session is not None:
             for frames in session.number(encode(message, buffers)):
@@ -114,10 +140,12 @@ class Server:
         self._sessions.pop(peer, None)
 
     def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
-        """Yield at most `most` messages that have come, each with its sender; malformed ones are counted, logged and dropped.
+        """Yield at most `most` messages that have come, each with its sender; malformed ones are
+        counted, logged and dropped.
 
-        What a known worker sends and is no message yet, such as a piece of one, is yielded as a `Beat`: it is a sign of life. One whose
-        message is too long is forgotten, and its `Goodbye` is yielded.
+        What a known worker sends and is no message yet, such as a piece of one, is yielded as a
+        `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
+        is yielded.
         """
         for _ in range(most):
             try:
@@ -131,7 +159,9 @@ class Server:
                 taken = self._hang_up(sender, error)
             except ProtocolError as error:
                 self.dropped += 1
-                log.warning("dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message)
+                log.warning(
+                    "dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message
+                )
                 continue
             if taken is not None:
                 yield sender, *taken
@@ -147,14 +177,18 @@ class Server:
         return message
 
     def _hang_up(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
-        """Have no more to do with a worker: what of its answers was in that message is lost, and its calls are not to wait for them."""
+        """Have no more to do with a worker: what of its answers was in that message is lost, and
+        its calls are not to wait for them.
+        """
         self.dropped += 1
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
         self._put(peer, self._sessions.pop(peer).loose(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
     def _meet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
-        """Take the first word of a worker. One that speaks as if it were known was forgotten, and is told to leave."""
+        """Take the first word of a worker. One that speaks as if it were known was forgotten, and
+        is told to leave.
+        """
         session = Session(_PIECE, self._rest)
         try:
             content, _ = session.take(frames)
@@ -163,7 +197,12 @@ class Server:
             self.dropped += 1
             message = None
         if message is None or not isinstance(message[0], Hello):
-            self._put(peer, Session(_PIECE).loose(encode(Refuse("this dispatcher does not know you, or no longer"))))
+            self._put(
+                peer,
+                Session(_PIECE).loose(
+                    encode(Refuse("this dispatcher does not know you, or no longer"))
+                ),
+            )
             return None
         self._sessions[peer] = session
         return message
@@ -181,7 +220,9 @@ class Server:
 
 
 class Client:
-    """A worker's connection: each message arrives once and in order, over reconnections. All methods are for one thread."""
+    """A worker's connection: each message arrives once and in order, over reconnections. All
+    methods are for one thread.
+    """
 
     def __init__(self, connection: Connection, worker_id: bytes | None = None) -> None:
         self._context = zmq.Context()
@@ -211,7 +252,8 @@ class Client:
         return end
 
     def _first_to_answer(self, connection: Connection) -> str:
-        """Return the address that shakes hands first, found with a socket of its own, so that the real one connects only once.
+        """Return the address that shakes hands first, found with a socket of its own, so that the
+        real one connects only once.
 
         Raises:
             ConfigurationError: none did within the lease.
@@ -223,10 +265,14 @@ class Client:
                 probe.connect(address)
             if not monitor.poll(int(connection.lease_seconds * 1000)):
                 raise ConfigurationError(
-                    f"none of the dispatcher's addresses answers from {socket.gethostname()}: {', '.join(connection.addresses)}",
-                    hint="set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine; is there a firewall?",
+                    f"none of the dispatcher's addresses answers from {socket.gethostname()}: "
+                    f"{', '.join(connection.addresses)}",
+                    hint="set GRIDENGINE_HOST to the address at which the nodes reach the "
+                    "submitting machine; is there a firewall?",
                 )
-            _event, endpoint = monitor.recv_multipart()  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
+            _event, endpoint = (
+                monitor.recv_multipart()
+            )  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
             return endpoint.decode()
         finally:
             probe.disable_monitor()
@@ -298,26 +344,40 @@ def _set_up(end: zmq.Socket[bytes]) -> None:
 
 
 def _refuse_long_frames(end: zmq.Socket[bytes]) -> None:
-    """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and its encryption, no more."""
+    """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours
+    and its encryption, no more.
+    """
     end.setsockopt(zmq.MAXMSGSIZE, _PIECE + 1024)
 
 
 def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:
-    """Receive one message without waiting; large frames are views of ZeroMQ's memory, not copies."""
-    return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)]
+    """Receive one message without waiting; large frames are views of ZeroMQ's memory, not
+    copies.
+    """
+    return [
+        frame.buffer if len(frame) > 16_384 else frame.bytes
+        for frame in end.recv_multipart(zmq.NOBLOCK, copy=False)
+    ]
 
 
 def own_addresses() -> list[str]:
-    """Return the addresses of this machine that another may reach it at, the host name's first; loopback only when there is no other."""
+    """Return the addresses of this machine that another may reach it at, the host name's first;
+    loopback only when there is no other.
+    """
     import psutil
 
     found = [
         entry.address.split("%")[0]
         for entries in psutil.net_if_addrs().values()
         for entry in entries
-        if entry.family in (socket.AF_INET, socket.AF_INET6) and not entry.address.lower().startswith("fe80")
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+        and not entry.address.lower().startswith("fe80")
     ]
-    outer = [address for address in dict.fromkeys(found) if not (address.startswith("127.") or address == "::1")]
+    outer = [
+        address
+        for address in dict.fromkeys(found)
+        if not (address.startswith("127.") or address == "::1")
+    ]
     return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
 
 
@@ -331,5 +391,6 @@ def resolve(host: str) -> None:
         socket.getaddrinfo(host, None)
     except OSError as error:
         raise ConfigurationError(
-            f"host {host!r} does not resolve: {error}", hint="set GRIDENGINE_HOST to an address of this machine"
+            f"host {host!r} does not resolve: {error}",
+            hint="set GRIDENGINE_HOST to an address of this machine",
         ) from error

@@ -1,4 +1,6 @@
-"""Which of a machine's processors and GPUs a worker's numbers stand for, and how a process keeps to those it was given. Linux."""
+"""Which of a machine's processors and GPUs a worker's numbers stand for, and how a process keeps to
+those it was given. Linux.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ CLAIM = "gridengine-core"
 class Processors:
     """Tells which processors the cores 0, 1, ... of a worker that holds so many are.
 
-    They are those that the batch system has bound it to. Where it has not, each worker on a machine claims some that no other has, by
-    a name that only one process can have at a time and that the kernel frees when the process ends (unix(7), abstract sockets). Those that
-    others have claimed come after; where a worker holds more cores than there are processors, the rest are numbers of none.
+    They are those that the batch system has bound it to. Where it has not, each worker on a machine
+    claims some that no other has, by a name that only one process can have at a time and that the
+    kernel frees when the process ends (unix(7), abstract sockets). Those that others have claimed
+    come after; where a worker holds more cores than there are processors, the rest are numbers of
+    none.
     """
 
     def __init__(self, cores: int) -> None:
@@ -53,10 +57,16 @@ class Processors:
         return msgspec.structs.replace(message, cores=cores, gpus=gpus)
 
     def _count_on(self, cores: int) -> None:
-        """Have a number for each of so many cores: what a core stood for before, it stands for now."""
-        allowed = [number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers]
+        """Have a number for each of so many cores: what a core stood for before, it stands for
+        now.
+        """
+        allowed = [
+            number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers
+        ]
         for number in allowed:
-            if len(self._numbers) < cores and (len(allowed) + len(self._numbers) <= cores or self._is_ours(number)):
+            if len(self._numbers) < cores and (
+                len(allowed) + len(self._numbers) <= cores or self._is_ours(number)
+            ):
                 self._numbers.append(number)
         others = itertools.chain(allowed, itertools.count())
         while len(self._numbers) < cores:
@@ -81,7 +91,9 @@ class Processors:
 
 
 def present(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
-    """Return the processors for these cores, as many different ones as there are; numbers of none share those of others."""
+    """Return the processors for these cores, as many different ones as there are; numbers of none
+    share those of others.
+    """
     chosen = set(cores).intersection(allowed)
     for core in cores:
         if core not in allowed:
@@ -99,18 +111,25 @@ def _gpu(visible: Sequence[str], one: int | str) -> int | str:
 
 
 def keep_to(message: Lend) -> None:
-    """Have this process, and all that it starts, use the processors and GPUs of a lane. Before libraries are imported, which look once.
+    """Have this process, and all that it starts, use the processors and GPUs of a lane. Before
+    libraries are imported, which look once.
 
     Raises:
         ConfigurationError: this machine does not let it.
     """
     if message.cores:
         try:
-            os.sched_setaffinity(0, message.cores if message.exact else present(message.cores, sorted(os.sched_getaffinity(0))))
+            os.sched_setaffinity(
+                0,
+                message.cores
+                if message.exact
+                else present(message.cores, sorted(os.sched_getaffinity(0))),
+            )
         except OSError as error:
             raise ConfigurationError(
                 f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",
-                hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in worker_resources",
+                hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
+                "worker_resources",
             ) from error
         os.environ.update(dict.fromkeys(THREADS, str(max(message.takes, 1))))
     if message.gpus:

@@ -1,7 +1,9 @@
-"""The worker's own part: takes batches of work, hands them to runners, sends on what they answer, and sees what becomes of them.
+"""The worker's own part: takes batches of work, hands them to runners, sends on what they answer,
+and sees what becomes of them.
 
-It knows no transport and never waits: a loop gives it messages (`handle`), says when something can be read (`fileno`, `on_ready`) and that
-time has passed (`tick`); it speaks by the function it was given.
+It knows no transport and never waits: a loop gives it messages (`handle`), says when something can
+be read (`fileno`, `on_ready`) and that time has passed (`tick`); it speaks by the function it was
+given.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ PLAIN = Lend(0, buffers=0)
 _LOG_SECONDS = 1.0
 """How long a crash is not told while the worker's log takes nothing."""
 _TICK_SECONDS = 0.5
-"""While a call has a time limit the agent looks at least that often; when it comes twice as late it was stopped."""
+"""While a call has a time limit the agent looks at least that often; when it comes twice as late it
+was stopped.
+"""
 
 
 class Agent:
@@ -101,7 +105,9 @@ class Agent:
         self._taps = Taps(outlets, self._watch, self.unwatch)
         self._functions: dict[bytes, tuple[Define, Payload]] = {}
         self._blocks: dict[bytes, Block] = {}
-        """Where the large buffers of functions and shared objects are; open as long as a runner may want to map them."""
+        """Where the large buffers of functions and shared objects are; open as long as a runner may
+        want to map them.
+        """
         self._queue: deque[deque[Work]] = deque()
         """The batches of calls that ask for nothing."""
         self._lanes: dict[int, Lane] = {}
@@ -130,7 +136,8 @@ class Agent:
         """Act on a message of the dispatcher.
 
         Raises:
-            ProtocolError: it is none that an agent understands, or it uses a function that was not defined.
+            ProtocolError: it is none that an agent understands, or it uses a function that was not
+            defined.
         """
         handler = HANDLERS.get(type(message))
         if handler is None:
@@ -144,10 +151,14 @@ class Agent:
                 self._ready[fd](events)
 
     def tick(self, now: float) -> float:
-        """End what is due (`now` in monotonic seconds), and return after how many seconds to be called again."""
+        """End what is due (`now` in monotonic seconds), and return after how many seconds to be
+        called again.
+        """
         self.kills.look(now)
         lost = now - self._ticked - 2 * _TICK_SECONDS
-        if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners with it
+        if (
+            lost > 0
+        ):  # this process was stopped, or the machine was, and perhaps the runners with it
             for hand in self.hands.values():
                 hand.excuse(lost)
         waits = [3600.0, *[hand.press(now, self._grace_seconds) for hand in self.hands.values()]]
@@ -158,12 +169,16 @@ class Agent:
         return min(*waits, self._taps.tick(now))
 
     def finish_log(self) -> None:
-        """Have what runners wrote in this worker's log, if it has one: whoever is told of a crash may read there at once."""
+        """Have what runners wrote in this worker's log, if it has one: whoever is told of a crash
+        may read there at once.
+        """
         if self._relay is not None:
             self._outlets.flush(_LOG_SECONDS)
 
     def finish_background(self) -> None:
-        """Before it is closed: let threads that calls have left running in runners without work end theirs, within the grace time."""
+        """Before it is closed: let threads that calls have left running in runners without work end
+        theirs, within the grace time.
+        """
         dismissed = [hand for hand in self.idle if hand.background]
         if not dismissed:
             return
@@ -175,13 +190,19 @@ class Agent:
         while not self.broken and any(hand.id in self.hands for hand in dismissed):
             left = deadline - time.monotonic()
             if left <= 0:
-                log.warning("threads that calls have left running go on for more than %g s, and are cut off", self._grace_seconds)
+                log.warning(
+                    "threads that calls have left running go on for more than %g s, and are cut "
+                    "off",
+                    self._grace_seconds,
+                )
                 return
             self._epoll.poll(left)
             self.on_ready()
 
     def close(self) -> None:
-        """End all runners and what they left behind; send what they had answered before. May be called twice."""
+        """End all runners and what they left behind; send what they had answered before. May be
+        called twice.
+        """
         self.nursery.close()
         for hand in list(self.hands.values()):
             runner_messages.hear_last_words(self, hand)
@@ -197,7 +218,9 @@ class Agent:
         payload = store(buffers, whole=message.shared)
         if isinstance(payload, Stored):
             others = payload.others()
-            message = msgspec.structs.replace(message, buffers=len(others), block=payload.block.path, places=payload.places)
+            message = msgspec.structs.replace(
+                message, buffers=len(others), block=payload.block.path, places=payload.places
+            )
             self._blocks[message.function], payload = payload.block, others
         self._functions[message.function] = message, payload
         if message.shared:
@@ -279,7 +302,9 @@ class Agent:
             self._relay.taken(message.size)
 
     def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
-        """End runs that a runner has. Held first, it cannot get from one of them into another that is innocent while it is being killed."""
+        """End runs that a runner has. Held first, it cannot get from one of them into another that
+        is innocent while it is being killed.
+        """
         hand.cancelled.update(dict.fromkeys(asked, number))
         if hand.ending is not None:
             if number == signal.SIGKILL and hand.run in hand.cancelled:
@@ -299,7 +324,9 @@ class Agent:
             return
         lacking = 0
         for lane in self._lanes.values():
-            lacking += lane.hand is None and bool(_first(lane.queue)) and not self._begin(lane, lane.queue)
+            lacking += (
+                lane.hand is None and bool(_first(lane.queue)) and not self._begin(lane, lane.queue)
+            )
         plain = self._slots - sum(lane.lend.takes for lane in self._lanes.values())
         while _first(self._queue) and (not self._lanes or self._plain_busy() < plain):
             if not self._begin(None, self._queue):
@@ -310,7 +337,10 @@ class Agent:
 
     def _plain_busy(self) -> int:
         idle = set(map(id, self.idle))
-        return sum(hand.lane is None and hand.id not in self._leaving and id(hand) not in idle for hand in self.hands.values())
+        return sum(
+            hand.lane is None and hand.id not in self._leaving and id(hand) not in idle
+            for hand in self.hands.values()
+        )
 
     def _begin(self, lane: Lane | None, queue: deque[deque[Work]]) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
@@ -332,11 +362,14 @@ class Agent:
     def _idle_hand(self, place: Allocation, memory: int) -> Hand | None:
         """Return a runner there with nothing to do.
 
-        One that has loaded what has changed is ended, and one whose heap has grown by half of a memory limit: it has too little left.
+        One that has loaded what has changed is ended, and one whose heap has grown by half of a
+        memory limit: it has too little left.
         """
         for hand in reversed([hand for hand in self.idle if hand.place == place]):
             self.idle.remove(hand)
-            if not hand.outdated and (not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2):
+            if not hand.outdated and (
+                not memory or data_of(hand.pid) - hand.fresh_data <= memory // 2
+            ):
                 return hand
             self._end_idle(hand)
         return None
@@ -374,21 +407,34 @@ class Agent:
             self.broken = f"no runner can be started: {os.strerror(number)}"
         else:
             log.warning(
-                "no more than %d processes can be started (%s): what else is to run waits for them", self._slots, os.strerror(number)
+                "no more than %d processes can be started (%s): what else is to run waits for them",
+                self._slots,
+                os.strerror(number),
             )
 
     def feed(self, hand: Hand) -> None:
-        """Give a runner the next of its batch. A watched run goes alone, so that what is written meanwhile is its own."""
+        """Give a runner the next of its batch. A watched run goes alone, so that what is written
+        meanwhile is its own.
+        """
         portion: list[Work] = []
-        while hand.backlog and not (portion and (hand.backlog[0][0].watched or portion[0][0].watched)):
+        while hand.backlog and not (
+            portion and (hand.backlog[0][0].watched or portion[0][0].watched)
+        ):
             portion.append(hand.backlog.popleft())
         for assignment, _ in portion:
             self._define_to(hand, assignment.function)
         hand.given = {assignment.run: assignment for assignment, _ in portion}
         if portion[0][0].watched:
             relay, run = self._relay, portion[0][0].run
-            hand.keep_output(self._output_bytes, [] if relay is None else [RunOutput(relay, run, stream) for stream in (1, 2)])
-        self._tell(hand, Assign([assignment for assignment, _ in portion]), [buffer for _, payload in portion for buffer in payload])
+            hand.keep_output(
+                self._output_bytes,
+                [] if relay is None else [RunOutput(relay, run, stream) for stream in (1, 2)],
+            )
+        self._tell(
+            hand,
+            Assign([assignment for assignment, _ in portion]),
+            [buffer for _, payload in portion for buffer in payload],
+        )
 
     def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
         self.mind_stall(hand, stalled=not hand.channel.send(message, buffers))
@@ -397,7 +443,9 @@ class Agent:
         """Be woken when a full channel takes more."""
         if stalled != hand.stalled and not hand.channel.ended:
             hand.stalled = stalled
-            self._epoll.modify(hand.channel.fileno(), select.EPOLLIN | (select.EPOLLOUT if stalled else 0))
+            self._epoll.modify(
+                hand.channel.fileno(), select.EPOLLIN | (select.EPOLLOUT if stalled else 0)
+            )
 
     # What runners say
 
@@ -445,9 +493,21 @@ def _first(queue: deque[deque[Work]]) -> bool:
 
 
 def introduce(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:
-    """Return the first word of a worker in this process, whose cluster job has run for `elapsed` seconds."""
+    """Return the first word of a worker in this process, whose cluster job has run for `elapsed`
+    seconds.
+    """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Hello(VERSION, __version__, python, run_id, socket.gethostname(), pid, slots, log, max(0.0, elapsed))
+    return Hello(
+        VERSION,
+        __version__,
+        python,
+        run_id,
+        socket.gethostname(),
+        pid,
+        slots,
+        log,
+        max(0.0, elapsed),
+    )
 
 
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {

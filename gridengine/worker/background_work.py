@@ -1,4 +1,5 @@
-"""What calls leave running in their process: threads, and children of `multiprocessing`, that are not daemons.
+"""What calls leave running in their process: threads, and children of `multiprocessing`, that are
+not daemons.
 
 A process of `multiprocessing` that is about to end waits for them, and so does a runner.
 """
@@ -16,7 +17,9 @@ def is_running() -> bool:
         if any(not thread.daemon and thread is not main for thread in threading.enumerate()):
             return True
     multiprocessing = sys.modules.get("multiprocessing.process")
-    return multiprocessing is not None and any(not child.daemon for child in multiprocessing.active_children())
+    return multiprocessing is not None and any(
+        not child.daemon for child in multiprocessing.active_children()
+    )
 
 
 def finish() -> None:

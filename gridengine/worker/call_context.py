@@ -1,4 +1,6 @@
-"""What a call may know of itself while it runs: `GVAR.res`, what it was given, and `current_job()`."""
+"""What a call may know of itself while it runs: `GVAR.res`, what it was given, and
+`current_job()`.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from gridengine.resources.base import ZERO, Resource
 class CurrentJob:
     """The job that this code runs in.
 
-    `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are what it was given: ZERO when it asked for
-    nothing.
+    `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are
+    what it was given: ZERO when it asked for nothing.
     """
 
     __slots__ = ("_index", "attempt", "id", "resources")
 
-    def __init__(self, id: int, attempt: int, resources: Resource, index: Callable[[], int]) -> None:
+    def __init__(
+        self, id: int, attempt: int, resources: Resource, index: Callable[[], int]
+    ) -> None:
         self.id = id
         self.attempt = attempt
         self.resources = resources
@@ -32,7 +36,12 @@ class CurrentJob:
         return self._index()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CurrentJob, (self.id, self.attempt, self.resources, partial(int, self.index))  # elsewhere nothing runs that could go on
+        return CurrentJob, (
+            self.id,
+            self.attempt,
+            self.resources,
+            partial(int, self.index),
+        )  # elsewhere nothing runs that could go on
 
     def __repr__(self) -> str:
         return f"<job {self.id}, call {self.index}, attempt {self.attempt}: {self.resources!r}>"
@@ -47,14 +56,18 @@ class Variables:
     def __init__(self) -> None:
         self._job: CurrentJob | None = None
         self.in_runner = False
-        """Whether this process is a runner, or was forked from one: what it imports before its first call is part of a call too."""
+        """Whether this process is a runner, or was forked from one: what it imports before its
+        first call is part of a call too.
+        """
 
     def __reduce__(self) -> str:
         return "GVAR"  # a function that refers to it means that of the process in which it runs
 
     @property
     def res(self) -> Resource:
-        """What the job that runs here was given: `GVAR.res.c` are the numbers of its cores. ZERO outside of a job."""
+        """What the job that runs here was given: `GVAR.res.c` are the numbers of its cores. ZERO
+        outside of a job.
+        """
         job = self.job
         return ZERO if job is None else job.resources
 
@@ -69,7 +82,9 @@ class Variables:
         return self.in_runner or self.job is not None
 
     def occupy(self, job: CurrentJob) -> None:
-        """Have all of this process run this job from now on: threads that the job starts know it too."""
+        """Have all of this process run this job from now on: threads that the job starts know it
+        too.
+        """
         self._job = job
 
     @contextlib.contextmanager
@@ -86,5 +101,7 @@ GVAR = Variables()
 
 
 def current_job() -> CurrentJob | None:
-    """Return the job that this code runs in; None outside of one, as `multiprocessing.parent_process` does."""
+    """Return the job that this code runs in; None outside of one, as
+    `multiprocessing.parent_process` does.
+    """
     return GVAR.job

@@ -1,8 +1,10 @@
-"""The process that runners are forked from: one thread, no sockets of ZeroMQ, everything imported that a runner needs.
+"""The process that runners are forked from: one thread, no sockets of ZeroMQ, everything imported
+that a runner needs.
 
-It is the runners' parent and the only one to reap them, so that a signal never meets another process that got the same id. As a
-*subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the parent of whatever a dead runner leaves behind, and ends it, with a moment to
-tidy up. When its agent dies, in whatever way, the socket between them closes, and it ends everything below itself.
+It is the runners' parent and the only one to reap them, so that a signal never meets another
+process that got the same id. As a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the
+parent of whatever a dead runner leaves behind, and ends it, with a moment to tidy up. When its
+agent dies, in whatever way, the socket between them closes, and it ends everything below itself.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _RECORD = struct.Struct("=4q")
 _FORK, _SIGNAL, _QUESTIONS = 1, 2, 3
 _FORKED, _REFUSED, _EXITED, _READY = 1, 2, 3, 4
 ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu; qsub(1), -notify)."""
+"""What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu;
+qsub(1), -notify).
+"""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FDS = 4
 _LEAVE_SECONDS = 10.0
@@ -55,7 +59,9 @@ class Refused(Struct, frozen=True):
 
 
 class Exited(Struct, frozen=True):
-    """A runner has ended. `exitcode` as in `multiprocessing`: -n when signal n killed it. `peak_memory` in bytes."""
+    """A runner has ended. `exitcode` as in `multiprocessing`: -n when signal n killed it.
+    `peak_memory` in bytes.
+    """
 
     runner: int
     exitcode: int
@@ -63,7 +69,9 @@ class Exited(Struct, frozen=True):
 
 
 class Ends(Struct, frozen=True):
-    """What a runner is born with: its end of the channel, the write ends of its output pipes, its shared words, and where questions go."""
+    """What a runner is born with: its end of the channel, the write ends of its output pipes, its
+    shared words, and where questions go.
+    """
 
     channel: int
     stdout: int
@@ -80,7 +88,8 @@ class Process(Protocol):
 
 
 class Nursery:
-    """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`, `SOCK_SEQPACKET`).
+    """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`,
+    `SOCK_SEQPACKET`).
 
     By the socket `questions` all its runners ask the agent (see `parent`).
 
@@ -96,11 +105,14 @@ class Nursery:
             socket.send_fds(sock, [_RECORD.pack(_QUESTIONS, 0, 0, 0)], [theirs.fileno()])
 
     @classmethod
-    def fork_off(cls, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> Self:
+    def fork_off(
+        cls, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None
+    ) -> Self:
         """Fork this process, whose child becomes the nursery.
 
         Args:
-            run: what a runner does, in the forked child; it is given its ends and the runner's process never gets past it.
+            run: what a runner does, in the forked child; it is given its ends and the runner's
+                process never gets past it.
             prepare: what the nursery does before its first fork: imports, say.
         """
         ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
@@ -115,7 +127,8 @@ class Nursery:
         return self._socket.fileno()
 
     def fork(self, runner: int, ends: Ends) -> None:
-        """Have a runner forked; `Forked` or `Refused` will tell. The ends stay the caller's to close.
+        """Have a runner forked; `Forked` or `Refused` will tell. The ends stay the caller's to
+        close.
 
         Raises:
             OSError: the nursery is gone.
@@ -156,14 +169,18 @@ class Nursery:
                 events.append(Forked(runner, first) if kind == _FORKED else Refused(runner, first))
 
     def close(self) -> None:
-        """End all runners, and what they left behind, and the nursery; wait for that, within reason. May be called twice."""
+        """End all runners, and what they left behind, and the nursery; wait for that, within
+        reason. May be called twice.
+        """
         if self._socket.fileno() < 0:
             return
         self.questions.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             self._process.send_signal(signal.SIGCONT)  # a stopped process would not see it
-            self._socket.settimeout(_LEAVE_SECONDS)  # a process in an uninterruptible state cannot be waited for
+            self._socket.settimeout(
+                _LEAVE_SECONDS
+            )  # a process in an uninterruptible state cannot be waited for
             while self._socket.recv(_RECORD.size):
                 continue
             self._process.wait()  # its files are closed, so it is about to be gone
@@ -185,7 +202,8 @@ class _Child:
 
 
 def is_ready(sock: socket.socket) -> bool:
-    """Say whether the nursery at the other end of this socket has started: from then on the socket is readable. Never waits.
+    """Say whether the nursery at the other end of this socket has started: from then on the socket
+    is readable. Never waits.
 
     Raises:
         EOFError: it has ended.
@@ -200,7 +218,9 @@ def is_ready(sock: socket.socket) -> bool:
     raise EOFError
 
 
-def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None) -> NoReturn:
+def be_nursery(
+    sock: socket.socket, run: Callable[[Ends], None], prepare: Callable[[], None] = lambda: None
+) -> NoReturn:
     """Be the nursery, from the fork to the end."""
     status, parent = 1, os.getppid()
     try:
@@ -209,10 +229,14 @@ def be_nursery(sock: socket.socket, run: Callable[[Ends], None], prepare: Callab
         _keep_only(sock.fileno())
         restore_dispositions()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
-            signal.signal(number, signal.SIG_IGN)  # the agent decides; some batch systems signal each process of a job
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # the agent decides; some batch systems signal each process of a job
         unblock()
         prepare()
-        gc.freeze()  # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and finds little
+        # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and
+        # finds little
+        gc.freeze()
         keeper = _Keeper(sock, run, parent)
         keeper.serve()
         status = 0
@@ -244,11 +268,17 @@ class _Keeper:
     def serve(self) -> None:
         """Serve the agent until it is gone.
 
-        The socket closes with the agent's process, but a process that was forked from that one may hold it open.
+        The socket closes with the agent's process, but a process that was forked from that one may
+        hold it open.
         """
         self._tell(_READY, 0, 0)
         while os.getppid() == self._parent:
-            ready, writable, _ = select([self._socket, self._wake], [self._socket] if self._untold else [], [], self._leftovers.patience())
+            ready, writable, _ = select(
+                [self._socket, self._wake],
+                [self._socket] if self._untold else [],
+                [],
+                self._leftovers.patience(),
+            )
             if writable:
                 self._flush()
             if self._wake in ready:
@@ -293,7 +323,9 @@ class _Keeper:
                 os.close(fd)
 
     def _be_runner(self, parent: int, ends: Ends) -> NoReturn:
-        """Be a runner: of a session of its own, dead when its parent is, and the one its own orphans fall to while it lives."""
+        """Be a runner: of a session of its own, dead when its parent is, and the one its own
+        orphans fall to while it lives.
+        """
         try:
             os.setsid()
             _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -333,7 +365,9 @@ class _Keeper:
                 self._tell(_EXITED, runners[pid], exitcode, peak_memory)
 
     def _tell(self, kind: int, runner: int, first: int, second: int = 0) -> None:
-        """Tell the agent, and never wait for it: it may be waiting to tell a thousandth command, and so would wait for ever."""
+        """Tell the agent, and never wait for it: it may be waiting to tell a thousandth command,
+        and so would wait for ever.
+        """
         self._untold.append(_RECORD.pack(kind, runner, first, second))
         self._flush()
 
@@ -350,7 +384,9 @@ class _Keeper:
 
 
 class _Leftovers:
-    """Processes without a runner. Asked to end first: workers of joblib, say, have files in shared memory that somebody must remove."""
+    """Processes without a runner. Asked to end first: workers of joblib, say, have files in shared
+    memory that somebody must remove.
+    """
 
     def __init__(self) -> None:
         self._kill_at: dict[int, float] = {}
@@ -361,10 +397,14 @@ class _Leftovers:
     def patience(self) -> float:
         """Return after how many seconds to look again."""
         now = monotonic()
-        return min([_LOOK_SECONDS, *[kill_at - now for kill_at in self._kill_at.values() if kill_at > now]])
+        return min(
+            [_LOOK_SECONDS, *[kill_at - now for kill_at in self._kill_at.values() if kill_at > now]]
+        )
 
     def end(self, pids: Iterable[int]) -> None:
-        """Ask those of these processes to end that were not asked before, and kill those that were asked long enough ago."""
+        """Ask those of these processes to end that were not asked before, and kill those that were
+        asked long enough ago.
+        """
         now, before = monotonic(), self._kill_at
         self._kill_at = {pid: before.get(pid, now + _TIDY_SECONDS) for pid in pids}
         for pid, kill_at in self._kill_at.items():
@@ -387,7 +427,11 @@ def children() -> list[int]:
     try:
         return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent_of(stat) == me]
+        return [
+            int(stat.parent.name)
+            for stat in Path("/proc").glob("[0-9]*/stat")
+            if _parent_of(stat) == me
+        ]
 
 
 def _parent_of(stat: Path) -> int:
@@ -398,7 +442,9 @@ def _parent_of(stat: Path) -> int:
 
 
 def end_children() -> None:
-    """End every child of this process, and their children as they fall to it, until none is left."""
+    """End every child of this process, and their children as they fall to it, until none is
+    left.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     leftovers = _Leftovers()
     with contextlib.suppress(ChildProcessError):
@@ -409,7 +455,9 @@ def end_children() -> None:
 
 
 def _signal_group(pid: int, number: int) -> None:
-    """Send a signal to the process group that a runner leads, or to itself when it has not got to make one."""
+    """Send a signal to the process group that a runner leads, or to itself when it has not got to
+    make one.
+    """
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
@@ -418,7 +466,9 @@ def _signal_group(pid: int, number: int) -> None:
 
 
 def _keep_only(kept: int) -> None:
-    """Close every descriptor but one and the standard three, and read standard input from nowhere."""
+    """Close every descriptor but one and the standard three, and read standard input from
+    nowhere.
+    """
     for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
         if fd > 2 and fd != kept:
             with contextlib.suppress(OSError):  # the listing's own is closed by now

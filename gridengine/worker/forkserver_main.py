@@ -1,6 +1,8 @@
-"""A nursery started by itself: `python -P -m gridengine.worker.forkserver_main DESCRIPTOR`, for the agent in a dispatcher's own process.
+"""A nursery started by itself: `python -P -m gridengine.worker.forkserver_main DESCRIPTOR`, for the
+agent in a dispatcher's own process.
 
-That process may be anything: many threads, sockets, a notebook. So the nursery is not forked from it but started afresh.
+That process may be anything: many threads, sockets, a notebook. So the nursery is not forked from
+it but started afresh.
 """
 
 from __future__ import annotations

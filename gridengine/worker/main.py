@@ -1,6 +1,7 @@
 """What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`.
 
-It calls the dispatcher and is its agent there, until it is told to leave, is terminated, or hears nothing for too long.
+It calls the dispatcher and is its agent there, until it is told to leave, is terminated, or hears
+nothing for too long.
 """
 
 from __future__ import annotations
@@ -35,23 +36,31 @@ if TYPE_CHECKING:
 REFUSED = 3
 """The exit status of a worker that its dispatcher does not want."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
-"""What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
+"""What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1),
+-notify).
+"""
 LISTEN_SECONDS = 0.5
 END_SECONDS = 60.0
 """How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
-"""For how many beats a worker that was stopped and goes on listens before it takes silence for the dispatcher's end."""
+"""For how many beats a worker that was stopped and goes on listens before it takes silence for the
+dispatcher's end.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a fault of the set-up, 3 when refused."""
+    """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a
+    fault of the set-up, 3 when refused.
+    """
     if len(arguments) != 1:
         print("usage: python -P -m gridengine.worker CONNECTION_FILE", file=sys.stderr)
         return 2
     path = Path(arguments[0])
     adopt_orphans()
     restore_dispositions()
-    nursery = Nursery.fork_off(runner.main)  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
+    nursery = Nursery.fork_off(
+        runner.main
+    )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client
 
     try:
@@ -111,11 +120,17 @@ class Worker:
         for number in _ENDING:
             signal.signal(number, lambda number, frame: self._leave(TERMINATED))
         unblock()
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # some batch systems announce a suspension by it
+        signal.signal(
+            signal.SIGUSR1, signal.SIG_IGN
+        )  # some batch systems announce a suspension by it
         try:
             elapsed = seconds_since(os.environ.get(BEGAN, ""))
             hello = introduce(
-                run_id=self._connection.run_id, slots=self._connection.slots, pid=os.getpid(), log=_log_path(), elapsed=elapsed
+                run_id=self._connection.run_id,
+                slots=self._connection.slots,
+                pid=os.getpid(),
+                log=_log_path(),
+                elapsed=elapsed,
             )
             self._client.send(hello)
             self._loop(wake)
@@ -136,8 +151,12 @@ class Worker:
         return self.status
 
     def _end_job_if_alone(self) -> bool:
-        """End the job where the dispatcher is gone: with the death of what started this worker Slurm ends it, but not always its job."""
-        alone = bool(os.environ.get(JOB_END)) and not any(map(is_listening, self._connection.addresses))
+        """End the job where the dispatcher is gone: with the death of what started this worker
+        Slurm ends it, but not always its job.
+        """
+        alone = bool(os.environ.get(JOB_END)) and not any(
+            map(is_listening, self._connection.addresses)
+        )
         if alone:
             end_job(os.environ[JOB_END])
         return alone
@@ -159,7 +178,9 @@ class Worker:
                 self.hear(message, buffers)
 
     def _next(self, now: float) -> float:
-        """Do what is due; return after how many seconds to be called again, at least a millisecond, or 0 when there is reason to leave."""
+        """Do what is due; return after how many seconds to be called again, at least a millisecond,
+        or 0 when there is reason to leave.
+        """
         wait = max(0.001, min(self._client.tick(now), self._agent.tick(now), self.judge(now)))
         return 0 if self.reason else wait
 
@@ -173,7 +194,11 @@ class Worker:
             case Welcome():
                 return
             case Refuse(reason=reason):
-                print(f"gridengine worker on {socket.gethostname()}: refused: {reason}", file=sys.stderr, flush=True)
+                print(
+                    f"gridengine worker on {socket.gethostname()}: refused: {reason}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 self._leave(f"refused: {reason}", status=REFUSED)
             case Stop():
                 self._leave("told to stop")
@@ -184,14 +209,17 @@ class Worker:
         """See whether there is a reason to leave; return after how many seconds to look again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
-            # This process was stopped (a suspended job), or the machine was: what was said meanwhile has yet to be read.
+            # This process was stopped (a suspended job), or the machine was: what was said
+            # meanwhile has yet to be read.
             self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
         self._looked_at = now
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
         elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
             self._abandoned = True
-            self._leave(f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1)
+            self._leave(
+                f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1
+            )
         return min(connection.beat_seconds, connection.lease_seconds)
 
     def _leave(self, reason: str, *, status: int = 0) -> None:
@@ -200,17 +228,25 @@ class Worker:
 
 
 def end_job(command: str) -> None:
-    """Have the batch system end the job that this process runs in, where somebody says how: nobody else is left who might."""
+    """Have the batch system end the job that this process runs in, where somebody says how: nobody
+    else is left who might.
+    """
     if not command:
         return
     import shlex
 
     try:
-        done = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False)
+        done = subprocess.run(
+            shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False
+        )
         if done.returncode != -signal.SIGTERM:  # as of all processes of a job that is being ended
             done.check_returncode()
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"gridengine worker on {socket.gethostname()}: this job may stay until its time is over: {error}", file=sys.stderr)
+        print(
+            f"gridengine worker on {socket.gethostname()}: this job may stay until its time is "
+            f"over: {error}",
+            file=sys.stderr,
+        )
 
 
 def is_listening(address: str) -> bool:
@@ -224,7 +260,9 @@ def is_listening(address: str) -> bool:
 
 
 def seconds_since(began: str) -> float:
-    """Return for how long a cluster job has run that began at this time (by /proc/uptime, which never jumps); 0 if nobody says."""
+    """Return for how long a cluster job has run that began at this time (by /proc/uptime, which
+    never jumps); 0 if nobody says.
+    """
     if not began:
         return 0.0
     return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - float(began))
@@ -233,7 +271,8 @@ def seconds_since(began: str) -> float:
 def _log_path() -> str:
     """Return the path of our standard output when that is a file, else an empty text.
 
-    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our making.
+    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our
+    making.
     """
     try:
         path = os.fsencode(Path("/proc/self/fd/1").readlink())

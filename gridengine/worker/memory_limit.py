@@ -1,4 +1,6 @@
-"""How much memory a process has, its limit, and whether the kernel has killed for want of it. Linux."""
+"""How much memory a process has, its limit, and whether the kernel has killed for want of it.
+Linux.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ _CLAIM_SECONDS = 2.0
 
 
 class MemoryLimit:
-    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and all else that it alone may write to.
+    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and all else that it alone
+    may write to.
 
-    It is set on top of `base`, the bytes that the process had when it was new. Unlike a limit of address space it
-    leaves room for what is reserved and never used, as libraries of linear algebra do.
+    It is set on top of `base`, the bytes that the process had when it was new. Unlike a limit of
+    address space it leaves room for what is reserved and never used, as libraries of linear algebra
+    do.
     """
 
     def __init__(self, base: int) -> None:
@@ -31,10 +35,14 @@ class MemoryLimit:
 
     @property
     def limit(self) -> int:
-        """The limit in force in bytes: ours, or one of address space or data that somebody else has set; 0 when there is none."""
+        """The limit in force in bytes: ours, or one of address space or data that somebody else has
+        set; 0 when there is none.
+        """
         if self._wanted:
             return self._wanted
-        others = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+        others = [
+            resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        ]
         return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
 
     def set(self, size: int) -> None:
@@ -55,12 +63,18 @@ class MemoryLimit:
                 self._apply(self._wanted)
 
     def _apply(self, size: int) -> None:
-        limits = [self._base + size] * bool(size) + [self._before] * (self._before != resource.RLIM_INFINITY)
-        resource.setrlimit(resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), self._hard))
+        limits = [self._base + size] * bool(size) + [self._before] * (
+            self._before != resource.RLIM_INFINITY
+        )
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (min(limits, default=resource.RLIM_INFINITY), self._hard)
+        )
 
 
 def data_of(pid: int | None = None) -> int:
-    """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and its stack); 0 when it is gone."""
+    """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and
+    its stack); 0 when it is gone.
+    """
     try:
         return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[5]) * _PAGE
     except OSError:
@@ -73,15 +87,19 @@ def peak_memory() -> int:
 
 
 def forget_peak() -> None:
-    """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows it."""
+    """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows
+    it.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 class KillCounter:
-    """Counts the processes that the kernel has killed for want of memory in this process's control group.
+    """Counts the processes that the kernel has killed for want of memory in this process's control
+    group.
 
-    It does not say whom. A kill that nobody has claimed soon was another's: one of the user's own processes, say, outside our workers.
+    It does not say whom. A kill that nobody has claimed soon was another's: one of the user's own
+    processes, say, outside our workers.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -92,12 +110,16 @@ class KillCounter:
         self._rose_at = -math.inf
 
     def look(self, now: float) -> None:
-        """See whether there are more, at most once a second; to be called from time to time (`now` in monotonic seconds)."""
+        """See whether there are more, at most once a second; to be called from time to time (`now`
+        in monotonic seconds).
+        """
         if now - self._looked_at >= _CLAIM_SECONDS / 2:
             self._look(now)
 
     def claim(self, now: float) -> bool:
-        """Say whether a process that was killed just now may be one of them, and if so take it for that."""
+        """Say whether a process that was killed just now may be one of them, and if so take it for
+        that.
+        """
         self._look(now)
         if not self._unclaimed:
             return False
@@ -121,22 +143,34 @@ class KillCounter:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def _events_file(listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path | None:
-    """Return the file in which the kernel counts kills: of version 1 or 2 of control groups (cgroups(7))."""
+def _events_file(
+    listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> Path | None:
+    """Return the file in which the kernel counts kills: of version 1 or 2 of control groups
+    (cgroups(7)).
+    """
     try:
         groups = [line.split(":", 2) for line in listing.read_text().splitlines()]
     except OSError:
         return None
-    candidates = [root / "memory" / path.lstrip("/") / "memory.oom_control" for _, kind, path in groups if "memory" in kind.split(",")]
-    candidates += [root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"]
+    candidates = [
+        root / "memory" / path.lstrip("/") / "memory.oom_control"
+        for _, kind, path in groups
+        if "memory" in kind.split(",")
+    ]
+    candidates += [
+        root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"
+    ]
     return next((file for file in candidates if file.is_file()), None)
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
-    """Judge whether a process died for want of memory: the kernel says so, or under a limit it aborted, or died near it.
+    """Judge whether a process died for want of memory: the kernel says so, or under a limit it
+    aborted, or died near it.
 
     Args:
-        exitcode: as of a `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none. kernel: that a process was just killed so.
+        exitcode: as of a `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none. kernel:
+        that a process was just killed so.
     """
     if kernel and exitcode == -_SIGKILL:
         return True
@@ -147,10 +181,20 @@ _SIGABRT, _SIGKILL = 6, 9
 
 
 def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
-    """Return the error of a call that went over its memory limit; both in bytes, 0 when not known."""
-    known = [how] * bool(how) + [f"its limit was {gigabytes(limit)}"] * bool(limit) + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
+    """Return the error of a call that went over its memory limit; both in bytes, 0 when not
+    known.
+    """
+    known = (
+        [how] * bool(how)
+        + [f"its limit was {gigabytes(limit)}"] * bool(limit)
+        + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
+    )
     text = ": " + ", ".join(known) if known else ""
-    return OutOfMemory(f"{what} ran out of memory{text}", hint="ask for more memory, or set escalate_memory=2", **facts)
+    return OutOfMemory(
+        f"{what} ran out of memory{text}",
+        hint="ask for more memory, or set escalate_memory=2",
+        **facts,
+    )
 
 
 def gigabytes(size: int) -> str:

@@ -1,4 +1,6 @@
-"""What runners are given, when they ask, of the state that `multiprocessing` has in the process that their agent is in."""
+"""What runners are given, when they ask, of the state that `multiprocessing` has in the process
+that their agent is in.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ def here(question: bytes) -> parent_requests.Answer:
 
 
 def elsewhere(question: bytes) -> parent_requests.Answer:
-    """Answer in a worker that may be on any machine: its runners share a resource tracker, and nothing of the user's process.
+    """Answer in a worker that may be on any machine: its runners share a resource tracker, and
+    nothing of the user's process.
 
     Raises:
         LookupError: it is something of the user's process.
     """
     if question != parent_requests.RESOURCE_TRACKER:
-        raise LookupError(f"the worker on {socket.gethostname()} has nothing of the process that the calls come from")
+        raise LookupError(
+            f"the worker on {socket.gethostname()} has nothing of the process that the calls come "
+            "from"
+        )
     from multiprocessing.resource_tracker import getfd
 
     return b"", getfd()

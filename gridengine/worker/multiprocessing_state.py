@@ -1,4 +1,5 @@
-"""What `multiprocessing` finds in a runner: the caller's authentication key and resource tracker, as in a child process of its own.
+"""What `multiprocessing` finds in a runner: the caller's authentication key and resource tracker,
+as in a child process of its own.
 
 Nothing of it is imported before user code does so: a hook waits for that.
 """
@@ -16,7 +17,9 @@ from gridengine.worker import parent_requests
 
 
 def prepare(descriptor: int) -> None:
-    """Have this process inherit what its agent has to give, by the socket of this descriptor, once it is wanted."""
+    """Have this process inherit what its agent has to give, by the socket of this descriptor, once
+    it is wanted.
+    """
     parent_requests.connect(descriptor)
     sys.meta_path.insert(0, _Finder())
     for name, act in _ACTS.items():
@@ -25,17 +28,23 @@ def prepare(descriptor: int) -> None:
 
 
 def _take_key(process: Any) -> None:
-    """Have proxies of the caller's managers accepted (multiprocessing.process); elsewhere this process keeps a key of its own."""
+    """Have proxies of the caller's managers accepted (multiprocessing.process); elsewhere this
+    process keeps a key of its own.
+    """
     try:
-        process.current_process().authkey = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)[0]
+        process.current_process().authkey = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)[
+            0
+        ]
     except LookupError:
         return
 
 
 def _share_tracker(module: Any) -> None:
-    """Have what calls make and let go of noted where the caller notes it (multiprocessing.resource_tracker).
+    """Have what calls make and let go of noted where the caller notes it
+    (multiprocessing.resource_tracker).
 
-    With a tracker of its own a runner would take all away, when it ends, that its calls have made for others.
+    With a tracker of its own a runner would take all away, when it ends, that its calls have made
+    for others.
     """
     tracker = module._resource_tracker
 
@@ -58,9 +67,11 @@ def _share_tracker(module: Any) -> None:
 
 
 def _leave_to_its_maker(module: Any) -> None:
-    """Have a segment of shared memory noted by who has made it alone (multiprocessing.shared_memory).
+    """Have a segment of shared memory noted by who has made it alone
+    (multiprocessing.shared_memory).
 
-    Before Python 3.13 who attached it destroyed it as well; and from then on too, unless told not to.
+    Before Python 3.13 who attached it destroyed it as well; and from then on too, unless told not
+    to.
     """
     made, tracker = module.SharedMemory, module.resource_tracker
     here = threading.local()
@@ -73,7 +84,9 @@ def _leave_to_its_maker(module: Any) -> None:
         __doc__ = made.__doc__
         _attached = False
 
-        def __init__(self, name: str | None = None, create: bool = False, size: int = 0, **more: Any) -> None:
+        def __init__(
+            self, name: str | None = None, create: bool = False, size: int = 0, **more: Any
+        ) -> None:
             self._attached = here.attaches = not create and "track" not in more
             try:
                 super().__init__(name, create, size, **more)
@@ -104,7 +117,9 @@ _ACTS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
 class _Finder:
     """Finds these modules where they are, and has something done when they have been imported."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         act = _ACTS.get(name)
         spec = None if act is None else importlib.machinery.PathFinder.find_spec(name, path, target)
         if act is not None and spec is not None and spec.loader is not None:

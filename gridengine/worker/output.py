@@ -1,7 +1,9 @@
-"""What runners write to their standard output and error: kept within bounds, and passed on whole, line by line.
+"""What runners write to their standard output and error: kept within bounds, and passed on whole,
+line by line.
 
-Where the reader is slow nothing is dropped: from a pipe of a runner no more is read, and the runner waits in its `write`, as a process that
-writes to the reader itself would. The agent never waits: a thread for each stream does.
+Where the reader is slow nothing is dropped: from a pipe of a runner no more is read, and the runner
+waits in its `write`, as a process that writes to the reader itself would. The agent never waits: a
+thread for each stream does.
 """
 
 from __future__ import annotations
@@ -25,16 +27,22 @@ log = logging.getLogger("gridengine")
 
 _READ = 64 * 1024
 _STEP = 4096
-"""How much is written at a time: of this much, whole lines, nothing that others write comes in between (pipe(7), PIPE_BUF)."""
+"""How much is written at a time: of this much, whole lines, nothing that others write comes in
+between (pipe(7), PIPE_BUF).
+"""
 _MOST_PENDING = 256 * 1024
 _HOLD_SECONDS = 0.1
-"""How long the beginning of a line waits for its end, lest what another runner writes comes between."""
+"""How long the beginning of a line waits for its end, lest what another runner writes comes
+between.
+"""
 PATIENCE_SECONDS = 5.0
 """At the end, after how long of taking nothing a reader is not waited for any more."""
 
 
 class Kept:
-    """The first and the last of a stream of bytes, `limit` of them in all, and how many were left out between."""
+    """The first and the last of a stream of bytes, `limit` of them in all, and how many were left
+    out between.
+    """
 
     def __init__(self, limit: int) -> None:
         self._head_limit = limit - limit // 2
@@ -67,7 +75,9 @@ class Kept:
 
 
 class Sink(Protocol):
-    """What takes what runners write. It never waits; while it is `full` no more is to be read for it."""
+    """What takes what runners write. It never waits; while it is `full` no more is to be read for
+    it.
+    """
 
     @property
     def full(self) -> bool: ...
@@ -75,12 +85,14 @@ class Sink(Protocol):
 
 
 class Outlet:
-    """A descriptor of our own to which a thread passes on what runners write, as fast as its reader takes it.
+    """A descriptor of our own to which a thread passes on what runners write, as fast as its reader
+    takes it.
 
     Args:
         fd: the descriptor; others may share it, so it is not made non-blocking. None is nowhere.
         name: for people.
-        wake: called in the thread when there is room again, or something was passed on, after `awaited` was set.
+        wake: called in the thread when there is room again, or something was passed on, after
+            `awaited` was set.
     """
 
     def __init__(self, fd: int | None, name: str, wake: Callable[[], None]) -> None:
@@ -91,11 +103,15 @@ class Outlet:
         self.accepted = 0
         """How many bytes were written to it."""
         self.passed = 0
-        """How many of them need not be waited for any more: the descriptor has taken them, or they are lost."""
+        """How many of them need not be waited for any more: the descriptor has taken them, or they
+        are lost.
+        """
         self._lost = 0
         self._why = ""
         self._failed = False
-        """Whether bytes were lost since they could not be written, and not since their reader was waited for in vain."""
+        """Whether bytes were lost since they could not be written, and not since their reader was
+        waited for in vain.
+        """
         self._pending = bytearray()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -107,11 +123,17 @@ class Outlet:
         return self.accepted - self.passed > _MOST_PENDING
 
     def start(self) -> None:
-        """Start the thread, if it is not there. From Python 3.12 on none starts once the interpreter ends, and jobs may print then."""
+        """Start the thread, if it is not there. From Python 3.12 on none starts once the
+        interpreter ends, and jobs may print then.
+        """
         with self._changed:
             if self._fd is not None and self._thread is None:
                 self._ended = False
-                self._thread = threading.Thread(target=self._work, name=f"gridengine-{self._name.replace(' ', '-')}", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work,
+                    name=f"gridengine-{self._name.replace(' ', '-')}",
+                    daemon=True,
+                )
                 self._thread.start()
 
     def write(self, data: bytes) -> None:
@@ -128,12 +150,16 @@ class Outlet:
             self._changed.notify_all()
 
     def wait(self, mark: int, seconds: float | None) -> bool:
-        """Wait until the first `mark` bytes are passed on, or so many seconds; return whether they are."""
+        """Wait until the first `mark` bytes are passed on, or so many seconds; return whether they
+        are.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self.passed >= mark, seconds)
 
     def end(self) -> None:
-        """Say that no more will come: the thread ends when the reader has taken what there is, and the interpreter's end is a `close`."""
+        """Say that no more will come: the thread ends when the reader has taken what there is, and
+        the interpreter's end is a `close`.
+        """
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -141,7 +167,8 @@ class Outlet:
                 atexit.register(self.close)
 
     def close(self) -> None:
-        """Wait for the reader as long as it takes something; what it leaves for `PATIENCE_SECONDS` is dropped. May be called twice.
+        """Wait for the reader as long as it takes something; what it leaves for `PATIENCE_SECONDS`
+        is dropped. May be called twice.
 
         How much was dropped, or could not be written, is logged.
         """
@@ -150,8 +177,12 @@ class Outlet:
             before = -1
             while self._thread is not None and self.passed > before:
                 before = self.passed
-                self._changed.wait_for(lambda: self._thread is None or self.passed > before, PATIENCE_SECONDS)  # noqa: B023
+                over = partial(self._is_over, before)
+                self._changed.wait_for(over, PATIENCE_SECONDS)
         self.drop(f"its reader took nothing for {PATIENCE_SECONDS:g} s")
+
+    def _is_over(self, before: int) -> bool:
+        return self._thread is None or self.passed > before
 
     def drop(self, why: str) -> None:
         """Drop what the reader has not taken; how much, and why, is logged."""
@@ -176,7 +207,9 @@ class Outlet:
         atexit.unregister(self.close)
 
     def _is_dropped(self) -> bool:
-        """Whether what this thread was to write is not waited for any more: all about it has been said."""
+        """Whether what this thread was to write is not waited for any more: all about it has been
+        said.
+        """
         return self._thread is not threading.current_thread()
 
     def _next(self) -> bytes:
@@ -226,22 +259,33 @@ class Outlet:
         with self._changed:
             lost, self._lost = self._lost, 0
         if lost:
-            log.error("%d bytes that runners printed were not written to %s: %s", lost, self._name, self._why)
+            log.error(
+                "%d bytes that runners printed were not written to %s: %s",
+                lost,
+                self._name,
+                self._why,
+            )
             if self._failed:
                 _leave_mark(self._fd, lost)
 
 
 def _leave_mark(fd: int | None, lost: int) -> None:
-    """Print how much is missing, as a script prints: where that cannot be written either, Python's status at its end is 120."""
+    """Print how much is missing, as a script prints: where that cannot be written either, Python's
+    status at its end is 120.
+    """
     for stream in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(OSError, ValueError):  # it cannot be written, or is closed
             if isinstance(stream, io.TextIOWrapper) and stream.fileno() == fd:
-                stream.reconfigure(write_through=False)  # `python -u` would forget what it cannot write before the flush at the end
+                stream.reconfigure(
+                    write_through=False
+                )  # `python -u` would forget what it cannot write before the flush at the end
                 stream.write(f"[... {lost} bytes lost ...]\n")
 
 
 def _steps(data: bytes) -> Iterator[memoryview]:
-    """Cut data into pieces that are written at once: of whole lines, where they are not too long."""
+    """Cut data into pieces that are written at once: of whole lines, where they are not too
+    long.
+    """
     start, view = 0, memoryview(data)
     while start < len(data):
         stop = min(start + _STEP, len(data))
@@ -252,7 +296,9 @@ def _steps(data: bytes) -> Iterator[memoryview]:
 
 
 class Outlets:
-    """The standard output and error of this process. What is for one that was closed when Python began goes nowhere, as with `print`."""
+    """The standard output and error of this process. What is for one that was closed when Python
+    began goes nowhere, as with `print`.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.stdout = Outlet(None if sys.__stdout__ is None else 1, "standard output", wake)
@@ -262,8 +308,12 @@ class Outlets:
         return iter((self.stdout, self.stderr))
 
     def flush(self, seconds: float | None = None) -> None:
-        """Wait until what was written up to now is passed on, or so many seconds, at most `PATIENCE_SECONDS`."""
-        until = monotonic() + (PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS))
+        """Wait until what was written up to now is passed on, or so many seconds, at most
+        `PATIENCE_SECONDS`.
+        """
+        until = monotonic() + (
+            PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
+        )
         for outlet, mark in [(outlet, outlet.accepted) for outlet in self]:
             outlet.wait(mark, max(0.0, until - monotonic()))
 
@@ -284,7 +334,9 @@ class Outlets:
 
 
 class Tap:
-    """The read end of a runner's output pipe: drained, passed on line by line, and kept while somebody wants it kept."""
+    """The read end of a runner's output pipe: drained, passed on line by line, and kept while
+    somebody wants it kept.
+    """
 
     def __init__(self, fd: int, sink: Sink) -> None:
         os.set_blocking(fd, False)
@@ -306,7 +358,9 @@ class Tap:
         return self._sink.full or (self.also is not None and self.also.full)
 
     def drain(self) -> None:
-        """Read what has been written up to now, and not what a process that never stops writing adds meanwhile."""
+        """Read what has been written up to now, and not what a process that never stops writing
+        adds meanwhile.
+        """
         left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
         while left > 0 and not self.ended:
             try:
@@ -320,7 +374,9 @@ class Tap:
             self._add(data)
 
     def _add(self, data: bytes) -> None:
-        """Pass on the whole lines; a line that has no end yet waits for it, if it is not too long."""
+        """Pass on the whole lines; a line that has no end yet waits for it, if it is not too
+        long.
+        """
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if self.ended or len(self._line) + len(data) - whole > _READ:
             whole = len(data)
@@ -337,7 +393,9 @@ class Tap:
             self.also.write(data)
 
     def press(self, now: float) -> float:
-        """Pass on the beginning of a line that has waited for its end for long enough; return after how many seconds to be called again."""
+        """Pass on the beginning of a line that has waited for its end for long enough; return after
+        how many seconds to be called again.
+        """
         if not self._line:
             return math.inf
         if now >= self._pass_at:
@@ -362,7 +420,8 @@ class Tap:
 
 
 class Taps:
-    """The taps of an agent: each is read when there is something, while those who take it have room.
+    """The taps of an agent: each is read when there is something, while those who take it have
+    room.
 
     Args:
         outlets: of those who take it, those whose room wakes whoever calls `tick`.
@@ -370,7 +429,12 @@ class Taps:
         unwatch: undoes that.
     """
 
-    def __init__(self, outlets: Outlets, watch: Callable[[int, Callable[[int], None]], None], unwatch: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        outlets: Outlets,
+        watch: Callable[[int, Callable[[int], None]], None],
+        unwatch: Callable[[int], None],
+    ) -> None:
         self._outlets = outlets
         self._watch = watch
         self._unwatch = unwatch
@@ -388,7 +452,9 @@ class Taps:
         self._held.pop(tap, None)
 
     def tick(self, now: float) -> float:
-        """Go on with what could not be read before, and with lines that wait; return after how many seconds to be called again."""
+        """Go on with what could not be read before, and with lines that wait; return after how many
+        seconds to be called again.
+        """
         if self._full:
             self._go_on()
         wait = math.inf

@@ -1,4 +1,6 @@
-"""What jobs print elsewhere, on its way to the standard output and error of their caller: no more at a time than is taken there."""
+"""What jobs print elsewhere, on its way to the standard output and error of their caller: no more
+at a time than is taken there.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class JobsOutput:
     """The caller's side: passes on what workers send, and says how much of whose has been taken."""
 
     def __init__(self, outlets: Outlets) -> None:
-        self._ways: list[tuple[Outlet, deque[tuple[int, bytes, int]]]] = [(outlet, deque()) for outlet in outlets]
+        self._ways: list[tuple[Outlet, deque[tuple[int, bytes, int]]]] = [
+            (outlet, deque()) for outlet in outlets
+        ]
 
     def take(self, worker: bytes, message: Output, data: bytes) -> None:
         """Pass on what a worker sent."""

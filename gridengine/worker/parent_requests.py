@@ -1,7 +1,9 @@
-"""What a runner asks of its worker's agent in the midst of a call: what a child of `multiprocessing` is given at its start.
+"""What a runner asks of its worker's agent in the midst of a call: what a child of
+`multiprocessing` is given at its start.
 
-All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). A question brings along the descriptor that the answer goes to, so
-that processes which user code forks may ask as well, and an answer never meets another runner. Nothing leaves this machine.
+All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). A question brings along the
+descriptor that the answer goes to, so that processes which user code forks may ask as well, and an
+answer never meets another runner. Nothing leaves this machine.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import TypeAlias
 from gridengine.wire.socket_pairs import socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR = b"k", b"r", b"d"
-"""The questions: the key of `multiprocessing`; the descriptor of its resource tracker; that of a `Descriptor`, whose name follows."""
+"""The questions: the key of `multiprocessing`; the descriptor of its resource tracker; that of a
+`Descriptor`, whose name follows.
+"""
 _GIVEN, _REFUSED = b"+", b"-"
 _DESCRIPTOR = struct.Struct("i")
 _LARGEST = 4096
@@ -44,7 +48,8 @@ def connect(descriptor: int) -> None:
 
 
 def ask(question: bytes) -> tuple[bytes, int]:
-    """Return the agent's answer: a value, and a descriptor, -1 where there is none, which is now this process's own.
+    """Return the agent's answer: a value, and a descriptor, -1 where there is none, which is now
+    this process's own.
 
     Raises:
         LookupError: there is no answer; the text says why.
@@ -59,9 +64,13 @@ def ask(question: bytes) -> tuple[bytes, int]:
                 socket.send_fds(sock, [question], [theirs.fileno()])
             data, descriptor = _receive(ours)
         except OSError as error:
-            raise LookupError(f"the process that this one runs calls for does not answer: {error}") from error
+            raise LookupError(
+                f"the process that this one runs calls for does not answer: {error}"
+            ) from error
     if data[:1] != _GIVEN:
-        raise LookupError(data[1:].decode() or "the process that this one runs calls for does not answer")
+        raise LookupError(
+            data[1:].decode() or "the process that this one runs calls for does not answer"
+        )
     return data[1:], descriptor
 
 
@@ -77,7 +86,10 @@ def reply(sock: socket.socket, answer: Callable[[bytes], Answer]) -> bool:
         if not question:
             return False
         if descriptor != -1:
-            with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as asker:  # who has asked may be gone
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=descriptor) as asker,
+            ):  # who has asked may be gone
                 _send(asker, question, answer)
     return True
 
@@ -87,16 +99,24 @@ def _send(asker: socket.socket, question: bytes, answer: Callable[[bytes], Answe
     try:
         value, descriptor = answer(question)
     except Exception as error:
-        reason = str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
+        reason = (
+            str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
+        )
         asker.send(_REFUSED + reason.encode(errors="replace")[: _LARGEST - 1])
         return
     socket.send_fds(asker, [_GIVEN + value], [] if descriptor is None else [descriptor])
 
 
 def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int]:
-    """Return a message and the descriptor that came with it, -1 without; children that are started meanwhile do not inherit it."""
-    data, extras, _, _ = sock.recvmsg(_LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | socket.MSG_CMSG_CLOEXEC)
+    """Return a message and the descriptor that came with it, -1 without; children that are started
+    meanwhile do not inherit it.
+    """
+    data, extras, _, _ = sock.recvmsg(
+        _LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | socket.MSG_CMSG_CLOEXEC
+    )
     for level, kind, content in extras:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(content) >= _DESCRIPTOR.size:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(
+            content
+        ) >= _DESCRIPTOR.size:
             return data, _DESCRIPTOR.unpack_from(content)[0]
     return data, -1

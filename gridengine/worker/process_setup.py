@@ -1,4 +1,6 @@
-"""What a call finds around it: standard streams, working directory, module search path, a controller; and how its process ends."""
+"""What a call finds around it: standard streams, working directory, module search path, a
+controller; and how its process ends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def take_over_streams(ends: Ends) -> None:
         os.close(fd)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     for name, number in (("stdout", 1), ("stderr", 2)):
-        stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        stream = open(  # noqa: SIM115
+            number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -34,7 +38,9 @@ def leave(status: int) -> NoReturn:
 
 
 def flush_output() -> None:
-    """Write out what Python has buffered for standard output and error; user code may have closed or replaced them."""
+    """Write out what Python has buffered for standard output and error; user code may have closed
+    or replaced them.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -62,7 +68,9 @@ class Controller:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do so."""
+        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do
+        so.
+        """
         return self._cancelled
 
     def cancel(self) -> None:
@@ -71,7 +79,8 @@ class Controller:
 
 
 def move_to(path: list[str], directory: str) -> None:
-    """Set the module search path and the working directory to the caller's: the call before may have changed them.
+    """Set the module search path and the working directory to the caller's: the call before may
+    have changed them.
 
     Raises:
         ConfigurationError: this machine does not have that directory.
@@ -84,7 +93,8 @@ def move_to(path: list[str], directory: str) -> None:
         os.chdir(directory)
     except OSError as error:
         raise ConfigurationError(
-            f"the working directory {directory} cannot be entered on {socket.gethostname()}: {error.strerror}",
+            f"the working directory {directory} cannot be entered on {socket.gethostname()}: "
+            f"{error.strerror}",
             hint="run from a folder that every node has",
         ) from error
 

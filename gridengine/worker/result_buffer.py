@@ -1,4 +1,6 @@
-"""What a runner has to say, in order: values joined while they are small and many, and never held back for long."""
+"""What a runner has to say, in order: values joined while they are small and many, and never held
+back for long.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ from gridengine.wire.messages import RAISED, VALUES, Message, Payload, Result, R
 from gridengine.worker import memory_limit
 
 _HOLD_SECONDS = 0.01
-"""How long the outcome of an ended call may wait for others, and the time between two looks of the backstop: together under 20 ms."""
+"""How long the outcome of an ended call may wait for others, and the time between two looks of the
+backstop: together under 20 ms.
+"""
 _LOOP_SECONDS = 0.03
-"""After how long the loop sends what the backstop, which needs not keep calls waiting for it, has not."""
+"""After how long the loop sends what the backstop, which needs not keep calls waiting for it, has
+not.
+"""
 _IDLE_LOOKS = 10
 """After how many looks in a row that found no batch the backstop lies down."""
 
@@ -25,11 +31,13 @@ _IDLE_LOOKS = 10
 class Outbox:
     """Outcomes on their way to the agent.
 
-    The loop that makes calls appends to `values` what they return and, after some, notes when that was (`ended`, monotonic seconds): that
-    is all that a call costs. In batches of several calls a thread, the backstop, sends what there is, from time to time, while the next
-    calls are made: to send takes half a millisecond, for whoever is woken wants a processor. It looks, rather than being
-    told of each batch, since to wake it costs more than quick batches do; it lies down when there has been none for a while. Where it does
-    not get to it, the loop calls `flush` when `due` has come.
+    The loop that makes calls appends to `values` what they return and, after some, notes when that
+    was (`ended`, monotonic seconds): that is all that a call costs. In batches of several calls a
+    thread, the backstop, sends what there is, from time to time, while the next calls are made: to
+    send takes half a millisecond, for whoever is woken wants a processor. It looks, rather than
+    being told of each batch, since to wake it costs more than quick batches do; it lies down when
+    there has been none for a while. Where it does not get to it, the loop calls `flush` when `due`
+    has come.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -54,20 +62,27 @@ class Outbox:
         self.due = float("-inf")
 
     def forked(self) -> bool:
-        """Say whether this is a process that user code has forked from the runner: only the runner may speak."""
+        """Say whether this is a process that user code has forked from the runner: only the runner
+        may speak.
+        """
         return os.getpid() != self._pid
 
     def begin(self, run: int, start: int, *, named: int = 0, measured: bool = False) -> None:
         """Say whose calls follow, and the index of the first.
 
-        named: what people call the call with index 0. measured: whether to tell how much memory this process has had.
+        named: what people call the call with index 0. measured: whether to tell how much memory
+        this process has had.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self.ended = self._began
         self._measured = measured
 
-    def add_raised(self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0) -> None:
-        """Add the pickled exception of call `index`, after the values of the calls before it; `status` is as that of `protocol.Result`."""
+    def add_raised(
+        self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0
+    ) -> None:
+        """Add the pickled exception of call `index`, after the values of the calls before it;
+        `status` is as that of `protocol.Result`.
+        """
         with self._lock:
             self._join_values()
             self._add(index, index + 1, status, payload, peak_memory)
@@ -95,7 +110,9 @@ class Outbox:
     def backstop(self) -> Iterator[None]:
         """Within, no outcome waits for the end of the call after it."""
         if self._backstop is None:
-            self._backstop = threading.Thread(target=self._watch, name="gridengine-results", daemon=True)
+            self._backstop = threading.Thread(
+                target=self._watch, name="gridengine-results", daemon=True
+            )
             self._backstop.start()
         self._in_batch = True
         self.due = monotonic() + _LOOP_SECONDS
@@ -110,7 +127,9 @@ class Outbox:
         while True:
             self._get_up.clear()
             self._looking = False
-            if not self._in_batch:  # a batch that begins after this line sees that nobody is looking
+            if (
+                not self._in_batch
+            ):  # a batch that begins after this line sees that nobody is looking
                 self._get_up.wait()
             self._looking = True
             fruitless = 0
@@ -118,11 +137,18 @@ class Outbox:
                 sleep(_HOLD_SECONDS)
                 fruitless = 0 if self._in_batch else fruitless + 1
                 with self._lock:
-                    if self._in_batch and not self._stuck and monotonic() >= self._due and (self.values or self._results):
+                    if (
+                        self._in_batch
+                        and not self._stuck
+                        and monotonic() >= self._due
+                        and (self.values or self._results)
+                    ):
                         self._send_for_a_long_call()
 
     def _send_for_a_long_call(self) -> None:
-        """Send the values that there are; the time from the end of the last of them on is that of the call which is being made."""
+        """Send the values that there are; the time from the end of the last of them on is that of
+        the call which is being made.
+        """
         try:
             ended, began = self.ended, monotonic()
             if ended <= self._began:  # the loop is just about to note it
@@ -132,7 +158,9 @@ class Outbox:
                 self._began = ended
             self._send()
         except BaseException:
-            self._stuck = True  # values that do not pickle while user code runs are left to the loop, which names the one at fault
+            # values that do not pickle while user code runs are left to the loop, which names the
+            # one at fault
+            self._stuck = True
             self.due = 0.0
 
     def _join_values(self) -> None:
@@ -145,13 +173,17 @@ class Outbox:
             self._join_one_by_one()
 
     def _take(self, payload: Payload, count: int, ended: float) -> None:
-        """Add the first `count` values, pickled, the last of which ended then. The loop may have appended more meanwhile."""
+        """Add the first `count` values, pickled, the last of which ended then. The loop may have
+        appended more meanwhile.
+        """
         del self.values[:count]
         self._add(self._first, self._first + count, VALUES, payload, ended=ended)
         self._first, self._began = self._first + count, ended
 
     def _join_one_by_one(self) -> None:
-        """Find the values that cannot be pickled: each becomes an exception of its call, and the others are as good as ever."""
+        """Find the values that cannot be pickled: each becomes an exception of its call, and the
+        others are as good as ever.
+        """
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
             try:
@@ -159,21 +191,36 @@ class Outbox:
             except BaseException as error:
                 reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
                 problem = PicklingError(
-                    f"the result of call {self._named + index}, a {type(value).__qualname__}, cannot be pickled: {reason}"
+                    f"the result of call {self._named + index}, a {type(value).__qualname__}, "
+                    f"cannot be pickled: {reason}"
                 )
                 self._add(index, index + 1, RAISED, pickling.dump_exception(problem))
         self._first += len(values)
         self._began = monotonic()
 
-    def _add(self, start: int, stop: int, status: int, payload: Payload, peak_memory: int = 0, *, ended: float | None = None) -> None:
+    def _add(
+        self,
+        start: int,
+        stop: int,
+        status: int,
+        payload: Payload,
+        peak_memory: int = 0,
+        *,
+        ended: float | None = None,
+    ) -> None:
         if self._measured:
             peak_memory = max(peak_memory, memory_limit.peak_memory())
         seconds = max(0.0, (monotonic() if ended is None else ended) - self._began)
-        self._results.append(Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory))
+        self._results.append(
+            Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory)
+        )
         self._buffers.append(payload)
 
     def _send(self) -> None:
-        results, buffers = self._results, [buffer for payload in self._buffers for buffer in payload]
+        results, buffers = (
+            self._results,
+            [buffer for payload in self._buffers for buffer in payload],
+        )
         self._results, self._buffers = [], []
         now = monotonic()
         self._due, self.due = now + _HOLD_SECONDS, now + _LOOP_SECONDS

@@ -1,7 +1,8 @@
-"""The process that calls user code: work comes in by a channel, outcomes go out by it, and shared words say where it is.
+"""The process that calls user code: work comes in by a channel, outcomes go out by it, and shared
+words say where it is.
 
-It may crash, hang, leak or be killed at any moment; that is why it is a process of its own, and why it writes down the run and the
-call it is about to make in memory that its agent shares.
+It may crash, hang, leak or be killed at any moment; that is why it is a process of its own, and why
+it writes down the run and the call it is about to make in memory that its agent shares.
 """
 
 from __future__ import annotations
@@ -55,27 +56,49 @@ from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.affinity import keep_to
 from gridengine.worker.call_context import GVAR, CurrentJob
 from gridengine.worker.forkserver import Ends
-from gridengine.worker.memory_limit import MemoryLimit, data_of, forget_peak, out_of_memory, peak_memory
-from gridengine.worker.process_setup import Controller, flush_output, leave, move_to, take_over_streams
+from gridengine.worker.memory_limit import (
+    MemoryLimit,
+    data_of,
+    forget_peak,
+    out_of_memory,
+    peak_memory,
+)
+from gridengine.worker.process_setup import (
+    Controller,
+    flush_output,
+    leave,
+    move_to,
+    take_over_streams,
+)
 from gridengine.worker.result_buffer import Outbox
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
-"""The shared words: the run and the call in progress (run 0: none), when that call began (nanoseconds of the monotonic clock; 0: no
-call with a time limit is in progress), how many times the agent has asked the runner to hear it before going on; what the agent has
-taken back: of one run the calls from `CUT` on, and the runs from one number to another; the beginning of the call that the agent has found
-to be over its time; the bytes of data that the runner had when it was new; and whether calls have left threads running."""
+"""The shared words: the run and the call in progress (run 0: none), when that call began
+(nanoseconds of the monotonic clock; 0: no call with a time limit is in progress), how many times
+the agent has asked the runner to hear it before going on; what the agent has taken back: of one run
+the calls from `CUT` on, and the runs from one number to another; the beginning of the call that the
+agent has found to be over its time; the bytes of data that the runner had when it was new; and
+whether calls have left threads running."""
 WORDS_SIZE = 11 * 8
 MANY, STEP = 64, 16
-"""In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the agent has taken back the rest."""
+"""In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the agent has
+taken back the rest.
+"""
 
 
 def step_of(assignment: Assignment) -> int:
-    """Return how many calls of a run are made between two looks whether the rest has been taken back."""
-    return 1 if assignment.stop - assignment.start <= MANY or assignment.timeout is not None else STEP
+    """Return how many calls of a run are made between two looks whether the rest has been taken
+    back.
+    """
+    return (
+        1 if assignment.stop - assignment.start <= MANY or assignment.timeout is not None else STEP
+    )
 
 
 def map_words(fd: int) -> memoryview:
-    """Return the words in the shared memory that a descriptor stands for, as unsigned 64-bit numbers."""
+    """Return the words in the shared memory that a descriptor stands for, as unsigned 64-bit
+    numbers.
+    """
     return memoryview(mmap.mmap(fd, WORDS_SIZE)).cast("Q")
 
 
@@ -122,7 +145,8 @@ class Runner:
         self._finished = False
         """Whether this process has waited for its threads, and can only end."""
         self._own_path = tuple(sys.path)
-        # Should user code fork, and its child come back out of the call, then it gets no further than to the next.
+        # Should user code fork, and its child come back out of the call, then it gets no further
+        # than to the next.
         os.register_at_fork(after_in_child=words.release)
 
     def serve(self) -> NoReturn:
@@ -165,7 +189,9 @@ class Runner:
             if self._lend.failed:
                 raise pickling.load_exception(self._lend_payload)
             cores, gpus = self._lend.cores or (), self._lend.gpus or ()
-            given = replaced(pickling.load(self._lend_payload), Cores, lambda part: Cores(len(cores), cores))
+            given = replaced(
+                pickling.load(self._lend_payload), Cores, lambda part: Cores(len(cores), cores)
+            )
             self._given = replaced(given, GPUs, lambda part: GPUs(len(gpus), gpus))
         return self._given
 
@@ -178,17 +204,25 @@ class Runner:
             shared_objects.take_away(digest)
             large = large or (define is not None and bool(define.block))
         if large:
-            gc.collect()  # a function may be part of a circle, and then its memory would stay until some other time
+            # a function may be part of a circle, and then its memory would stay until some other
+            # time
+            gc.collect()
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
         self._queue.extend(portions(message.assignments, buffers))
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
-        """Drop runs that have not begun. The agent has bumped the word `HOLD` for this message, and waits for the answers."""
+        """Drop runs that have not begun. The agent has bumped the word `HOLD` for this message, and
+        waits for the answers.
+        """
         self._held += 1
         runs = set(message.runs)
         dropped = [assignment.run for assignment, _ in self._queue if assignment.run in runs]
-        self._queue = deque((assignment, payload) for assignment, payload in self._queue if assignment.run not in runs)
+        self._queue = deque(
+            (assignment, payload)
+            for assignment, payload in self._queue
+            if assignment.run not in runs
+        )
         for run in dropped:
             self._outbox.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
 
@@ -216,7 +250,9 @@ class Runner:
         self._outbox.flush()
 
     def _listen(self) -> None:
-        """Hear the agent before going on. It may also be about to kill this process: then not in a call that has nothing to do with it."""
+        """Hear the agent before going on. It may also be about to kill this process: then not in a
+        call that has nothing to do with it.
+        """
         self._words[START] = 0
         self._outbox.flush()
         while self._words[HOLD] != self._held:
@@ -224,7 +260,9 @@ class Runner:
                 HANDLERS[type(message)](self, message, buffers)
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
-        self._outbox.begin(assignment.run, assignment.start, named=assignment.first, measured=assignment.watched)
+        self._outbox.begin(
+            assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
+        )
         if assignment.watched:
             forget_peak()
             self._outbox.deliver(Started(assignment.run, os.getpid()))
@@ -239,7 +277,9 @@ class Runner:
         except BaseException as error:
             self._fail(assignment, error)
         else:
-            (self._call if assignment.timeout is None else self._call_timed)(call, calls, assignment)
+            (self._call if assignment.timeout is None else self._call_timed)(
+                call, calls, assignment
+            )
         self._outbox.end()
         if assignment.watched:
             flush_output()
@@ -252,7 +292,9 @@ class Runner:
     def _occupy(self, assignment: Assignment) -> None:
         first, words = assignment.first, self._words
         resources = ZERO if self._given is ZERO else self._resources()
-        GVAR.occupy(CurrentJob(assignment.task, assignment.attempt, resources, lambda: first + words[INDEX]))
+        GVAR.occupy(
+            CurrentJob(assignment.task, assignment.attempt, resources, lambda: first + words[INDEX])
+        )
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
@@ -260,19 +302,29 @@ class Runner:
         if isinstance(error, MemoryError):
             self._run_out(assignment, assignment.start, error)
         if assignment.watched:
-            with contextlib.suppress(Exception):  # user code may have closed or replaced standard error
-                traceback.print_exception(error)  # as a process does that cannot begin; those that can tell by themselves
+            with contextlib.suppress(
+                Exception
+            ):  # user code may have closed or replaced standard error
+                traceback.print_exception(
+                    error
+                )  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._outbox.add_raised(index, payload)
 
-    def _call(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
+    def _call(
+        self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
+    ) -> None:
         """Make the calls of a run. What stands in the inner loop is paid for each call."""
         words, outbox = self._words, self._outbox
         append, step = outbox.values.append, step_of(assignment)
         try:
             for first in range(assignment.start, assignment.stop, step):
-                words[INDEX] = first  # before looking: the agent cuts, then looks here, so that one of the two sees the other
+                words[INDEX] = (
+                    # before looking: the agent cuts, then looks here, so that one of the two sees
+                    # the other
+                    first
+                )
                 if self._cut_off(assignment, first):
                     break
                 for index in range(first, min(first + step, assignment.stop)):
@@ -285,7 +337,8 @@ class Runner:
                 if now >= outbox.due:
                     self._send()
         except ValueError:
-            self._leave_if_forked()  # the words are gone in a process that user code forked and that came back out of it
+            # the words are gone in a process that user code forked and that came back out of it
+            self._leave_if_forked()
             raise
 
     def _cut_off(self, assignment: Assignment, index: int) -> bool:
@@ -295,8 +348,12 @@ class Runner:
         self._outbox.deliver(Shortened(assignment.run, index))
         return True
 
-    def _call_timed(self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment) -> None:
-        """Make the calls of a run that has a time limit for each. The agent kills only in a call that it has seen to be late."""
+    def _call_timed(
+        self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
+    ) -> None:
+        """Make the calls of a run that has a time limit for each. The agent kills only in a call
+        that it has seen to be late.
+        """
         words, outbox = self._words, self._outbox
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
@@ -319,8 +376,14 @@ class Runner:
         words[START] = 0
 
     def _leave_if_late(self) -> None:
-        """End with a call that was asked to end for being over its time and has come back: it has failed all the same."""
-        if self._words[LATE] and self._words[LATE] == self._words[START] and not self._outbox.forked():
+        """End with a call that was asked to end for being over its time and has come back: it has
+        failed all the same.
+        """
+        if (
+            self._words[LATE]
+            and self._words[LATE] == self._words[START]
+            and not self._outbox.forked()
+        ):
             self._send()
             leave(1)
 
@@ -332,17 +395,27 @@ class Runner:
         self._outbox.add_raised(index, pickling.dump_exception(error), status)
 
     def _run_out(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
-        """Answer a call that ran out of memory, and end: another process has what its heap has grown by.
+        """Answer a call that ran out of memory, and end: another process has what its heap has
+        grown by.
 
-        When calls before it, of the same run, may have had the memory, it is not answered: it is made again by a new runner.
+        When calls before it, of the same run, may have had the memory, it is not answered: it is
+        made again by a new runner.
         """
         limit = self._memory.limit
         self._memory.set(0)  # before anything that takes memory
         peak = max(peak_memory(), data_of() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
-            function, _ = self._loaded.get(assignment.function, (None, ()))  # it may itself have been too large to load
-            name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a function")
-            what = f"the call of {name}" if assignment.watched else f"call {assignment.first + index} of {name}"
+            function, _ = self._loaded.get(
+                assignment.function, (None, ())
+            )  # it may itself have been too large to load
+            name = getattr(function, "__qualname__", None) or getattr(
+                function, "__name__", "a function"
+            )
+            what = (
+                f"the call of {name}"
+                if assignment.watched
+                else f"call {assignment.first + index} of {name}"
+            )
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__
@@ -355,12 +428,16 @@ class Runner:
         """Send all there is. What it takes to pickle it is not the calls' own."""
         self._leave_if_forked()
         flush_output()
-        self._words[BACKGROUND] = background_work.is_running()  # before whoever waits for the results closes all
+        self._words[BACKGROUND] = (
+            background_work.is_running()
+        )  # before whoever waits for the results closes all
         with self._memory.lifted():
             self._outbox.flush()
 
     def _leave_if_forked(self, error: BaseException | None = None) -> None:
-        """End a process that user code forked and that came back out of it, as it would have ended at the end of a script."""
+        """End a process that user code forked and that came back out of it, as it would have ended
+        at the end of a script.
+        """
         if not self._outbox.forked():
             return
         if isinstance(error, SystemExit):
@@ -370,7 +447,9 @@ class Runner:
         leave(int(error is not None))
 
     def _callable(self, assignment: Assignment) -> Callable[[Any], Any]:
-        """Return what takes one entry of the list of calls, with the caller's folder and path in place."""
+        """Return what takes one entry of the list of calls, with the caller's folder and path in
+        place.
+        """
         path, define, payload = self._defined[assignment.function]
         move_to(path, os.fsdecode(define.directory))
         self.main.enter(assignment.function)
@@ -388,7 +467,9 @@ class Runner:
         return lambda pair: function(*pair[0], **pair[1])
 
     def _to_its_end(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of a job, which has ended when the threads and processes that it leaves have."""
+        """Return the function of a job, which has ended when the threads and processes that it
+        leaves have.
+        """
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -400,8 +481,12 @@ class Runner:
 
         return call
 
-    def _controlled(self, function: Callable[..., Any], assignment: Assignment) -> Callable[..., Any]:
-        """Return the function with a controller given to it. While it runs SIGTERM asks it to end, and does not kill."""
+    def _controlled(
+        self, function: Callable[..., Any], assignment: Assignment
+    ) -> Callable[..., Any]:
+        """Return the function with a controller given to it. While it runs SIGTERM asks it to end,
+        and does not kill.
+        """
 
         def push(value: Any) -> None:
             payload = pickling.dump(value)
@@ -418,13 +503,20 @@ class Runner:
         return call
 
 
-def _load(define: Define, payload: Payload) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
-    """Return a function, and what has its calls made again, from its pickled form; an error says where it was tried, and the path."""
-    importlib.invalidate_caches()  # a module may have been written since a folder was last looked into
+def _load(
+    define: Define, payload: Payload
+) -> tuple[Callable[..., Any], tuple[type[BaseException], ...]]:
+    """Return a function, and what has its calls made again, from its pickled form; an error says
+    where it was tried, and the path.
+    """
+    # a module may have been written since a folder was last looked into
+    importlib.invalidate_caches()
     try:
         return pickling.load_retrying(_fetch(define, payload))
     except BaseException as error:
-        error.add_note(f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}")
+        error.add_note(
+            f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"
+        )
         raise
 
 
@@ -440,7 +532,9 @@ def _if_loaded(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:
-    return fetch(define.block, define.places, payload, writable=writable) if define.block else payload
+    return (
+        fetch(define.block, define.places, payload, writable=writable) if define.block else payload
+    )
 
 
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {

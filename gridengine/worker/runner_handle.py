@@ -1,4 +1,6 @@
-"""An agent's hold on one runner: its channel, its output, the words it shares, and the work it was given."""
+"""An agent's hold on one runner: its channel, its output, the words it shares, and the work it was
+given.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from typing import TypeAlias
 import msgspec
 
 from gridengine.wire.channel import Channel
-from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Payload, Shortened
+from gridengine.wire.messages import (
+    CANCELLED,
+    TIMEOUT,
+    Assignment,
+    Cancel,
+    Lend,
+    Payload,
+    Shortened,
+)
 from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker.forkserver import Ends, Nursery
 from gridengine.worker.output import Kept, Outlets, Sink, Tap
@@ -46,7 +56,9 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Ending:
-    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to stop asking (monotonic seconds)."""
+    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to stop
+    asking (monotonic seconds).
+    """
 
     reason: str
     run: int
@@ -55,7 +67,9 @@ class Ending:
 
 
 class Lane:
-    """What the calls of a lane are given, their batches that wait, and the runner that has one of them."""
+    """What the calls of a lane are given, their batches that wait, and the runner that has one of
+    them.
+    """
 
     def __init__(self, lend: Lend, payload: Payload) -> None:
         self.lend = lend
@@ -120,7 +134,9 @@ class Hand:
             theirs += [its.detach(), words]
             os.ftruncate(words, WORDS_SIZE)
             self._words = map_words(words)
-            nursery.fork(id, Ends(stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3]))
+            nursery.fork(
+                id, Ends(stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3])
+            )
         except BaseException:
             for fd in mine:
                 os.close(fd)
@@ -143,7 +159,9 @@ class Hand:
 
     @property
     def call_began(self) -> int:
-        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with a time limit is in progress."""
+        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with
+        a time limit is in progress.
+        """
         return self._words[START]
 
     @property
@@ -153,27 +171,39 @@ class Hand:
 
     @property
     def background(self) -> bool:
-        """Whether calls that it has made have left threads, or processes, running that it waits for before it ends."""
+        """Whether calls that it has made have left threads, or processes, running that it waits for
+        before it ends.
+        """
         return bool(self._words[BACKGROUND])
 
     def excuse(self, seconds: float) -> None:
-        """Have so many seconds not count against the time limit of the call in progress: nobody could run or look meanwhile."""
+        """Have so many seconds not count against the time limit of the call in progress: nobody
+        could run or look meanwhile.
+        """
         key = (self.run, self.call_began)
         before = self._excused[1] if self._excused[0] == key else 0.0
         self._excused = key, before + seconds
 
     def hold(self) -> None:
-        """Have the runner hear a `Cancel` message before it begins another run, or another call with a time limit."""
+        """Have the runner hear a `Cancel` message before it begins another run, or another call
+        with a time limit.
+        """
         self._words[HOLD] += 1
 
     def time_limit(self) -> float:
-        """Return the limit in seconds of the run in progress, or the least of those it has; infinite when there is none."""
+        """Return the limit in seconds of the run in progress, or the least of those it has;
+        infinite when there is none.
+        """
         current = self.given.get(self.run)
         limits = [current] if current is not None else self.given.values()
-        return min((assignment.timeout for assignment in limits if assignment.timeout is not None), default=math.inf)
+        return min(
+            (assignment.timeout for assignment in limits if assignment.timeout is not None),
+            default=math.inf,
+        )
 
     def take_back(self, runs: set[int]) -> tuple[list[int], Shortened | None]:
-        """Take back of these runs what the runner has not begun: whole runs, and the rest of the one in progress.
+        """Take back of these runs what the runner has not begun: whole runs, and the rest of the
+        one in progress.
 
         Where it may have begun meanwhile it says itself, later, what it did not do.
         """
@@ -191,9 +221,11 @@ class Hand:
         return later, shortened
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """Have the run in progress end where the runner next looks; None when it may have got there meanwhile, or has no more.
+        """Have the run in progress end where the runner next looks; None when it may have got there
+        meanwhile, or has no more.
 
-        If it has got there in time to see that, it says so. If not, it is in a call when this is next tried, and is sure to see it then.
+        If it has got there in time to see that, it says so. If not, it is in a call when this is
+        next tried, and is sure to see it then.
         """
         assignment = self.given[run]
         step = step_of(assignment)
@@ -216,12 +248,18 @@ class Hand:
         self.cancelled.pop(run, None)
 
     def end(self, reason: str, number: int, kill_at: float) -> None:
-        """Signal the runner and its process group; kill it when it has not ended by `kill_at` (monotonic seconds)."""
-        self.ending = Ending(reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at)
+        """Signal the runner and its process group; kill it when it has not ended by `kill_at`
+        (monotonic seconds).
+        """
+        self.ending = Ending(
+            reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at
+        )
         self._signal(number)
 
     def dismiss(self, kill_at: float) -> None:
-        """Have a runner without work end when its threads have; kill it when it has not by `kill_at` (monotonic seconds)."""
+        """Have a runner without work end when its threads have; kill it when it has not by
+        `kill_at` (monotonic seconds).
+        """
         self.ending = Ending(CANCELLED, self.run, self.index, kill_at)
         self.channel.end()
 
@@ -236,7 +274,9 @@ class Hand:
             self._nursery.signal(self.id, number)
 
     def press(self, now: float, grace_seconds: float) -> float:
-        """End what is due (`now` in monotonic seconds), and return after how many seconds to look again."""
+        """End what is due (`now` in monotonic seconds), and return after how many seconds to look
+        again.
+        """
         if self.ending is not None:
             if now >= self.ending.kill_at:
                 self.kill()
@@ -249,7 +289,9 @@ class Hand:
         return self._time(now, grace_seconds) if self.given else math.inf
 
     def _time(self, now: float, grace_seconds: float) -> float:
-        """End the call in progress if it is over its time limit, else return how many seconds it has left at least."""
+        """End the call in progress if it is over its time limit, else return how many seconds it
+        has left at least.
+        """
         limit, run, began = self.time_limit(), self.run, self.call_began
         excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
         left = limit + excused - (now - began * 1e-9) if began else limit
@@ -264,7 +306,9 @@ class Hand:
         return limit
 
     def keep_output(self, limit: int, also: Sequence[Sink] = ()) -> None:
-        """Keep from here on what it writes, and not what it wrote before, and pass it on there too: to one for each stream."""
+        """Keep from here on what it writes, and not what it wrote before, and pass it on there too:
+        to one for each stream.
+        """
         self.take_output()
         for tap, sink in itertools.zip_longest(self.taps, also):
             tap.kept, tap.also = Kept(limit), sink
@@ -280,7 +324,9 @@ class Hand:
         return contents
 
     def accused(self) -> tuple[int, int] | None:
-        """Return the run and call in which it died; None when it was in none that is not answered."""
+        """Return the run and call in which it died; None when it was in none that is not
+        answered.
+        """
         run, index = self.run, self.index
         if self.ending is not None and self.ending.run == run:
             index = self.ending.index
@@ -289,7 +335,10 @@ class Hand:
             run = next(iter(self.given), 0)
             index = self.answered.get(run, self.given[run].start) if run else 0
         assignment = self.given.get(run)
-        if assignment is None or not self.answered.get(run, assignment.start) <= index < assignment.stop:
+        if (
+            assignment is None
+            or not self.answered.get(run, assignment.start) <= index < assignment.stop
+        ):
             return None
         return run, index
 

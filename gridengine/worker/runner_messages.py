@@ -1,4 +1,6 @@
-"""What runners say to their agent, and what becomes of the work of those that die. Functions over the agent."""
+"""What runners say to their agent, and what becomes of the work of those that die. Functions over
+the agent.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def _not_begun(agent: Agent, hand: Hand, message: Returned, buffers: Payload) ->
 
 
 def _shortened(agent: Agent, hand: Hand, message: Shortened, buffers: Payload) -> None:
-    """A runner says where it ended a run that was cut, all its results being told. That it would end there may be known already."""
+    """A runner says where it ended a run that was cut, all its results being told. That it would
+    end there may be known already.
+    """
     assignment = hand.given.get(message.run)
     if assignment is not None:
         hand.forget(message.run)
@@ -104,7 +108,9 @@ def _pass_on(agent: Agent, hand: Hand, message: Message, buffers: Payload) -> No
 
 
 def _go_on(agent: Agent, hand: Hand) -> None:
-    """When a runner has done all it was given: give it the next, or end it if that was asked for."""
+    """When a runner has done all it was given: give it the next, or end it if that was asked
+    for.
+    """
     if hand.given or hand.dead:
         return
     if hand.ending is not None:
@@ -139,7 +145,9 @@ def _return_refused(agent: Agent, hand: Hand, event: Refused) -> None:
     agent.remove(hand)
     agent.make_do(event.errno)
     reason = f"no process could be started: {os.strerror(event.errno)}"
-    agent.send(Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)], reason), ())
+    agent.send(
+        Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)], reason), ()
+    )
 
 
 def _bury(agent: Agent, hand: Hand, event: Exited) -> None:
@@ -167,7 +175,11 @@ def _send_crashed(agent: Agent, hand: Hand, event: Exited) -> None:
     if accused is None:
         return
     run, index = accused
-    reason = hand.ending.reason if hand.ending is not None and hand.ending.run == run else _why_died(agent, event, hand.given[run])
+    reason = (
+        hand.ending.reason
+        if hand.ending is not None and hand.ending.run == run
+        else _why_died(agent, event, hand.given[run])
+    )
     output = hand.take_output()
     agent.finish_log()
     agent.send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
@@ -199,7 +211,9 @@ def send_cancelled(agent: Agent, run: int, number: int) -> None:
     agent.send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
 
 
-def _with_output(message: Results, buffers: Payload, output: Sequence[bytes]) -> tuple[Results, Payload]:
+def _with_output(
+    message: Results, buffers: Payload, output: Sequence[bytes]
+) -> tuple[Results, Payload]:
     """Return the results with the output of the run that the last of them ends."""
     *others, last = message.results
     last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)

@@ -1,4 +1,6 @@
-"""Signals as a fresh process has them: what a script, a shell or a batch system has blocked or ignored is passed on by fork and exec."""
+"""Signals as a fresh process has them: what a script, a shell or a batch system has blocked or
+ignored is passed on by fork and exec.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,11 @@ _UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
 def restore_dispositions() -> None:
-    """Give each signal that is ignored its default action, but for those that Python itself ignores.
+    """Give each signal that is ignored its default action, but for those that Python itself
+    ignores.
 
-    While SIGCHLD is ignored no child can be waited for (wait(2)), and one that ignores SIGTERM runs on for the whole grace time.
+    While SIGCHLD is ignored no child can be waited for (wait(2)), and one that ignores SIGTERM runs
+    on for the whole grace time.
     """
     for number in signal.valid_signals() - _PYTHON_IGNORES - _UNCATCHABLE:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -19,5 +23,7 @@ def restore_dispositions() -> None:
 
 
 def unblock() -> None:
-    """Have no signal blocked. What came while it was blocked comes now: so handlers are set before."""
+    """Have no signal blocked. What came while it was blocked comes now: so handlers are set
+    before.
+    """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

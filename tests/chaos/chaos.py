@@ -1,10 +1,13 @@
-"""A run of many calls while faults are injected; prints, as JSON, what was injected and what came of it.
+"""A run of many calls while faults are injected; prints, as JSON, what was injected and what came
+of it.
 
-    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 python tests/chaos/chaos.py here|agents|cluster --calls 10000 --seed 1
+    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 python tests/chaos/chaos.py
+    here|agents|cluster --calls 10000 --seed 1
 
-`here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP, by a line that is cut. `cluster`: four tasks of the Grid
-Engine, by such a line too. Each call writes a line when it begins and one when it ends. Half of the calls are made by one `map`, the
-others by one `imap_unordered` of another thread, by the same workers.
+`here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP, by a line that is cut.
+`cluster`: four tasks of the Grid Engine, by such a line too. Each call writes a line when it begins
+and one when it ends. Half of the calls are made by one `map`, the others by one `imap_unordered` of
+another thread, by the same workers.
 """
 
 from __future__ import annotations
@@ -49,7 +52,10 @@ def write(path: str, what: str, index: int) -> None:
     """Append a line, in one piece."""
     job, task = os.environ.get("JOB_ID", ""), os.environ.get("SGE_TASK_ID", "")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(descriptor, f"{what} {index} {os.getpid()} {os.getppid()} {job}.{task} {time.monotonic()}\n".encode())
+    os.write(
+        descriptor,
+        f"{what} {index} {os.getpid()} {os.getppid()} {job}.{task} {time.monotonic()}\n".encode(),
+    )
     os.close(descriptor)
 
 
@@ -64,11 +70,20 @@ def is_right(index: int, result: Any) -> bool:
 def durations(calls: int, seed: int) -> list[float]:
     """Return how long each call takes: most no time, some up to a fifth of a second."""
     chance = random.Random(seed)
-    return [chance.choices([0.0, chance.uniform(0.005, 0.02), chance.uniform(0.05, 0.2)], [80, 15, 5])[0] for _ in range(calls)]
+    return [
+        chance.choices([0.0, chance.uniform(0.005, 0.02), chance.uniform(0.05, 0.2)], [80, 15, 5])[
+            0
+        ]
+        for _ in range(calls)
+    ]
 
 
-def make_calls(scheduler: Any, calls: list[tuple[int, float, str]], given: Counter[int], wrong: list[int]) -> None:
-    """Make half of the calls by `map`, the others by `imap_unordered`; count how often each one's result is given."""
+def make_calls(
+    scheduler: Any, calls: list[tuple[int, float, str]], given: Counter[int], wrong: list[int]
+) -> None:
+    """Make half of the calls by `map`, the others by `imap_unordered`; count how often each one's
+    result is given.
+    """
     half = len(calls) // 2
 
     def take(results: Iterator[tuple[int, Any]] | list[tuple[int, Any]]) -> None:
@@ -78,13 +93,17 @@ def make_calls(scheduler: Any, calls: list[tuple[int, float, str]], given: Count
                 wrong.append(index)
 
     def one_by_one() -> None:
-        with gridengine.imap_unordered(work, *zip(*calls[half:], strict=True), scheduler=scheduler, retries=RETRIES) as results:
+        with gridengine.imap_unordered(
+            work, *zip(*calls[half:], strict=True), scheduler=scheduler, retries=RETRIES
+        ) as results:
             take(results)
 
     failed: list[BaseException] = []
     other = threading.Thread(target=lambda: failed.extend(raised_by(one_by_one)))
     other.start()
-    take(gridengine.starmap(work, calls[:half], scheduler=scheduler, retries=RETRIES, progress=False))
+    take(
+        gridengine.starmap(work, calls[:half], scheduler=scheduler, retries=RETRIES, progress=False)
+    )
     other.join()
     if failed:
         raise failed[0]
@@ -111,7 +130,11 @@ class Written:
 
     def struck_at(self, struck: dict[str, float]) -> float | None:
         """Return when the worker of this line was struck, None when it was not."""
-        times = [struck[one] for one in (self.runner, self.nursery, self.job, self.job.partition(".")[0]) if one in struck]
+        times = [
+            struck[one]
+            for one in (self.runner, self.nursery, self.job, self.job.partition(".")[0])
+            if one in struck
+        ]
         return min(times) if times else None
 
 
@@ -125,10 +148,11 @@ def read(path: Path) -> dict[int, list[Written]]:
 
 
 def judge(written: dict[int, list[Written]], struck: dict[str, float]) -> dict[str, float]:
-    """Return how many calls ran again because their worker was struck, and how many though it was not.
+    """Return how many calls ran again because their worker was struck, and how many though it was
+    not.
 
-    A call may end and run again all the same, when its worker was struck before the result had left it: hence for how long before it had
-    ended, at most.
+    A call may end and run again all the same, when its worker was struck before the result had left
+    it: hence for how long before it had ended, at most.
     """
     counts = Counter[str]()
     longest = 0.0
@@ -138,9 +162,16 @@ def judge(written: dict[int, list[Written]], struck: dict[str, float]) -> dict[s
         counts["retried"] += len(begun) > 1
         counts["runs more than one"] += len(begun) - 1
         counts["ended and run again"] += len(ended) > 1
-        counts["run again for no fault"] += len(begun) > 1 and sum(line.struck_at(struck) is None for line in begun) > 1
+        counts["run again for no fault"] += (
+            len(begun) > 1 and sum(line.struck_at(struck) is None for line in begun) > 1
+        )
         vain = [line for line in ended if line.when < begun[-1].when]
-        longest = max([longest, *(at - line.when for line in vain if (at := line.struck_at(struck)) is not None)])
+        longest = max(
+            [
+                longest,
+                *(at - line.when for line in vain if (at := line.struck_at(struck)) is not None),
+            ]
+        )
     return {**counts, "ended before that, seconds at most": round(longest, 3)}
 
 
@@ -150,17 +181,28 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0.3, help="mean seconds between two faults")
-    parser.add_argument("--without", action="append", default=[], help="a fault that is not to be done")
+    parser.add_argument(
+        "--without", action="append", default=[], help="a fault that is not to be done"
+    )
     options = parser.parse_args()
     given, wrong = Counter[int](), list[int]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "written")
-        calls = [(index, seconds, str(path)) for index, seconds in enumerate(durations(options.calls, options.seed))]
+        calls = [
+            (index, seconds, str(path))
+            for index, seconds in enumerate(durations(options.calls, options.seed))
+        ]
         began = time.monotonic()
         place = PLACES[options.where]()
         with place.scheduler as scheduler:
-            weights = {kind: weight for kind, weight in place.weights.items() if kind not in options.without}
-            injector = Injector(place.workers, place.line, seed=options.seed, pace=options.pace, weights=weights)
+            weights = {
+                kind: weight
+                for kind, weight in place.weights.items()
+                if kind not in options.without
+            }
+            injector = Injector(
+                place.workers, place.line, seed=options.seed, pace=options.pace, weights=weights
+            )
             with injected(injector):
                 make_calls(scheduler, calls, given, wrong)
             seconds = time.monotonic() - began
@@ -174,9 +216,15 @@ def main() -> int:
                 "kinds": dict(injector.done),
                 **judged,
                 "lost": options.calls - len(given),
-                "duplicated": sum(count > 1 for count in given.values()) + judged["run again for no fault"],
+                "duplicated": sum(count > 1 for count in given.values())
+                + judged["run again for no fault"],
                 "wrong": len(wrong),
-                "processes left": len(psutil.wait_procs([one for worker in place.workers() for one in worker.processes], LEAVE_SECONDS)[1]),
+                "processes left": len(
+                    psutil.wait_procs(
+                        [one for worker in place.workers() for one in worker.processes],
+                        LEAVE_SECONDS,
+                    )[1]
+                ),
             }
         )
     )

@@ -18,7 +18,9 @@ import psutil
 
 
 class Line:
-    """TCP connections through us, which can be cut, or be down for a while: what is under way is lost."""
+    """TCP connections through us, which can be cut, or be down for a while: what is under way is
+    lost.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +80,8 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The processes of a worker: the agent (None where it is in our own process), its nursery, and their runners.
+    """The processes of a worker: the agent (None where it is in our own process), its nursery, and
+    their runners.
 
     `job` and `task` are Grid Engine's numbers.
     """
@@ -95,7 +98,9 @@ class Worker:
 
 
 def workers(connection: str) -> list[Worker]:
-    """Return the workers that were started with this connection file; with none, those of this process."""
+    """Return the workers that were started with this connection file; with none, those of this
+    process.
+    """
     return _called_home(connection) if connection else _adopted()
 
 
@@ -121,8 +126,18 @@ def _called_home(connection: str) -> list[Worker]:
             runners = [pid for pid, parent in parents.items() if parent == nursery]
             with contextlib.suppress(psutil.Error):
                 environment = psutil.Process(agent).environ()
-                processes = psutil.Process(agent), psutil.Process(nursery), [psutil.Process(pid) for pid in runners]
-                found.append(Worker(*processes, environment.get("JOB_ID", ""), environment.get("SGE_TASK_ID", "")))
+                processes = (
+                    psutil.Process(agent),
+                    psutil.Process(nursery),
+                    [psutil.Process(pid) for pid in runners],
+                )
+                found.append(
+                    Worker(
+                        *processes,
+                        environment.get("JOB_ID", ""),
+                        environment.get("SGE_TASK_ID", ""),
+                    )
+                )
     return found
 
 
@@ -131,12 +146,19 @@ class Injector:
 
     Attributes:
         done: how many faults there were of each kind.
-        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs that were deleted ("job", "job.task"),
-            with the (monotonic) time of that: calls that were in their hands may run again, and no others.
+        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs
+            that were deleted ("job", "job.task"), with the (monotonic) time of that: calls that
+            were in their hands may run again, and no others.
     """
 
     def __init__(
-        self, workers: Callable[[], list[Worker]], line: Line | None, *, seed: int, pace: float, weights: Mapping[str, float]
+        self,
+        workers: Callable[[], list[Worker]],
+        line: Line | None,
+        *,
+        seed: int,
+        pace: float,
+        weights: Mapping[str, float],
     ) -> None:
         self._workers = workers
         self._line = line
@@ -198,14 +220,18 @@ class Injector:
         return True
 
     def _stop(self, worker: Worker, others: list[Worker]) -> bool:
-        """The agent, or the nursery where that is in our own process, stops for less than the lease: nothing of its may run again."""
+        """The agent, or the nursery where that is in our own process, stops for less than the
+        lease: nothing of its may run again.
+        """
         victim = worker.agent or worker.nursery
         victim.suspend()
         self._after(self._random.uniform(0.2, 3.0), lambda: _resume([victim]))
         return True
 
     def _freeze(self, worker: Worker, others: list[Worker]) -> bool:
-        """The whole worker stops for so long that its calls run elsewhere; when it goes on it has nothing to say any more."""
+        """The whole worker stops for so long that its calls run elsewhere; when it goes on it has
+        nothing to say any more.
+        """
         self._strike(str(worker.nursery.pid))
         processes = worker.processes
         for process in processes:

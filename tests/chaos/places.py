@@ -1,4 +1,6 @@
-"""Where the calls of a chaos run are made: a scheduler, its workers' processes, and which faults may befall them."""
+"""Where the calls of a chaos run are made: a scheduler, its workers' processes, and which faults
+may befall them.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,37 @@ from typing import Any
 from faults import Line, Worker, workers
 
 import gridengine
-from gridengine.schedulers.base import ANY, Demand, Handle, Launcher, Plan, Report, Run, Scheduler, TaskState, worker_command
+from gridengine.schedulers.base import (
+    ANY,
+    Demand,
+    Handle,
+    Launcher,
+    Plan,
+    Report,
+    Run,
+    Scheduler,
+    TaskState,
+    worker_command,
+)
 from gridengine.schedulers.local import worker_environment
 from gridengine.wire.connection import Connection
 
 HERE = {"runner killed": 10, "nursery killed": 2, "stopped for a while": 3}
-AGENTS = {**HERE, "agent killed": 2, "frozen for longer than the lease": 0.3, "connections cut": 4, "line down": 1}
+AGENTS = {
+    **HERE,
+    "agent killed": 2,
+    "frozen for longer than the lease": 0.3,
+    "connections cut": 4,
+    "line down": 1,
+}
 TASKS = {**AGENTS, "task deleted": 2, "array deleted": 1, "DRMAA killed": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Attributes: `line`, by which workers call, or None; `connections`, their files; `weights`, how often each fault is done."""
+    """Attributes: `line`, by which workers call, or None; `connections`, their files; `weights`,
+    how often each fault is done.
+    """
 
     scheduler: Scheduler
     line: Line | None
@@ -70,7 +91,12 @@ class AgentLauncher(Launcher):
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         started = [
-            subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, env=worker_environment({}), start_new_session=True)
+            subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                env=worker_environment({}),
+                start_new_session=True,
+            )
             for _ in range(count)
         ]
         self._processes |= {Handle(str(process.pid)): process for process in started}
@@ -83,14 +109,22 @@ class AgentLauncher(Launcher):
         return worker_command(sys.executable, self._run.connection)
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        statuses = {handle: self._processes[handle].poll() for handle in handles if handle in self._processes}
+        statuses = {
+            handle: self._processes[handle].poll()
+            for handle in handles
+            if handle in self._processes
+        }
         return {
-            handle: Report(TaskState.RUNNING) if status is None else Report(TaskState.ENDED if status == 0 else TaskState.FAILED)
+            handle: Report(TaskState.RUNNING)
+            if status is None
+            else Report(TaskState.ENDED if status == 0 else TaskState.FAILED)
             for handle, status in statuses.items()
         }
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        for process in [self._processes.pop(handle) for handle in handles if handle in self._processes]:
+        for process in [
+            self._processes.pop(handle) for handle in handles if handle in self._processes
+        ]:
             process.kill()
             process.wait()
 

@@ -1,6 +1,8 @@
-"""Nothing is lost and nothing is given twice, whatever is killed, stopped, cut off or deleted meanwhile.
+"""Nothing is lost and nothing is given twice, whatever is killed, stopped, cut off or deleted
+meanwhile.
 
-The short form runs with all tests. The long form, `make chaos`, makes GRIDENGINE_CHAOS_CALLS calls at each place and prints its figures.
+The short form runs with all tests. The long form, `make chaos`, makes GRIDENGINE_CHAOS_CALLS calls
+at each place and prints its figures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ CALLS = int(os.environ.get("GRIDENGINE_CHAOS_CALLS", "0"))
 SEED = os.environ.get("GRIDENGINE_CHAOS_SEED", "1")
 SHORT_CALLS = {"here": 1500, "agents": 1500, "cluster": 1000}
 SHORT = ["--pace", "0.15", "--without", "frozen for longer than the lease"]
-SETTINGS = {"GRIDENGINE_LEASE_SECONDS": "10", "GRIDENGINE_BEAT_SECONDS": "0.5", "GRIDENGINE_POLL_SECONDS": "0.5"}
+SETTINGS = {
+    "GRIDENGINE_LEASE_SECONDS": "10",
+    "GRIDENGINE_BEAT_SECONDS": "0.5",
+    "GRIDENGINE_POLL_SECONDS": "0.5",
+}
 SECONDS = 3000
 
 
@@ -35,7 +41,11 @@ def options(place: str) -> list[str]:
 
 def check(place: str, output: str) -> None:
     figures = json.loads(output.splitlines()[-1])
-    print(f"\n{place}, seed {SEED}", *(f"  {name}: {figure}" for name, figure in figures.items()), sep="\n")
+    print(
+        f"\n{place}, seed {SEED}",
+        *(f"  {name}: {figure}" for name, figure in figures.items()),
+        sep="\n",
+    )
     assert figures["injected"] > 10
     assert {name: figures[name] for name in ("lost", "duplicated", "wrong", "processes left")} == {
         "lost": 0,
@@ -46,17 +56,26 @@ def check(place: str, output: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["here", "agents"])
-def test_on_this_machine_each_result_is_there_and_right_and_once(place: str, tmp_path: Path) -> None:
+def test_on_this_machine_each_result_is_there_and_right_and_once(
+    place: str, tmp_path: Path
+) -> None:
     environment = {**os.environ, **SETTINGS, "GRIDENGINE_RUN_DIRECTORY": str(tmp_path)}
     command = [sys.executable, str(HERE / "chaos.py"), *options(place)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     check(place, done.stdout)
 
 
 @pytest.mark.grid_engine
-def test_on_the_grid_engine_each_result_is_there_and_right_and_once(grid_engine: GridEngine) -> None:
+def test_on_the_grid_engine_each_result_is_there_and_right_and_once(
+    grid_engine: GridEngine,
+) -> None:
     files = {name: (HERE / name).read_text() for name in ("chaos.py", "faults.py", "places.py")}
-    script = f"import sys\nsys.argv[1:] = {options('cluster')!r}\nimport runpy\nrunpy.run_path('chaos.py', run_name='__main__')\n"
+    script = (
+        f"import sys\nsys.argv[1:] = {options('cluster')!r}\nimport "
+        "runpy\nrunpy.run_path('chaos.py', run_name='__main__')\n"
+    )
     done = grid_engine.run(script, files=files, environment=SETTINGS, seconds=SECONDS)
     check("cluster", done.stdout)

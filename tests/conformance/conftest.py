@@ -1,4 +1,6 @@
-"""Marks CPython's tests: those that are about something else are left out, and those that cannot hold must fail."""
+"""Marks CPython's tests: those that are about something else are left out, and those that cannot
+hold must fail.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.expected_failures import CONCURRENT_FUTURES, HANG_SECONDS, MULTIPROCESSING, OTHERS
+from tests.conformance.expected_failures import (
+    CONCURRENT_FUTURES,
+    HANG_SECONDS,
+    MULTIPROCESSING,
+    OTHERS,
+)
 
 HERE = Path(__file__).parent
 
@@ -21,7 +28,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("conformance")
             failure = {**CONCURRENT_FUTURES, **MULTIPROCESSING}.get(name_of(item))
             if failure is not None:
-                item.add_marker(pytest.mark.xfail(reason=failure.reason, strict=True, run=failure.run))
+                item.add_marker(
+                    pytest.mark.xfail(reason=failure.reason, strict=True, run=failure.run)
+                )
                 if failure.hangs:
                     item.add_marker(pytest.mark.timeout(HANG_SECONDS))
 

@@ -1,7 +1,9 @@
-"""CPython's own tests, as this machine has them installed: Debian's package, or what came with the interpreter.
+"""CPython's own tests, as this machine has them installed: Debian's package, or what came with the
+interpreter.
 
-Nothing of them is in this repository. `run_source` executes an installed file in the namespace of a module of ours, with other modules in
-the place of those that it imports; so its classes are importable, in workers too, under that module's name.
+Nothing of them is in this repository. `run_source` executes an installed file in the namespace of a
+module of ours, with other modules in the place of those that it imports; so its classes are
+importable, in workers too, under that module's name.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ SUITES = ("test_concurrent_futures.py", "_test_multiprocessing.py")
 
 
 def folder() -> Path | None:
-    """Return the folder of CPython's tests of this version: Debian's, else the interpreter's own; None where there is neither."""
+    """Return the folder of CPython's tests of this version: Debian's, else the interpreter's own;
+    None where there is neither.
+    """
     for library in (Path("/usr/lib") / VERSION, Path(sysconfig.get_path("stdlib"))):
         if all((library / "test" / suite).is_file() for suite in SUITES):
             return library / "test"
@@ -31,20 +35,31 @@ def folder() -> Path | None:
 def why_not() -> str:
     """Return why CPython's tests cannot be run here, empty when they can."""
     if sys.version_info[:2] != (3, 11):
-        return f"CPython's tests are run with Python 3.11, whose names are in the tables; this is {VERSION}"
-    return "" if folder() else f"CPython's tests are not installed; on Debian: apt-get install lib{VERSION}-testsuite"
+        return (
+            "CPython's tests are run with Python 3.11, whose names are in the tables; this is "
+            f"{VERSION}"
+        )
+    return (
+        ""
+        if folder()
+        else f"CPython's tests are not installed; on Debian: apt-get install lib{VERSION}-testsuite"
+    )
 
 
 def import_test_package(found: Path) -> None:
     """Have `import test` find this folder, without anything beside it."""
     if "test" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("test", found / "__init__.py", submodule_search_locations=[str(found)])
+        spec = importlib.util.spec_from_file_location(
+            "test", found / "__init__.py", submodule_search_locations=[str(found)]
+        )
         assert spec is not None
         sys.modules["test"] = importlib.util.module_from_spec(spec)
 
 
 def run_source(suite: str, namespace: dict[str, Any], instead: Mapping[str, ModuleType]) -> None:
-    """Execute a file of CPython's tests in this namespace; what it imports by these names are the modules given."""
+    """Execute a file of CPython's tests in this namespace; what it imports by these names are the
+    modules given.
+    """
     found = folder()
     assert found is not None
     import_test_package(found)
@@ -55,7 +70,9 @@ def run_source(suite: str, namespace: dict[str, Any], instead: Mapping[str, Modu
 
 @contextlib.contextmanager
 def modules(instead: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Import these modules by the names given, for a while; `from package import name` asks the package."""
+    """Import these modules by the names given, for a while; `from package import name` asks the
+    package.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(sys.modules, instead))
         for name, module in instead.items():

@@ -1,4 +1,6 @@
-"""CPython's tests that cannot hold for us by nature, each with its reason. A test listed here that passes is an error: take it off."""
+"""CPython's tests that cannot hold for us by nature, each with its reason. A test listed here that
+passes is an error: take it off.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,25 @@ HANG_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a test must fail, whether it does so by waiting for ever, and whether it is run at all."""
+    """Why a test must fail, whether it does so by waiting for ever, and whether it is run at
+    all.
+    """
 
     reason: str
     hangs: bool = False
     run: bool = True
 
 
-def because(reason: str, names: str, *, hangs: bool = False, run: bool = True) -> dict[str, Failure]:
+def because(
+    reason: str, names: str, *, hangs: bool = False, run: bool = True
+) -> dict[str, Failure]:
     return dict.fromkeys(names.split(), Failure(reason, hangs, run))
 
 
 CONCURRENT_FUTURES = {
     **because(
-        "it looks into an executor's list of processes, its manager thread or its queue; ours has its processes behind a worker",
+        "it looks into an executor's list of processes, its manager thread or its queue; ours has "
+        "its processes behind a worker",
         """
         ProcessPoolShutdownTest::test_context_manager_shutdown
         ProcessPoolShutdownTest::test_del_shutdown
@@ -34,7 +41,8 @@ CONCURRENT_FUTURES = {
         """,
     ),
     **because(
-        "it looks into an executor's list of processes before it lets go of calls that wait for a lock; these would wait for ever",
+        "it looks into an executor's list of processes before it lets go of calls that wait for a "
+        "lock; these would wait for ever",
         """
         ProcessPoolShutdownTest::test_processes_terminate
         ProcessPoolExecutorTest::test_saturation
@@ -42,16 +50,19 @@ CONCURRENT_FUTURES = {
         run=False,
     ),
     **because(
-        "it wants one of 50 calls to run although all are cancelled at once; here all that has not begun is, so that none may run",
+        "it wants one of 50 calls to run although all are cancelled at once; here all that has not "
+        "begun is, so that none may run",
         "ProcessPoolShutdownTest::test_cancel_futures",
         run=False,
     ),
     **because(
-        "an executor whose initializer fails is not broken: each call fails with BrokenExecutor, and it is asked for `_broken`",
+        "an executor whose initializer fails is not broken: each call fails with BrokenExecutor, "
+        "and it is asked for `_broken`",
         "FailingInitializerTest::test_initializer",
     ),
     **because(
-        "there is no max_tasks_per_child: a process that runs calls is kept, and replaced when it dies",
+        "there is no max_tasks_per_child: a process that runs calls is kept, and replaced when it "
+        "dies",
         """
         ProcessPoolExecutorTest::test_max_tasks_early_shutdown
         ProcessPoolExecutorTest::test_max_tasks_per_child
@@ -59,22 +70,26 @@ CONCURRENT_FUTURES = {
         """,
     ),
     **because(
-        "the same ValueError in other words, which name the value: max_workers must be at least 1, not 0",
+        "the same ValueError in other words, which name the value: max_workers must be at least 1, "
+        "not 0",
         "ProcessPoolExecutorTest::test_max_workers_negative",
     ),
     **because(
-        "an argument that cannot be rebuilt on the worker fails its call, with what was raised; no process dies of it",
+        "an argument that cannot be rebuilt on the worker fails its call, with what was raised; no "
+        "process dies of it",
         """
         ExecutorDeadlockTest::test_error_at_task_unpickle
         ExecutorDeadlockTest::test_exit_at_task_unpickle
         """,
     ),
     **because(
-        "whatever a result raises when it is pickled is told by a PicklingError of its call; there a SystemExit is the call's own",
+        "whatever a result raises when it is pickled is told by a PicklingError of its call; there "
+        "a SystemExit is the call's own",
         "ExecutorDeadlockTest::test_exit_during_result_pickle_on_worker",
     ),
     **because(
-        "a result that cannot be rebuilt here is a PicklingError of its call, and the executor goes on; there it is broken",
+        "a result that cannot be rebuilt here is a PicklingError of its call, and the executor "
+        "goes on; there it is broken",
         """
         ExecutorDeadlockTest::test_error_during_result_unpickle_in_result_handler
         ExecutorDeadlockTest::test_exit_during_result_unpickle_in_result_handler
@@ -84,19 +99,22 @@ CONCURRENT_FUTURES = {
 
 MULTIPROCESSING = {
     **because(
-        "structures of sharedctypes lie in memory of the parent's, of which a job inherits nothing; a Value and an Array do travel",
+        "structures of sharedctypes lie in memory of the parent's, of which a job inherits "
+        "nothing; a Value and an Array do travel",
         """
         WithProcessesTestSharedCTypes::test_sharedctypes
         WithProcessesTestSharedCTypes::test_synchronize
         """,
     ),
     **because(
-        "the level of multiprocessing's own logger is a setting of one process, and a worker has its own",
+        "the level of multiprocessing's own logger is a setting of one process, and a worker has "
+        "its own",
         "WithProcessesTestLogging::test_level",
         hangs=True,
     ),
     **because(
-        "a job's parent is a worker, which may be on another machine: it has no parent process in the sense of multiprocessing",
+        "a job's parent is a worker, which may be on another machine: it has no parent process in "
+        "the sense of multiprocessing",
         """
         WithProcessesTestProcess::test_parent_process
         WithProcessesTestProcess::test_parent_process_attributes
@@ -104,7 +122,8 @@ MULTIPROCESSING = {
         hangs=True,
     ),
     **because(
-        "it looks into a pool's list of processes or sets its state; ours has its processes behind a worker",
+        "it looks into a pool's list of processes or sets its state; ours has its processes behind "
+        "a worker",
         """
         WithProcessesTestPool::test_make_pool
         WithProcessesTestPool::test_resource_warning
@@ -112,11 +131,13 @@ MULTIPROCESSING = {
         """,
     ),
     **because(
-        "what an argument raises when it is pickled is the cause of a PicklingError, which names the argument, as with an Executor",
+        "what an argument raises when it is pickled is the cause of a PicklingError, which names "
+        "the argument, as with an Executor",
         "WithProcessesTestPool::test_map_unplicklable",
     ),
     **because(
-        "a pool's processes are started when there are calls, and the initializer is run before the first of each",
+        "a pool's processes are started when there are calls, and the initializer is run before "
+        "the first of each",
         "TestInitializers::test_pool_initializer",
     ),
     **because(
@@ -135,4 +156,6 @@ OTHERS = frozenset(
         "WithManagerTestQueue::test_queue_feeder_on_queue_feeder_error",
     }
 )
-"""Tests that would be skipped: of other systems, and of ways to start processes that are not ours to choose."""
+"""Tests that would be skipped: of other systems, and of ways to start processes that are not ours
+to choose.
+"""

@@ -1,4 +1,6 @@
-"""CPython's `test_concurrent_futures.py`, executed here, with our executor in the place of `ProcessPoolExecutor`."""
+"""CPython's `test_concurrent_futures.py`, executed here, with our executor in the place of
+`ProcessPoolExecutor`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,19 @@ _processes = Substitute(concurrent.futures.process, _RemoteTraceback=gridengine.
 run_source(
     "test_concurrent_futures.py",
     globals(),
-    {"concurrent.futures": Substitute(concurrent.futures, ProcessPoolExecutor=ProcessPoolExecutor, process=_processes)},
+    {
+        "concurrent.futures": Substitute(
+            concurrent.futures, ProcessPoolExecutor=ProcessPoolExecutor, process=_processes
+        )
+    },
 )
 
 _suite = globals()
 _suite["assert_python_ok"] = run_with_ours
 # The error of a call whose process has died. Nothing is broken by that but the call.
 _suite["BrokenProcessPool"] = gridengine.WorkerCrashed
-# Threads of executors that earlier tests have left are not a test's concern, and to wait for their end takes long.
-_suite["threading_helper"] = Substitute(_suite["threading_helper"], threading_cleanup=lambda *_: None)
+# Threads of executors that earlier tests have left are not a test's concern, and to wait for their
+# end takes long.
+_suite["threading_helper"] = Substitute(
+    _suite["threading_helper"], threading_cleanup=lambda *_: None
+)

@@ -1,4 +1,6 @@
-"""Our classes in the place of the standard library's, on processes of this machine: a shim of signatures, and of nothing else."""
+"""Our classes in the place of the standard library's, on processes of this machine: a shim of
+signatures, and of nothing else.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class ProcessPoolExecutor(gridengine.Executor):
-    """`gridengine.Executor`, with the signature of `concurrent.futures.ProcessPoolExecutor`. How processes are started is ours to say."""
+    """`gridengine.Executor`, with the signature of `concurrent.futures.ProcessPoolExecutor`. How
+    processes are started is ours to say.
+    """
 
     def __init__(
         self,
@@ -27,7 +31,13 @@ class ProcessPoolExecutor(gridengine.Executor):
         initargs: tuple[Any, ...] = (),
         **options: Any,
     ) -> None:
-        super().__init__(gridengine.ProcessScheduler, max_workers=max_workers, initializer=initializer, initargs=initargs, **options)
+        super().__init__(
+            gridengine.ProcessScheduler,
+            max_workers=max_workers,
+            initializer=initializer,
+            initargs=initargs,
+            **options,
+        )
 
 
 class Pool(gridengine.Pool):
@@ -77,10 +87,14 @@ def install() -> None:
 
 
 def run_with_ours(flag: str, code: str) -> tuple[int, bytes, bytes]:
-    """Run `python -c code` as `assert_python_ok` does, with ours in the standard library's place."""
+    """Run `python -c code` as `assert_python_ok` does, with ours in the standard library's
+    place.
+    """
     from test.support import script_helper
 
     code = code.replace("test.test_concurrent_futures", "tests.conformance.futures_suite")
     begin = "from tests.conformance import standard; standard.install()\n"
-    done: tuple[int, bytes, bytes] = script_helper.assert_python_ok(flag, begin + code, PYTHONPATH=str(ROOT))
+    done: tuple[int, bytes, bytes] = script_helper.assert_python_ok(
+        flag, begin + code, PYTHONPATH=str(ROOT)
+    )
     return done

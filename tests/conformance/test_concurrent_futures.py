@@ -13,10 +13,16 @@ if why_not():
 from tests.conformance import futures_suite
 
 PREFIX = "ProcessPoolSpawn"
-"""Of the classes that there are for each way to start processes, which is ours to say, those of one."""
+"""Of the classes that there are for each way to start processes, which is ours to say, those of
+one.
+"""
 
 globals().update(
-    {name.removeprefix(PREFIX): case for name, case in vars(futures_suite).items() if name.startswith(PREFIX) and name.endswith("Test")}
+    {
+        name.removeprefix(PREFIX): case
+        for name, case in vars(futures_suite).items()
+        if name.startswith(PREFIX) and name.endswith("Test")
+    }
 )
 
 

@@ -17,7 +17,9 @@ from tests.conformance import multiprocessing_suite
 from tests.conformance.standard import manager, scheduler
 
 START_METHOD = "spawn"
-"""That of the processes which are not ours; a job is likewise started without anything that it could inherit."""
+"""That of the processes which are not ours; a job is likewise started without anything that it
+could inherit.
+"""
 
 WITH_PROCESSES = """Process SubclassingProcess Pool PoolWorkerErrors PoolWorkerLifetime Connection ListenerClient Poll PicklingConnections
     Value Array SharedCTypes SharedMemory Finalize Logging PollEintr"""
@@ -37,7 +39,9 @@ globals().update({name: _made[name] for name in CASES})
 
 @pytest.fixture(scope="module", autouse=True)
 def _start_method() -> Iterator[None]:
-    """What CPython's own `setUpModule` does; its end would wait for the manager, which jobs use until then."""
+    """What CPython's own `setUpModule` does; its end would wait for the manager, which jobs use
+    until then.
+    """
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method(START_METHOD, force=True)
     yield

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import SINGLE, VALUES, Assign, Assignment, Define, Message, Payload, Results, portions
+from gridengine.wire.messages import (
+    SINGLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Define,
+    Message,
+    Payload,
+    Results,
+    portions,
+)
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import Nursery
@@ -45,20 +55,36 @@ class Dispatcher:
                 if result.status == VALUES:
                     found, _ = pickling.load_values(payload)
                     assert len(found) == result.stop - result.start
-                    self.values.update(((result.run, result.start + i), value) for i, value in enumerate(found))
+                    self.values.update(
+                        ((result.run, result.start + i), value) for i, value in enumerate(found)
+                    )
                 else:
                     self.raised[result.run, result.start] = pickling.load_exception(payload)
 
-    def define(self, function: Callable[..., Any], *, directory: str | None = None, path: list[str] | None = None) -> bytes:
+    def define(
+        self,
+        function: Callable[..., Any],
+        *,
+        directory: str | None = None,
+        path: list[str] | None = None,
+    ) -> bytes:
         digest, payload = pickling.dump_function(function)
         path = path or [entry for entry in sys.path if entry]
         folder = os.fsencode(directory or Path.cwd())
-        self.agent.handle(Define(digest, [os.fsencode(entry) for entry in path], folder, len(payload)), payload)
+        self.agent.handle(
+            Define(digest, [os.fsencode(entry) for entry in path], folder, len(payload)), payload
+        )
         return digest
 
-    def assign(self, function: Callable[..., Any], *batches: list[list[Any]], **options: Any) -> list[int]:
-        """Hand out batches; each is a list of runs, each a list of calls. Return the runs' numbers."""
-        digest = self.define(function, directory=options.pop("directory", None), path=options.pop("path", None))
+    def assign(
+        self, function: Callable[..., Any], *batches: list[list[Any]], **options: Any
+    ) -> list[int]:
+        """Hand out batches; each is a list of runs, each a list of calls. Return the runs'
+        numbers.
+        """
+        digest = self.define(
+            function, directory=options.pop("directory", None), path=options.pop("path", None)
+        )
         numbers = []
         for batch in batches:
             assignments, buffers = [], []
@@ -66,7 +92,15 @@ class Dispatcher:
                 payload = pickling.dump_calls(calls)
                 number = next(self.numbers)
                 numbers.append(number)
-                settings = {"run": number, "task": number + 1000, "start": 0, "stop": len(calls), "attempt": 0, "form": SINGLE, **options}
+                settings = {
+                    "run": number,
+                    "task": number + 1000,
+                    "start": 0,
+                    "stop": len(calls),
+                    "attempt": 0,
+                    "form": SINGLE,
+                    **options,
+                }
                 assignments.append(Assignment(function=digest, buffers=len(payload), **settings))
                 buffers += payload
             self.agent.handle(Assign(assignments), buffers)
@@ -80,7 +114,10 @@ class Dispatcher:
         deadline = time.monotonic() + PATIENCE
         while not done():
             now = time.monotonic()
-            assert now < deadline, f"waited in vain; the agent said {[message for message, _ in self.said]}, broken: {self.agent.broken!r}"
+            assert now < deadline, (
+                f"waited in vain; the agent said {[message for message, _ in self.said]}, broken: "
+                f"{self.agent.broken!r}"
+            )
             select.select([self.agent], [], [], min(self.agent.tick(now), 0.5))
             self.agent.on_ready()
 

@@ -22,7 +22,9 @@ def script(tmp_path: Path) -> Iterator[MakeScript]:
     def make(source: str, *, folder: Path = tmp_path) -> Script:
         path = tmp_path / "script.py"
         path.write_text("import gridengine\n" + textwrap.dedent(source))
-        made.append(Script([sys.executable, str(path)], folder, uuid.uuid4().hex, Path(temporary.name)))
+        made.append(
+            Script([sys.executable, str(path)], folder, uuid.uuid4().hex, Path(temporary.name))
+        )
         return made[-1]
 
     yield make

@@ -1,4 +1,6 @@
-"""A second Slurm beside this machine's own, which tests may break: its daemons are children of the test, as its configuration is a copy."""
+"""A second Slurm beside this machine's own, which tests may break: its daemons are children of the
+test, as its configuration is a copy.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,19 @@ def free_ports(count: int) -> list[int]:
 
 
 class OwnSlurm:
-    """A Slurm with two nodes, n1 and n2, configured as the machine's own is; `changes` are further lines of its configuration."""
+    """A Slurm with two nodes, n1 and n2, configured as the machine's own is; `changes` are further
+    lines of its configuration.
+    """
 
     def __init__(self, like: Slurm, changes: Mapping[str, object]) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="gridengine-slurm.", dir="/var/lib/slurm"))
         self.configuration = self.base / "slurm.conf"
-        self.slurm = Slurm(like.user, like.python, {**like.environment, "SLURM_CONF": str(self.configuration)}, like.folder)
+        self.slurm = Slurm(
+            like.user,
+            like.python,
+            {**like.environment, "SLURM_CONF": str(self.configuration)},
+            like.folder,
+        )
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(changes)
 
@@ -50,26 +59,51 @@ class OwnSlurm:
             text = text.replace(theirs, str(self.base / ours))
         for node, port in zip(NODES, ports, strict=True):
             text = re.sub(rf"(NodeName={node} .*Port=)\d+", rf"\g<1>{port}", text)
-        lines = {"ClusterName": self.base.name.replace(".", "-"), "SlurmctldPort": master, **changes}
-        text = "".join(line + "\n" for line in text.splitlines() if line.partition("=")[0] not in lines)
-        self.configuration.write_text(text + "".join(f"{name}={value}\n" for name, value in lines.items()))
+        lines = {
+            "ClusterName": self.base.name.replace(".", "-"),
+            "SlurmctldPort": master,
+            **changes,
+        }
+        text = "".join(
+            line + "\n" for line in text.splitlines() if line.partition("=")[0] not in lines
+        )
+        self.configuration.write_text(
+            text + "".join(f"{name}={value}\n" for name, value in lines.items())
+        )
         for name in ("gres.conf", "cgroup.conf"):
             shutil.copy(CONFIGURATION / name, self.base / name)
-        for folder in (*(f"state/{name}" for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES))), "run", "log"):
+        for folder in (
+            *(f"state/{name}" for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES))),
+            "run",
+            "log",
+        ):
             (self.base / folder).mkdir(parents=True, exist_ok=True)
-        for path in (self.base, self.base / "state", self.base / "state" / "slurmctld", self.base / "run", self.base / "log"):
+        for path in (
+            self.base,
+            self.base / "state",
+            self.base / "state" / "slurmctld",
+            self.base / "run",
+            self.base / "log",
+        ):
             shutil.chown(path, "slurm", "slurm")
             path.chmod(0o755)
 
     def begin(self, *names: str) -> None:
-        """Start these daemons (slurmctld, n1, n2), and wait until the nodes take jobs. They end with this process."""
+        """Start these daemons (slurmctld, n1, n2), and wait until the nodes take jobs. They end
+        with this process.
+        """
         for name in names:
             master = name == "slurmctld"
-            command = ["/usr/sbin/slurmctld", "-D"] if master else ["/usr/sbin/slurmd", "-D", "-N", name]
+            command = (
+                ["/usr/sbin/slurmctld", "-D"] if master else ["/usr/sbin/slurmd", "-D", "-N", name]
+            )
             identity = {"user": "slurm", "group": "slurm", "extra_groups": []} if master else {}
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command],
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF": str(self.configuration)},
+                env={
+                    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                    "SLURM_CONF": str(self.configuration),
+                },
                 cwd=self.base,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -92,8 +126,12 @@ class OwnSlurm:
     def is_up(self) -> bool:
         """Return whether the master answers and all nodes whose daemon runs take jobs."""
         nodes = ",".join(name for name in self._daemons if name in NODES)
-        states = self.slurm.administer("sinfo", "--noheader", "--partition=main", f"--nodes={nodes}", "--format=%T", "--Node").split()
-        return len(states) == len(nodes.split(",")) and all(re.fullmatch("idle|mixed|allocated|completing", state) for state in states)
+        states = self.slurm.administer(
+            "sinfo", "--noheader", "--partition=main", f"--nodes={nodes}", "--format=%T", "--Node"
+        ).split()
+        return len(states) == len(nodes.split(",")) and all(
+            re.fullmatch("idle|mixed|allocated|completing", state) for state in states
+        )
 
     def down(self) -> None:
         """End all that there is of it: jobs, daemons, what runs jobs, files."""
@@ -103,7 +141,9 @@ class OwnSlurm:
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 # What runs a job has written over its environment, but is where its daemon was.
-                ours = process.environ().get("SLURM_CONF") == str(self.configuration) or process.cwd() == str(self.base)
+                ours = process.environ().get("SLURM_CONF") == str(
+                    self.configuration
+                ) or process.cwd() == str(self.base)
                 if ours and process.pid != os.getpid():
                     process.kill()
         shutil.rmtree(self.base)
@@ -111,7 +151,9 @@ class OwnSlurm:
 
 @contextlib.contextmanager
 def own_slurm(like: Slurm, **changes: object) -> Iterator[OwnSlurm]:
-    """Bring up a Slurm that is configured like this one, but for these lines; take it down at the end."""
+    """Bring up a Slurm that is configured like this one, but for these lines; take it down at the
+    end.
+    """
     own = OwnSlurm(like, changes)
     try:
         own.begin("slurmctld", *NODES)

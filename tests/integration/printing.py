@@ -44,7 +44,9 @@ print("".join(path.read_text() for path in folder.glob("logs/*.log")))
 
 
 def check_drop_in_jobs(cluster: Cluster) -> None:
-    """See that a script for `multiprocessing` prints here what it would print there, on the best scheduler there is."""
+    """See that a script for `multiprocessing` prints here what it would print there, on the best
+    scheduler there is.
+    """
     done = cluster.run(DROP_IN)
     lines = [f"line {number:05d} ".ljust(999, "x") for number in range(3000)]
     assert done.stdout.splitlines() == [*lines, "all done"]
@@ -56,6 +58,10 @@ def check_logs_of_calls(cluster: Cluster) -> None:
     """See that what calls print is in logs, and where is said."""
     done = cluster.run(LOGGED)
     run, *printed = done.stdout.splitlines()
-    assert f"INFO what calls print goes to the workers' logs below {run}" in done.stderr.splitlines()
-    calls = [line for line in printed if line.startswith("call ")]  # the batch system may have put in words of its own
+    assert (
+        f"INFO what calls print goes to the workers' logs below {run}" in done.stderr.splitlines()
+    )
+    calls = [
+        line for line in printed if line.startswith("call ")
+    ]  # the batch system may have put in words of its own
     assert sorted(calls) == sorted(f"call {number}" for number in range(20))

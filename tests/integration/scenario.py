@@ -1,4 +1,6 @@
-"""Scripts that use a real cluster, and what happens to them meanwhile: shared by the tests of their faults."""
+"""Scripts that use a real cluster, and what happens to them meanwhile: shared by the tests of their
+faults.
+"""
 
 from __future__ import annotations
 
@@ -101,16 +103,23 @@ class Began:
 
     @property
     def id(self) -> str:
-        """The batch system's id of its worker: of a task of an array on Slurm, or of a job that is none."""
+        """The batch system's id of its worker: of a task of an array on Slurm, or of a job that is
+        none.
+        """
         return self.job if self.task == "none" else f"{self.job}_{self.task}"
 
     @property
     def lives(self) -> bool:
-        return psutil.pid_exists(self.pid) and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+        return (
+            psutil.pid_exists(self.pid)
+            and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+        )
 
 
 class Scenario:
-    """A script that runs as the user, in a folder of its own. What it tells is read line by line."""
+    """A script that runs as the user, in a folder of its own. What it tells is read line by
+    line.
+    """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -133,14 +142,19 @@ class Scenario:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
         def found() -> list[Began]:
-            assert self.process.poll() is None or self.begun(index)[count - 1 :], "".join(self._told) + self.errors
+            assert self.process.poll() is None or self.begun(index)[count - 1 :], (
+                "".join(self._told) + self.errors
+            )
             return self.begun(index)
 
         return list(until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
 
     def begun(self, index: int | None = None) -> list[Began]:
         paths = sorted(self.folder.glob("began *"), key=lambda path: path.stat().st_mtime_ns)
-        found = [Began(int(one), int(pid), job, task) for _, one, pid, job, task in (path.name.split() for path in paths)]
+        found = [
+            Began(int(one), int(pid), job, task)
+            for _, one, pid, job, task in (path.name.split() for path in paths)
+        ]
         return [one for one in found if index in (None, one.index)]
 
     def ended(self) -> list[int]:
@@ -173,7 +187,9 @@ class Scenario:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)  # has it print its threads' stacks
             self.process.wait(10)
-            raise AssertionError("the script did not end\n" + "".join(self._told) + self.errors) from None
+            raise AssertionError(
+                "the script did not end\n" + "".join(self._told) + self.errors
+            ) from None
         for reader in self._readers:
             reader.join(5)
         return status
@@ -199,10 +215,15 @@ def jobs(grid_engine: GridEngine) -> list[str]:
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
-    """Wait until Grid Engine's master has heard that these tasks run: those it has not, it kills when it is started again."""
+    """Wait until Grid Engine's master has heard that these tasks run: those it has not, it kills
+    when it is started again.
+    """
 
     def running() -> int:
-        rows = [line.split() for line in grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()]
+        rows = [
+            line.split()
+            for line in grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()
+        ]
         return sum(row[0] == job and row[4] == "r" for row in rows if len(row) > 4)
 
     until(lambda: running() == tasks)
@@ -248,13 +269,20 @@ def bring_up(system: str = "gridengine") -> None:
     """Start what is not running of this batch system, and put what tests changed as it was."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SGE_")}
     done = subprocess.run(
-        [ROOT / "schedulers" / system / "up", "--yes"], env=clean, capture_output=True, text=True, timeout=90, check=False
+        [ROOT / "schedulers" / system / "up", "--yes"],
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def free_slots() -> None:
-    """Have Grid Engine see now that jobs have ended which ran while its daemon was restarted: else it does within a minute."""
+    """Have Grid Engine see now that jobs have ended which ran while its daemon was restarted: else
+    it does within a minute.
+    """
     stop_daemon("sge_execd")
     bring_up()
 
@@ -264,10 +292,18 @@ results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4
 tell(results=results)
 """
 ENDS = {
-    "SIGTERM": ("gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)", -signal.SIGTERM),
-    "an exception": ("results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise RuntimeError('of the user')", 1),
+    "SIGTERM": (
+        "gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)",
+        -signal.SIGTERM,
+    ),
+    "an exception": (
+        "results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise "
+        "RuntimeError('of the user')",
+        1,
+    ),
     "an exit with daemon jobs": (
-        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in range(4)]\n"
+        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in "
+        "range(4)]\n"
         "for job in jobs: job.start()\nwait()",
         0,
     ),
@@ -275,7 +311,9 @@ ENDS = {
 
 
 def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]:
-    """Have a script end in this way while calls run; return those, and those that were done all the same."""
+    """Have a script end in this way while calls run; return those, and those that were done all the
+    same.
+    """
     act, status = ENDS[end]
     waiting = "def wait():\n    while not Path('leave').exists():\n        time.sleep(0.02)\n"
     scenario = play(cluster, f"SCHEDULER = CLUSTER(max_workers=2)\n\n{waiting}\n{act}\n")
@@ -288,7 +326,9 @@ def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]
 
 
 def interrupt(cluster: Cluster, presses: int) -> tuple[list[Began], list[int]]:
-    """Press Ctrl-C at the terminal of a script while calls run; return those, and those that were done all the same."""
+    """Press Ctrl-C at the terminal of a script while calls run; return those, and those that were
+    done all the same.
+    """
     ours, theirs = pty.openpty()
     os.fchown(theirs, cluster.user.pw_uid, -1)
     before = termios.tcgetattr(ours)

@@ -35,24 +35,46 @@ class Script:
 
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        others = {name: value for name, value in os.environ.items() if name not in ("SGE_ROOT", "XDG_RUNTIME_DIR")}
+        others = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("SGE_ROOT", "XDG_RUNTIME_DIR")
+        }
         # From Python 3.13 on tracebacks are coloured on a terminal.
-        return {**others, "PYTHONPATH": path, "PYTHON_COLORS": "0", "TMPDIR": str(self.temporary), MARK: self.mark}
+        return {
+            **others,
+            "PYTHONPATH": path,
+            "PYTHON_COLORS": "0",
+            "TMPDIR": str(self.temporary),
+            MARK: self.mark,
+        }
 
     def run(self, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=60, check=False, **options
+            self.command,
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            **options,
         )
 
     def start(self, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command, cwd=self.folder, env=self.environment(), text=True, **options)
+        return subprocess.Popen(
+            self.command, cwd=self.folder, env=self.environment(), text=True, **options
+        )
 
     def processes(self) -> list[psutil.Process]:
         """Return its processes that are left."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get(MARK) == self.mark
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
         return found
 
@@ -75,11 +97,19 @@ MakeScript = Callable[..., Script]
 
 @contextlib.contextmanager
 def at_terminal(script: Script) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a script as the foreground process of a terminal of its own; yield it and the terminal's other end."""
+    """Start a script as the foreground process of a terminal of its own; yield it and the
+    terminal's other end.
+    """
     ours, theirs = pty.openpty()
     try:
         take_terminal = functools.partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0)
-        process = script.start(stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal)
+        process = script.start(
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=take_terminal,
+        )
     finally:
         os.close(theirs)
     try:

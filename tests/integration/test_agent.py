@@ -1,4 +1,6 @@
-"""A real agent with its nursery and runners, driven without a transport: calls, their outcomes and their output."""
+"""A real agent with its nursery and runners, driven without a transport: calls, their outcomes and
+their output.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_what_would_end_a_script_ends_the_call_alone(dispatcher: Dispatcher, error: BaseException) -> None:
+def test_what_would_end_a_script_ends_the_call_alone(
+    dispatcher: Dispatcher, error: BaseException
+) -> None:
     def call(x: int) -> int:
         if x:
             raise error
@@ -108,16 +112,25 @@ def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
     ],
     ids=["hard exit", "SIGKILL", "segmentation fault"],
 )
-def test_a_crash_names_the_call_and_loses_no_other(dispatcher: Dispatcher, death: Callable[[], object], exitcode: int) -> None:
+def test_a_crash_names_the_call_and_loses_no_other(
+    dispatcher: Dispatcher, death: Callable[[], object], exitcode: int
+) -> None:
     run = dispatcher.run(lambda x: death() if x == 50 else x, list(range(100)))
     crashed = dispatcher.until_heard(Crashed)
-    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (run, 50, exitcode, CRASH)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        run,
+        50,
+        exitcode,
+        CRASH,
+    )
     assert crashed.peak_memory > 1_000_000
     again = dispatcher.run(square, [3])
     assert dispatcher.results(again, 1) == [9]
 
 
-def test_what_ended_well_before_a_crash_has_been_answered(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_what_ended_well_before_a_crash_has_been_answered(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -134,7 +147,10 @@ def test_what_ended_well_before_a_crash_has_been_answered(dispatcher: Dispatcher
 
 
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
-    runs = dispatcher.assign(lambda x: os._exit(1) if x == 1 else x, [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]])
+    runs = dispatcher.assign(
+        lambda x: os._exit(1) if x == 1 else x,
+        [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]],
+    )
     crashed = dispatcher.until_heard(Crashed)
     returned = dispatcher.until_heard(Returned)
     answered = {run for run, _ in dispatcher.values}
@@ -165,7 +181,11 @@ def test_all_that_a_watched_run_writes_is_kept_and_its_own(dispatcher: Dispatche
     dispatcher.until(lambda: len(dispatcher.output) == 2)
     for x, run in enumerate(runs, 1):
         out, err = dispatcher.output[run]
-        assert sorted(out.splitlines()) == [f"C {x}".encode(), f"child {x}".encode(), f"python {x}".encode()]
+        assert sorted(out.splitlines()) == [
+            f"C {x}".encode(),
+            f"child {x}".encode(),
+            f"python {x}".encode(),
+        ]
         assert err == f"error {x}".encode()
 
 
@@ -176,17 +196,28 @@ def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
 
     dispatcher.run(call, [0], watched=True)
     dispatcher.until_heard(Crashed)
-    assert [list(map(bytes, buffers)) for message, buffers in dispatcher.said if isinstance(message, Crashed)] == [[b"last words\n", b""]]
+    assert [
+        list(map(bytes, buffers))
+        for message, buffers in dispatcher.said
+        if isinstance(message, Crashed)
+    ] == [[b"last words\n", b""]]
 
 
 def test_a_flood_of_output_is_bounded() -> None:
     dispatcher = start(output_bytes=1000)
     run = dispatcher.run(
-        lambda x: os.write(1, b"a" * 600) and os.write(1, b"x" * 10_000_000) and os.write(1, b"z" * 600), [0], watched=True
+        lambda x: (
+            os.write(1, b"a" * 600) and os.write(1, b"x" * 10_000_000) and os.write(1, b"z" * 600)
+        ),
+        [0],
+        watched=True,
     )
     dispatcher.until(lambda: run in dispatcher.output)
     dispatcher.agent.close()
-    assert dispatcher.output[run][0] == b"a" * 500 + b"\n[... 10000200 bytes left out ...]\n" + b"z" * 500
+    assert (
+        dispatcher.output[run][0]
+        == b"a" * 500 + b"\n[... 10000200 bytes left out ...]\n" + b"z" * 500
+    )
 
 
 def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
@@ -211,7 +242,11 @@ def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatche
 
     run = dispatcher.run(call, [100], controlled=True, watched=True, attempt=2)
     assert dispatcher.results(run, 1) == [(run + 1000, 2)]
-    pushed = [pickling.load(buffers) for message, buffers in dispatcher.said if isinstance(message, Pushed)]
+    pushed = [
+        pickling.load(buffers)
+        for message, buffers in dispatcher.said
+        if isinstance(message, Pushed)
+    ]
     assert pushed == list(range(100))
     assert isinstance(dispatcher.said[-1][0], Results)
 
@@ -231,7 +266,9 @@ def test_the_agent_stays_awake_while_a_runner_does_not_read(dispatcher: Dispatch
     assert dispatcher.results(large, 1) == [10_000_000]
 
 
-def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(dispatcher: Dispatcher) -> None:
+def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(
+    dispatcher: Dispatcher,
+) -> None:
     run = dispatcher.run(lambda x: (i for i in ()) if x == 2 else x, [0, 1, 2, 3])
     error = dispatcher.error(run, 2)
     dispatcher.until(lambda: len(dispatcher.values) == 3)
@@ -242,7 +279,9 @@ def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(dispatch
 # Functions, folders, modules
 
 
-def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     (tmp_path / "vanishing_module.py").write_text("def f(x): return x")
     sys.path.insert(0, str(tmp_path))
     try:
@@ -261,7 +300,9 @@ def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where
 
 def test_a_call_has_the_caller_s_folder_and_path(dispatcher: Dispatcher, tmp_path: Path) -> None:
     path = [str(tmp_path), *(entry for entry in sys.path if entry)]
-    run = dispatcher.run(lambda _: (str(Path.cwd()), sys.path), [0], directory=str(tmp_path), path=path)
+    run = dispatcher.run(
+        lambda _: (str(Path.cwd()), sys.path), [0], directory=str(tmp_path), path=path
+    )
     ((folder, found),) = dispatcher.results(run, 1)
     assert folder == str(tmp_path)
     assert found[: len(path)] == path
@@ -290,5 +331,7 @@ def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_
 
 
 def test_user_code_does_not_find_the_worker_as_its_main_module(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda _: [name for name in vars(sys.modules["__main__"]) if not name.startswith("__")], [0])
+    run = dispatcher.run(
+        lambda _: [name for name in vars(sys.modules["__main__"]) if not name.startswith("__")], [0]
+    )
     assert dispatcher.results(run, 1) == [[]]

@@ -1,4 +1,6 @@
-"""An agent under random work, cancelling and killing: every run has one end, and every call before it was answered once and in order."""
+"""An agent under random work, cancelling and killing: every run has one end, and every call before
+it was answered once and in order.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,17 @@ from collections.abc import Iterator
 import pytest
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import SINGLE, Assign, Assignment, Cancel, Crashed, Message, Payload, Results, Returned
+from gridengine.wire.messages import (
+    SINGLE,
+    Assign,
+    Assignment,
+    Cancel,
+    Crashed,
+    Message,
+    Payload,
+    Results,
+    Returned,
+)
 from tests.integration.agent_driver import PATIENCE, Dispatcher, start
 
 RUNS = 1500
@@ -34,7 +46,9 @@ def misbehave(x: int) -> int:
 
 
 class Book:
-    """Of each run the next call to be answered, the one to stop before, and how the run ended. Checks each word of the agent against it."""
+    """Of each run the next call to be answered, the one to stop before, and how the run ended.
+    Checks each word of the agent against it.
+    """
 
     def __init__(self) -> None:
         self.next: dict[int, int] = {}
@@ -53,7 +67,9 @@ class Book:
                         self.ends[result.run] = "done"
             case Crashed(run=run, index=index, reason=reason):
                 assert run not in self.ends
-                assert self.next[run] <= index < self.stop[run] or (index == -1 and run in self.cancelled)
+                assert self.next[run] <= index < self.stop[run] or (
+                    index == -1 and run in self.cancelled
+                )
                 self.ends[run] = reason
             case Returned(runs=runs):
                 for run in runs:
@@ -119,7 +135,9 @@ def test_every_run_ends_once_whatever_happens(dispatcher: Dispatcher, seed: int)
         if len(book.stop) < RUNS and len(book.under_way()) < IN_FLIGHT:
             dispatcher.agent.handle(*batch(dice, function, book))
         disturb(dice, dispatcher, book)
-        select.select([dispatcher.agent], [], [], min(dispatcher.agent.tick(time.monotonic()), 0.01))
+        select.select(
+            [dispatcher.agent], [], [], min(dispatcher.agent.tick(time.monotonic()), 0.01)
+        )
         dispatcher.agent.on_ready()
     assert dispatcher.agent.broken == ""
     assert {"done", "crash", "cancelled", "returned"} <= set(book.ends.values())

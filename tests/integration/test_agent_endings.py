@@ -1,4 +1,6 @@
-"""A real agent with its nursery and runners, driven without a transport: cancelling, time limits, orphans, spoilt channels."""
+"""A real agent with its nursery and runners, driven without a transport: cancelling, time limits,
+orphans, spoilt channels.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def hasty() -> Iterator[Dispatcher]:
 # Orphans
 
 
-def test_what_a_call_left_behind_ends_with_its_runner(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_what_a_call_left_behind_ends_with_its_runner(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     path = tmp_path / "pid"
 
     def call(x: int) -> None:
@@ -66,8 +70,13 @@ def test_what_a_call_left_behind_ends_with_its_runner(dispatcher: Dispatcher, tm
 
 
 def leave_a_process(folder: Path, on_sigterm: str) -> None:
-    """Start a process that has the shell do something when it is asked to end; write its id down when it is ready for that."""
-    script = f"trap '{on_sigterm}' TERM; echo $$ > {folder}/pid.new; mv {folder}/pid.new {folder}/pid; while :; do sleep 0.05; done"
+    """Start a process that has the shell do something when it is asked to end; write its id down
+    when it is ready for that.
+    """
+    script = (
+        f"trap '{on_sigterm}' TERM; echo $$ > {folder}/pid.new; mv {folder}/pid.new "
+        f"{folder}/pid; while :; do sleep 0.05; done"
+    )
     subprocess.Popen(["sh", "-c", script], start_new_session=True)
     wait_for(written(folder / "pid"))
 
@@ -84,7 +93,9 @@ def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: P
 
 
 @pytest.mark.parametrize("ends", ["its runner", "the agent"])
-def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(ends: str, tmp_path: Path) -> None:
+def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
+    ends: str, tmp_path: Path
+) -> None:
     def call(end: bool) -> None:
         leave_a_process(tmp_path, "")
         if end:
@@ -115,8 +126,12 @@ def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(tmp_path: Path
     assert (tmp_path / "tidied").read_text() == "done\n"
 
 
-@pytest.mark.parametrize("calls", [3, 200])  # of many the runner looks only now and then whether there is something else to do
-def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(dispatcher: Dispatcher, tmp_path: Path, calls: int) -> None:
+@pytest.mark.parametrize(
+    "calls", [3, 200]
+)  # of many the runner looks only now and then whether there is something else to do
+def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(
+    dispatcher: Dispatcher, tmp_path: Path, calls: int
+) -> None:
     def call(x: int) -> bool:
         (tmp_path / f"{x}-{os.getpid()}").touch()
         return x == 0 and os.fork() == 0
@@ -146,16 +161,30 @@ d.until(lambda: d.agent.broken)
 
 
 @pytest.mark.parametrize("victim", ["agent", "nursery"])
-def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(victim: str, tmp_path: Path) -> None:
+def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(
+    victim: str, tmp_path: Path
+) -> None:
     path, other = tmp_path / "pids", tmp_path / "pids.grandchild"
-    agent = subprocess.Popen([sys.executable, "-P", "-c", AGENT_ALONE.format(path=str(path))], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    agent = subprocess.Popen(
+        [sys.executable, "-P", "-c", AGENT_ALONE.format(path=str(path))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     wait_for(written(path))
     wait_for(written(other))
     runner_pid, nursery_pid = map(int, path.read_text().split())
     grandchild = int(other.read_text())
     os.kill(agent.pid if victim == "agent" else nursery_pid, signal.SIGKILL)
     try:
-        wait_for(lambda: not any(map(alive, [runner_pid, nursery_pid, *([grandchild] if victim == "agent" else [])])))
+        wait_for(
+            lambda: (
+                not any(
+                    map(
+                        alive,
+                        [runner_pid, nursery_pid, *([grandchild] if victim == "agent" else [])],
+                    )
+                )
+            )
+        )
         assert agent.wait(PATIENCE) == (-signal.SIGKILL if victim == "agent" else 0)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -177,18 +206,27 @@ def stubborn(path: str) -> None:
         signal.pause()
 
 
-def test_a_cancelled_run_is_ended_and_the_others_are_given_back(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     path = tmp_path / "begun"
     first, second = dispatcher.assign(wait_at, [[str(path)], [str(tmp_path / "never")]])
     dispatcher.until(path.exists)
     dispatcher.agent.handle(Cancel([first], signal.SIGTERM))
     crashed = dispatcher.until_heard(Crashed)
-    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (first, 0, -signal.SIGTERM, CANCELLED)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        first,
+        0,
+        -signal.SIGTERM,
+        CANCELLED,
+    )
     assert dispatcher.until_heard(Returned).runs == [second]
     assert not (tmp_path / "never").exists()
 
 
-def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(hasty: Dispatcher, tmp_path: Path) -> None:
+def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(
+    hasty: Dispatcher, tmp_path: Path
+) -> None:
     run = hasty.run(stubborn, [str(tmp_path / "begun")])
     hasty.until((tmp_path / "begun").exists)
     hasty.agent.handle(Cancel([run], signal.SIGTERM))
@@ -205,7 +243,9 @@ def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(tmp_path: 
     dispatcher.agent.close()
 
 
-def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_nothing(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_nothing(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -213,7 +253,9 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
         (tmp_path / name).touch()
         return fifo.read_text() if name == "running" else name
 
-    running, held, kept, queued = dispatcher.assign(call, [["running"], ["held"], ["kept"]], [["queued"]])
+    running, held, kept, queued = dispatcher.assign(
+        call, [["running"], ["held"], ["kept"]], [["queued"]]
+    )
     dispatcher.until((tmp_path / "running").exists)
     dispatcher.agent.handle(Cancel([held, queued], signal.SIGTERM))
     fifo.write_text("done")
@@ -226,7 +268,9 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
     assert not (tmp_path / "queued").exists()
 
 
-def test_a_controlled_run_is_asked_to_end_and_may_answer(dispatcher: Dispatcher, tmp_path: Path) -> None:
+def test_a_controlled_run_is_asked_to_end_and_may_answer(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     def call(path: str, controller: Controller) -> str:
         Path(path).touch()
         wait_for(lambda: controller.cancelled)
@@ -244,7 +288,12 @@ def test_a_controlled_run_is_asked_to_end_and_may_answer(dispatcher: Dispatcher,
 def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda x: x and signal.pause(), [0, 0, 1, 0], timeout=0.3)
     crashed = dispatcher.until_heard(Crashed)
-    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (run, 2, -signal.SIGTERM, TIMEOUT)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        run,
+        2,
+        -signal.SIGTERM,
+        TIMEOUT,
+    )
     assert dispatcher.results(run, 2) == [0, 0]
 
 
@@ -256,7 +305,9 @@ def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher) -> None:
 # Runners that spoil what they share
 
 
-def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(dispatcher: Dispatcher) -> None:
+def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(
+    dispatcher: Dispatcher,
+) -> None:
     def call(x: int) -> None:
         for fd in range(3, 20):
             with contextlib.suppress(OSError):
@@ -268,7 +319,9 @@ def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(disp
     assert (crashed.run, crashed.exitcode) == (run, -signal.SIGKILL)
 
 
-def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(dispatcher: Dispatcher) -> None:
+def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
+    dispatcher: Dispatcher,
+) -> None:
     run = dispatcher.run(lambda x: os.closerange(0, 100), [0])
     assert dispatcher.until_heard(Crashed).run == run
     again = dispatcher.run(square, [3])

@@ -1,4 +1,6 @@
-"""Calls that wait behind one that takes long are taken by another runner. Each test would wait for ever if they were not."""
+"""Calls that wait behind one that takes long are taken by another runner. Each test would wait for
+ever if they were not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 
 def work(folder: str, index: int) -> int:
-    """Call `LONG` ends when the others have, but for the few that may stay with it; each leaves a mark, one more for each time it runs."""
+    """Call `LONG` ends when the others have, but for the few that may stay with it; each leaves a
+    mark, one more for each time it runs.
+    """
     path = Path(folder)
     if index == LONG:
         wait_for(lambda: len(list(path.iterdir())) >= 1000 - STEP)
@@ -40,7 +44,9 @@ def work(folder: str, index: int) -> int:
     return index
 
 
-@pytest.mark.parametrize("options", [{}, {"chunksize": 50}, {"chunksize": 1000}, {"timeout": 60}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"chunksize": 50}, {"chunksize": 1000}, {"timeout": 60}], ids=str
+)
 def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
     tmp_path: Path, scheduler: gridengine.ProcessScheduler, options: dict[str, int]
 ) -> None:
@@ -49,9 +55,13 @@ def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
     assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
 
 
-def test_single_calls_behind_a_long_one_are_run_elsewhere_and_once(tmp_path: Path, scheduler: gridengine.ProcessScheduler) -> None:
+def test_single_calls_behind_a_long_one_are_run_elsewhere_and_once(
+    tmp_path: Path, scheduler: gridengine.ProcessScheduler
+) -> None:
     f = partial(work, str(tmp_path))
-    assert sorted(gridengine.imap_unordered(f, range(1000), scheduler=scheduler, chunksize=1)) == list(range(1000))
+    assert sorted(
+        gridengine.imap_unordered(f, range(1000), scheduler=scheduler, chunksize=1)
+    ) == list(range(1000))
     assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
 
 
@@ -67,7 +77,9 @@ def skewed(folder: str, index: int) -> int:
 
 
 @pytest.fixture(params=["gridengine.map", "Executor.map", "Pool.map"])
-def mapping(request: pytest.FixtureRequest, scheduler: gridengine.ProcessScheduler) -> Iterator[Callable[..., list[int]]]:
+def mapping(
+    request: pytest.FixtureRequest, scheduler: gridengine.ProcessScheduler
+) -> Iterator[Callable[..., list[int]]]:
     if request.param == "Executor.map":
         with gridengine.Executor(scheduler) as executor:
             yield lambda f, xs: list(executor.map(f, xs))

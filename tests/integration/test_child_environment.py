@@ -1,4 +1,6 @@
-"""What calls find around them in their process: signals, threads, flags, and what `multiprocessing` hands to a child."""
+"""What calls find around them in their process: signals, threads, flags, and what `multiprocessing`
+hands to a child.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,20 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- signals
 
 INHERITED = {
-    "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM})",
-    "ignored": "[signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)]",
+    "blocked": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM})"
+    ),
+    "ignored": (
+        "[signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, "
+        "signal.SIGTERM, signal.SIGALRM)]"
+    ),
 }
 
 
 @pytest.mark.parametrize("how", INHERITED)
-def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignored(script: MakeScript, how: str) -> None:
+def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignored(
+    script: MakeScript, how: str
+) -> None:
     done = script(f"""
         import os, signal, time
         {INHERITED[how]}
@@ -61,7 +70,9 @@ def ignore() -> None:
 
 @pytest.mark.parametrize("inherit", [block, ignore])
 @pytest.mark.parametrize("how", ["killed", "late"])
-def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(tmp_path: Path, inherit: object, how: str) -> None:
+def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(
+    tmp_path: Path, inherit: object, how: str
+) -> None:
     office = Office(tmp_path, preexec=inherit)
     try:
         if how == "killed":
@@ -79,7 +90,9 @@ def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(tmp_pa
 
 
 @pytest.mark.parametrize("inherit", [block, ignore])
-def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(tmp_path: Path, inherit: object) -> None:
+def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
+    tmp_path: Path, inherit: object
+) -> None:
     office = Office(tmp_path, preexec=inherit)
     try:
         office.until_heard(Hello)
@@ -89,7 +102,8 @@ def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(tmp_path: Path,
         office.close()
 
 
-# ---------------------------------------------------------------- threads and processes that calls leave running
+# ---------------------------------------------------------------- threads and processes that calls
+# leave running
 
 LEAVING = """
         import multiprocessing, os, threading
@@ -122,7 +136,9 @@ LEAVING = """
 
 
 @pytest.mark.parametrize("target", ["thread", "executor", "process", "failing"])
-def test_a_job_ends_with_the_threads_and_processes_that_it_leaves(script: MakeScript, target: str) -> None:
+def test_a_job_ends_with_the_threads_and_processes_that_it_leaves(
+    script: MakeScript, target: str
+) -> None:
     done = script(f"""{LEAVING}
         job = gridengine.Job(target={target}, args=(folder,), scheduler=scheduler)
         job.start()
@@ -149,7 +165,9 @@ def test_a_job_may_be_ended_while_it_waits_for_its_threads(script: MakeScript) -
     assert (done.stdout, done.stderr) == ("-15\n", "")
 
 
-def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(script: MakeScript) -> None:
+def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(
+    script: MakeScript,
+) -> None:
     done = script(f"""{LEAVING}
         with gridengine.Executor(scheduler=scheduler) as executor:
             executor.submit(thread, folder).result()
@@ -159,14 +177,19 @@ def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(scr
     assert (done.stdout, done.stderr) == ("the rest\n", "")
 
 
-def test_threads_that_never_end_are_cut_off_after_the_grace_time_with_a_word(script: MakeScript) -> None:
+def test_threads_that_never_end_are_cut_off_after_the_grace_time_with_a_word(
+    script: MakeScript,
+) -> None:
     done = script(f"""{LEAVING}
         os.environ["GRIDENGINE_GRACE_SECONDS"] = "0.2"
         gridengine.map(thread, [folder], scheduler=scheduler)
     """).run()
     assert done.returncode == 0
     assert done.stdout == ""
-    assert done.stderr == "threads that calls have left running go on for more than 0.2 s, and are cut off\n"
+    assert (
+        done.stderr
+        == "threads that calls have left running go on for more than 0.2 s, and are cut off\n"
+    )
 
 
 # ---------------------------------------------------------------- flags of the interpreter
@@ -223,7 +246,14 @@ def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
 def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
-    done = subprocess.run([sys.executable, "-I", "-S", path], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
@@ -243,11 +273,25 @@ raise SystemExit(subprocess.run(command, env={}).returncode)
 """
 
 
-@pytest.mark.parametrize(("flags", "passed"), [(["-O", "-Werror"], ["-O", "-Werror", "-P", "-m"]), (["-I"], ["-I", "-P", "-c"])])
+@pytest.mark.parametrize(
+    ("flags", "passed"),
+    [(["-O", "-Werror"], ["-O", "-Werror", "-P", "-m"]), (["-I"], ["-I", "-P", "-c"])],
+)
 def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[str]) -> None:
-    done = subprocess.run([sys.executable, *flags, "-c", START], cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", START],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout.startswith(str(passed)[:-1])
-    assert done.stderr == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or directory: '/nowhere'\n"
+    assert (
+        done.stderr
+        == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or "
+        "directory: '/nowhere'\n"
+    )
     assert done.returncode == 2
 
 
@@ -296,7 +340,9 @@ with gridengine.SCHEDULERScheduler(max_workers=1) as scheduler:
 
 
 def on(cluster: Cluster) -> list[str]:
-    return cluster.run(ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)).stdout.splitlines()
+    return cluster.run(
+        ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)
+    ).stdout.splitlines()
 
 
 @pytest.mark.grid_engine

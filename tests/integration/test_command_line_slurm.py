@@ -1,4 +1,6 @@
-"""The command line on a machine with a real Slurm, with both clusters, and with one that is broken, as a plain user."""
+"""The command line on a machine with a real Slurm, with both clusters, and with one that is broken,
+as a plain user.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,34 @@ def test_a_machine_with_slurm_is_described_and_a_job_comes_home(slurm: Slurm) ->
 def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: GridEngine) -> None:
     status, found = doctor(grid_engine)
     assert status == 0, found
-    assert {found[f"{name} job"]["state"] for name in ("processes", "grid_engine", "slurm")} == {"ok"}
+    assert {found[f"{name} job"]["state"] for name in ("processes", "grid_engine", "slurm")} == {
+        "ok"
+    }
     status, found = doctor(slurm)
     assert status == 0, found
-    assert (found["grid_engine environment"]["state"], found["slurm job"]["state"]) == ("absent", "ok")
+    assert (found["grid_engine environment"]["state"], found["slurm job"]["state"]) == (
+        "absent",
+        "ok",
+    )
 
 
 @pytest.mark.parametrize(
     ("environment", "check", "words", "remedy"),
     [
-        ({"SLURM_CONF": "/nosuch/slurm.conf"}, "controller", "SLURM_CONF=/nosuch/slurm.conf", "slurm.conf must be where"),
+        (
+            {"SLURM_CONF": "/nosuch/slurm.conf"},
+            "controller",
+            "SLURM_CONF=/nosuch/slurm.conf",
+            "slurm.conf must be where",
+        ),
         ({"PATH": "/nosuch"}, "commands", "no sbatch in PATH", "module"),
         ({"GRIDENGINE_SLURM_PARTITION": "nosuch"}, "job", "nosuch", "sinfo"),
         ({"GRIDENGINE_SLURM_NATIVE": "--nosuch=1"}, "job", "nosuch", ""),
     ],
 )
-def test_what_is_broken_is_named_with_a_remedy(slurm: Slurm, environment: dict[str, str], check: str, words: str, remedy: str) -> None:
+def test_what_is_broken_is_named_with_a_remedy(
+    slurm: Slurm, environment: dict[str, str], check: str, words: str, remedy: str
+) -> None:
     status, found = doctor(slurm, "--scheduler", "slurm", environment=environment)
     assert status == 1
     wrong = found[f"slurm {check}"]
@@ -78,14 +92,27 @@ main()
 
 
 def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(slurm: Slurm) -> None:
-    status, found = doctor(slurm, "--scheduler", "slurm", "--wait", "14", environment={"GRIDENGINE_SLURM_PARTITION": "closed"})
+    status, found = doctor(
+        slurm,
+        "--scheduler",
+        "slurm",
+        "--wait",
+        "14",
+        environment={"GRIDENGINE_SLURM_PARTITION": "closed"},
+    )
     assert status == 1
     assert "did not come home within 14 s" in found["slurm job"]["text"]
     assert "PartitionDown" in found["slurm job"]["text"]
 
 
 def bring_up() -> None:
-    done = subprocess.run([ROOT / "schedulers" / "slurm" / "up", "--yes"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [ROOT / "schedulers" / "slurm" / "up", "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -94,7 +121,9 @@ def bring_up() -> None:
 def test_a_controller_that_is_down_is_found(slurm: Slurm) -> None:
     pid = int(SLURMCTLD_PID.read_text())
     executable = Path(f"/proc/{pid}/exe")
-    assert executable.readlink().name.startswith("slurmctld")  # Debian's has its flavour in its name
+    assert executable.readlink().name.startswith(
+        "slurmctld"
+    )  # Debian's has its flavour in its name
     try:
         os.kill(pid, signal.SIGTERM)
         until(lambda: not executable.exists(), 30)
@@ -128,7 +157,15 @@ tell(argv=plan.request["argv"], srun=plan.request["srun"], log=Path(handles[0].l
 """,
     )
     fields = dict(re.findall(r"(\S+?)=(\S+)", told["log"]))
-    assert (fields["CPUs/Task"], fields["MinMemoryNode"], fields["TimeLimit"]) == ("2", "1G", "00:12:00")
-    assert (fields["Features"], fields["TresPerNode"], fields["NodeList"]) == ("feature-n2", "gres:gpu:2", "n2")
+    assert (fields["CPUs/Task"], fields["MinMemoryNode"], fields["TimeLimit"]) == (
+        "2",
+        "1G",
+        "00:12:00",
+    )
+    assert (fields["Features"], fields["TresPerNode"], fields["NodeList"]) == (
+        "feature-n2",
+        "gres:gpu:2",
+        "n2",
+    )
     assert fields["Command"] == "/bin/bash" == told["srun"][-2]
     assert told["srun"][-1] == told["argv"][-1]

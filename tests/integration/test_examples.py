@@ -20,7 +20,13 @@ def run_example(name: str, scheduler: str, folder: Path) -> str:
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler]
     run = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True, timeout=110, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout
@@ -70,5 +76,7 @@ def test_mixed_resources(scheduler: str, tmp_path: Path) -> None:
 
 
 def test_sklearn_joblib(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="one of the optional libraries of setup.cfg's third-parties")
+    pytest.importorskip(
+        "sklearn", reason="one of the optional libraries of setup.cfg's third-parties"
+    )
     assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "process", tmp_path)

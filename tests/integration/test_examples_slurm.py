@@ -1,4 +1,6 @@
-"""Every example runs on a real Slurm as it stands, as a plain user: named, and as the best that is available."""
+"""Every example runs on a real Slurm as it stands, as a plain user: named, and as the best that is
+available.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.parametrize("scheduler", ["slurm", "best"])
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(slurm: Slurm, name: str, scheduler: str) -> None:
-    done = slurm.run(RUN.format(scheduler=scheduler), files={"example.py": (EXAMPLES / name).read_text()}, seconds=110)
+    done = slurm.run(
+        RUN.format(scheduler=scheduler),
+        files={"example.py": (EXAMPLES / name).read_text()},
+        seconds=110,
+    )
     assert PRINTED[name] in done.stdout
     assert "status 0\n" in done.stdout, done.stdout
     assert "best SlurmScheduler" in done.stdout

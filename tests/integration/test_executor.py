@@ -101,14 +101,21 @@ def test_thousands_of_calls_give_their_results(executor: gridengine.Executor) ->
     assert [future.result() for future in futures] == [index * index for index in range(20_000)]
 
 
-def test_calls_of_several_functions_and_threads_give_their_results(executor: gridengine.Executor) -> None:
+def test_calls_of_several_functions_and_threads_give_their_results(
+    executor: gridengine.Executor,
+) -> None:
     def submit(first: int) -> list[Any]:
-        futures = [executor.submit(*((square, n) if n % 2 else (divmod, n, 7))) for n in range(first, first + 2000)]
+        futures = [
+            executor.submit(*((square, n) if n % 2 else (divmod, n, 7)))
+            for n in range(first, first + 2000)
+        ]
         return [future.result(SECONDS) for future in futures]
 
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
         results = list(threads.map(submit, range(0, 6000, 2000)))
-    assert [result for part in results for result in part] == [n * n if n % 2 else divmod(n, 7) for n in range(6000)]
+    assert [result for part in results for result in part] == [
+        n * n if n % 2 else divmod(n, 7) for n in range(6000)
+    ]
 
 
 def test_a_function_from_anywhere_runs(executor: gridengine.Executor) -> None:
@@ -138,7 +145,9 @@ def test_a_crash_fails_its_own_call_alone(executor: gridengine.Executor) -> None
     after = [executor.submit(square, index) for index in range(500)]
     with pytest.raises(WorkerCrashed, match="SIGKILL"):
         crash.result(SECONDS)
-    assert [future.result(SECONDS) for future in before + after] == 2 * [index * index for index in range(500)]
+    assert [future.result(SECONDS) for future in before + after] == 2 * [
+        index * index for index in range(500)
+    ]
 
 
 def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
@@ -150,12 +159,16 @@ def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, 
 def test_asyncio_and_as_completed_take_the_futures(executor: gridengine.Executor) -> None:
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
-        return await asyncio.gather(*(loop.run_in_executor(executor, square, index) for index in range(500)))
+        return await asyncio.gather(
+            *(loop.run_in_executor(executor, square, index) for index in range(500))
+        )
 
     assert asyncio.run(main()) == [index * index for index in range(500)]
     futures = [executor.submit(square, index) for index in range(500)]
     completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
-    assert sorted(future.result() for future in completed) == [index * index for index in range(500)]
+    assert sorted(future.result() for future in completed) == [
+        index * index for index in range(500)
+    ]
 
 
 def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
@@ -166,7 +179,9 @@ def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
 # ------------------------------------------------------------------ ends
 
 
-def test_a_cancelled_call_never_runs(scheduler: gridengine.ProcessScheduler, tmp_path: Path, gate: Gate) -> None:
+def test_a_cancelled_call_never_runs(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path, gate: Gate
+) -> None:
     with gridengine.Executor(scheduler) as executor:
         blocking = [executor.submit(begin_and_wait, *gate.paths) for _ in range(8)]
         futures = [executor.submit(note, str(tmp_path), f"ran-{index}") for index in range(100)]
@@ -177,8 +192,12 @@ def test_a_cancelled_call_never_runs(scheduler: gridengine.ProcessScheduler, tmp
     assert list(tmp_path.glob("ran-*")) == []
 
 
-def after_quick_calls(executor: gridengine.Executor, gate: Gate) -> list[concurrent.futures.Future[int]]:
-    """Return the futures of calls that wait, handed over together as the quick ones before them; the first of them runs."""
+def after_quick_calls(
+    executor: gridengine.Executor, gate: Gate
+) -> list[concurrent.futures.Future[int]]:
+    """Return the futures of calls that wait, handed over together as the quick ones before them;
+    the first of them runs.
+    """
     for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
         future.result(SECONDS)
     futures = [executor.submit(negate, WAITING, gate.paths) for _ in range(200)]
@@ -216,10 +235,15 @@ def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gat
     assert executor.submit(square, 3).result(SECONDS) == 9
 
 
-def test_killing_a_call_among_quick_ones_spares_these(executor: gridengine.Executor, gate: Gate) -> None:
+def test_killing_a_call_among_quick_ones_spares_these(
+    executor: gridengine.Executor, gate: Gate
+) -> None:
     for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
         future.result(SECONDS)  # from here on calls travel together
-    futures = [executor.submit(negate, index, gate.paths) for index in [*range(1, 2000), WAITING, *range(2000, 4000)]]
+    futures = [
+        executor.submit(negate, index, gate.paths)
+        for index in [*range(1, 2000), WAITING, *range(2000, 4000)]
+    ]
     gate.await_begin()
     assert executor.kill(futures[1999])
     with pytest.raises(Cancelled):
@@ -227,12 +251,16 @@ def test_killing_a_call_among_quick_ones_spares_these(executor: gridengine.Execu
     assert [future.result(SECONDS) for future in futures] == [-index for index in range(1, 4000)]
 
 
-def test_the_initializer_runs_once_in_each_process(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_the_initializer_runs_once_in_each_process(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     def initialise(folder: str) -> None:
         with Path(folder, "processes").open("a") as file:
             file.write(f"{os.getpid()}\n")
 
-    with gridengine.Executor(scheduler, initializer=initialise, initargs=(str(tmp_path),)) as executor:
+    with gridengine.Executor(
+        scheduler, initializer=initialise, initargs=(str(tmp_path),)
+    ) as executor:
         ran = {executor.submit(os.getpid).result(SECONDS) for _ in range(50)}
         list(executor.map(square, range(50)))
     initialised = (tmp_path / "processes").read_text().split()
@@ -251,11 +279,15 @@ def test_a_failing_initializer_breaks_the_calls(scheduler: gridengine.ProcessSch
 def test_calls_may_run_in_this_process() -> None:
     with gridengine.Executor(gridengine.InlineScheduler) as executor:
         assert executor.submit(os.getpid).result() == os.getpid()
-        assert executor.submit(lambda: executor.submit(square, 3).result()).exception() is not None  # an executor does not travel
+        assert (
+            executor.submit(lambda: executor.submit(square, 3).result()).exception() is not None
+        )  # an executor does not travel
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
 
 
-def test_a_forked_process_is_told_that_the_executor_is_not_its_own(executor: gridengine.Executor) -> None:
+def test_a_forked_process_is_told_that_the_executor_is_not_its_own(
+    executor: gridengine.Executor,
+) -> None:
     assert executor.submit(square, 3).result(SECONDS) == 9
     pid = os.fork()
     if not pid:
@@ -276,7 +308,12 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     script.write_text(textwrap.dedent(text))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, str(script), str(folder)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

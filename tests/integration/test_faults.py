@@ -1,4 +1,6 @@
-"""What goes wrong on one machine, and what must come of it: each call ends with its result, or with an error that says why."""
+"""What goes wrong on one machine, and what must come of it: each call ends with its result, or with
+an error that says why.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,17 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine import Cancelled, ConfigurationError, Job, JobDispatcher, Memory, OutOfMemory, ProcessScheduler, TimeoutError, WorkerCrashed
+from gridengine import (
+    Cancelled,
+    ConfigurationError,
+    Job,
+    JobDispatcher,
+    Memory,
+    OutOfMemory,
+    ProcessScheduler,
+    TimeoutError,
+    WorkerCrashed,
+)
 from gridengine.api.job_dispatcher import hub_of
 from gridengine.schedulers.base import Launcher, Run, Scheduler
 from gridengine.wire.messages import Crashed
@@ -80,7 +92,11 @@ def kill_own_process(_: object) -> None:
 
 @pytest.mark.parametrize(
     ("death", "words"),
-    [(fault, "was killed by SIGSEGV"), (leave_hard, "exited with status 3"), (kill_own_process, "was killed by SIGKILL")],
+    [
+        (fault, "was killed by SIGSEGV"),
+        (leave_hard, "exited with status 3"),
+        (kill_own_process, "was killed by SIGKILL"),
+    ],
 )
 def test_a_call_whose_process_dies_is_run_again_and_then_its_death_is_named(
     death: Callable[[object], None], words: str, scheduler: ProcessScheduler, tmp_path: Path
@@ -98,7 +114,9 @@ def test_a_call_whose_process_dies_is_run_again_and_then_its_death_is_named(
     assert len(set(lines(tmp_path / "processes"))) == 3, "each attempt has a process of its own"
 
 
-def test_a_call_that_outlives_its_retries_has_its_result(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_a_call_that_outlives_its_retries_has_its_result(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> int:
         note(tmp_path / "attempts")
         return x if len(lines(tmp_path / "attempts")) == 3 else kill_own_process(x)  # type: ignore[func-returns-value]
@@ -113,10 +131,14 @@ def test_a_call_that_kills_every_process_fails_alone(scheduler: ProcessScheduler
     results = gridengine.map(call, range(200), scheduler=scheduler, reraise=False)
     assert results[:57] + results[58:] == [x * x for x in range(200) if x != 57]
     assert isinstance(results[57], WorkerCrashed)
-    assert "call 57 of " in results[57].message, "the call is named by its place among all arguments"
+    assert "call 57 of " in results[57].message, (
+        "the call is named by its place among all arguments"
+    )
 
 
-def test_the_other_calls_of_a_chunk_are_not_lost(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_the_other_calls_of_a_chunk_are_not_lost(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> int:
         if x == 30 and not (tmp_path / "died").exists():
             (tmp_path / "died").touch()
@@ -137,25 +159,37 @@ def test_a_job_tells_of_each_attempt(scheduler: ProcessScheduler, tmp_path: Path
     assert job.attempts == ()
     assert ended(job).result() == "done"
     assert [one.exitcode for one in job.attempts] == [1, 2, 0]
-    assert [one.outcome for one in job.attempts] == ["its process exited with status 1", "its process exited with status 2", "it returned"]
+    assert [one.outcome for one in job.attempts] == [
+        "its process exited with status 1",
+        "its process exited with status 2",
+        "it returned",
+    ]
     assert all(one.host for one in job.attempts)
     assert all(one.seconds >= 0 and one.peak_memory > MEGABYTE for one in job.attempts)
-    assert all(before.ended <= after.started for before, after in zip(job.attempts, job.attempts[1:], strict=False))
+    assert all(
+        before.ended <= after.started
+        for before, after in zip(job.attempts, job.attempts[1:], strict=False)
+    )
     with pytest.raises(AttributeError):
         job.attempts[0].host = "elsewhere"  # type: ignore[misc]
 
 
-# ------------------------------------------------------------------ exceptions that are to be retried
+# ------------------------------------------------------------------ exceptions that are to be
+# retried
 
 
-def test_an_exception_is_retried_when_the_caller_says_so(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_an_exception_is_retried_when_the_caller_says_so(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> int:
         note(tmp_path / str(x))
         if len(lines(tmp_path / str(x))) <= 2:
             raise FileNotFoundError(x)
         return x
 
-    assert gridengine.map(call, range(20), scheduler=scheduler, retry_on=(OSError,)) == list(range(20))
+    assert gridengine.map(call, range(20), scheduler=scheduler, retry_on=(OSError,)) == list(
+        range(20)
+    )
     assert {len(lines(tmp_path / str(x))) for x in range(20)} == {3}
 
 
@@ -163,7 +197,9 @@ class Unlucky(Exception):
     pass
 
 
-def test_an_exception_that_is_retried_in_vain_arrives_itself_with_its_history(scheduler: ProcessScheduler) -> None:
+def test_an_exception_that_is_retried_in_vain_arrives_itself_with_its_history(
+    scheduler: ProcessScheduler,
+) -> None:
     class Local(Unlucky):
         pass
 
@@ -173,10 +209,16 @@ def test_an_exception_that_is_retried_in_vain_arrives_itself_with_its_history(sc
     with pytest.raises(Local) as caught:
         gridengine.map(call, [0], scheduler=scheduler, retry_on=[Unlucky], retries=1)
     notes = caught.value.__notes__
-    assert [("attempt 1: on " in notes[0]), ("attempt 2: on " in notes[1]), len(notes)] == [True, True, 2]
+    assert [("attempt 1: on " in notes[0]), ("attempt 2: on " in notes[1]), len(notes)] == [
+        True,
+        True,
+        2,
+    ]
 
 
-def test_an_exception_of_another_class_is_not_retried(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_an_exception_of_another_class_is_not_retried(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> None:
         note(tmp_path / "attempts")
         raise ValueError(x)
@@ -185,7 +227,9 @@ def test_an_exception_of_another_class_is_not_retried(scheduler: ProcessSchedule
     assert len(lines(tmp_path / "attempts")) == 1
 
 
-def test_a_dispatcher_s_limits_are_for_the_jobs_that_do_not_say_themselves(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_a_dispatcher_s_limits_are_for_the_jobs_that_do_not_say_themselves(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def target(name: str) -> None:
         note(tmp_path / name)
         raise OSError(name)
@@ -205,7 +249,9 @@ def take(megabytes: int) -> int:
     return len(bytearray(megabytes * MEGABYTE))
 
 
-def test_a_call_over_its_memory_limit_is_told_the_limit_and_the_peak(scheduler: ProcessScheduler) -> None:
+def test_a_call_over_its_memory_limit_is_told_the_limit_and_the_peak(
+    scheduler: ProcessScheduler,
+) -> None:
     def call(x: int) -> int:
         held = b"x" * (100 * MEGABYTE)
         return take(400) + len(held)
@@ -221,33 +267,49 @@ def test_a_call_over_its_memory_limit_is_told_the_limit_and_the_peak(scheduler: 
 
 
 def test_with_escalate_memory_the_retry_has_more(scheduler: ProcessScheduler) -> None:
-    job = ended(Job(target=take, args=(400,), resources=Memory(0.25), escalate_memory=2, scheduler=scheduler))
+    job = ended(
+        Job(
+            target=take, args=(400,), resources=Memory(0.25), escalate_memory=2, scheduler=scheduler
+        )
+    )
     assert job.result() == 400 * MEGABYTE
     assert [one.outcome for one in job.attempts] == ["it ran out of memory", "it returned"]
     assert [one.peak_memory > 400 * MEGABYTE for one in job.attempts] == [False, True]
 
 
-def test_other_calls_have_no_limit_and_within_theirs_they_go_on(scheduler: ProcessScheduler) -> None:
+def test_other_calls_have_no_limit_and_within_theirs_they_go_on(
+    scheduler: ProcessScheduler,
+) -> None:
     sizes = [10, 10, 400, 10]
-    results = gridengine.map(take, sizes, scheduler=scheduler, resources=Memory(0.25), reraise=False, chunksize=4)
+    results = gridengine.map(
+        take, sizes, scheduler=scheduler, resources=Memory(0.25), reraise=False, chunksize=4
+    )
     assert [type(each) for each in results] == [int, int, OutOfMemory, int]
     assert "call 2 of take" in str(results[2])
     assert gridengine.map(take, [400] * 4, scheduler=scheduler) == [400 * MEGABYTE] * 4
 
 
-def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(scheduler: ProcessScheduler) -> None:
+def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(
+    scheduler: ProcessScheduler,
+) -> None:
     def leak(x: int) -> int:
         held = vars(sys).setdefault("held by a test", [])
         held.append(bytearray(100 * MEGABYTE))
         return x
 
-    assert gridengine.map(leak, range(12), scheduler=scheduler, resources=Memory(0.25), chunksize=6, retries=0) == list(range(12))
+    assert gridengine.map(
+        leak, range(12), scheduler=scheduler, resources=Memory(0.25), chunksize=6, retries=0
+    ) == list(range(12))
 
 
-def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(scheduler: ProcessScheduler) -> None:
+def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(
+    scheduler: ProcessScheduler,
+) -> None:
     large = b"x" * (128 * MEGABYTE)
     with_function = error_of(lambda x: len(large), scheduler=scheduler, resources=Memory(0.1))
-    (with_argument,) = gridengine.map(len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.1), reraise=False)
+    (with_argument,) = gridengine.map(
+        len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.1), reraise=False
+    )
     assert [type(with_function), type(with_argument)] == [OutOfMemory, OutOfMemory]
     assert gridengine.map(len, [large], scheduler=scheduler) == [len(large)]
 
@@ -260,12 +322,20 @@ def abort_for_want_of_memory(_: object) -> None:
 
 
 def test_c_code_that_aborts_under_its_limit_ran_out_of_memory(scheduler: ProcessScheduler) -> None:
-    error = error_of(abort_for_want_of_memory, scheduler=scheduler, resources=Memory(0.25), retries=1)
+    error = error_of(
+        abort_for_want_of_memory, scheduler=scheduler, resources=Memory(0.25), retries=1
+    )
     assert isinstance(error, OutOfMemory)
     assert "was killed by SIGABRT" in str(error)
     assert "0.25 GB" in str(error)
     assert len(error.attempts) == 2
-    assert gridengine.map(abort_for_want_of_memory, [0], scheduler=scheduler, resources=Memory(0.75), escalate_memory=2) == [None]
+    assert gridengine.map(
+        abort_for_want_of_memory,
+        [0],
+        scheduler=scheduler,
+        resources=Memory(0.75),
+        escalate_memory=2,
+    ) == [None]
 
 
 def test_an_abort_without_a_limit_is_a_crash(scheduler: ProcessScheduler) -> None:
@@ -280,12 +350,17 @@ def test_a_limit_of_address_space_that_others_set_is_told(scheduler: ProcessSche
     error = error_of(call, scheduler=scheduler)
     assert isinstance(error, OutOfMemory)
     assert "its limit was 2.00 GB" in str(error)
-    assert gridengine.map(take, [1] * 8, scheduler=scheduler) == [MEGABYTE] * 8, "that process is used no more"
+    assert gridengine.map(take, [1] * 8, scheduler=scheduler) == [MEGABYTE] * 8, (
+        "that process is used no more"
+    )
 
 
 def memory_group() -> Path | None:
     """Return where control groups of memory can be made, if they can."""
-    for root, limit in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")):
+    for root, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
         probe = root / f"gridengine-probe-{os.getpid()}"
         with contextlib.suppress(OSError):
             probe.mkdir()
@@ -314,7 +389,9 @@ def group() -> Iterator[Path]:
     path.rmdir()
 
 
-def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(script: MakeScript, group: Path) -> None:
+def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
+    script: MakeScript, group: Path
+) -> None:
     one = script(
         f"""
         import os
@@ -340,7 +417,9 @@ def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(script: MakeScri
 # ------------------------------------------------------------------ time
 
 
-def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> int:
         note(tmp_path / str(x))
         if x == 5:
@@ -354,7 +433,9 @@ def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(scheduler: P
     assert len(lines(tmp_path / "5")) == 1
 
 
-def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(scheduler: ProcessScheduler) -> None:
+def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
+    scheduler: ProcessScheduler,
+) -> None:
     def target(controller: Any) -> str:
         wait_for(lambda: controller.cancelled)
         return "tidied up"
@@ -387,7 +468,9 @@ def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> N
         dispatcher.agent.close()
 
 
-def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(script: MakeScript, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
+    script: MakeScript, tmp_path: Path
+) -> None:
     one = script(
         f"""
         from pathlib import Path
@@ -453,10 +536,18 @@ def with_a_grandchild(path: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
-def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(way: str, tmp_path: Path) -> None:
+def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
+    way: str, tmp_path: Path
+) -> None:
     path = tmp_path / "pid"
     with ProcessScheduler(1) as scheduler:
-        job = Job(target=with_a_grandchild, args=(str(path),), timeout=1.0 if way == "timeout" else None, retries=0, scheduler=scheduler)
+        job = Job(
+            target=with_a_grandchild,
+            args=(str(path),),
+            timeout=1.0 if way == "timeout" else None,
+            retries=0,
+            scheduler=scheduler,
+        )
         job.start()
         wait_for(written(path))
         if way == "cancel":
@@ -470,7 +561,9 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(way: str, 
     wait_for(lambda: not alive(int(path.read_text())))
 
 
-def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     def call(x: int) -> None:
         note(tmp_path / "pids", os.getpid())
         signal.pause()
@@ -506,7 +599,9 @@ def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the user's process
 
 
-def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(script: MakeScript, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(
+    script: MakeScript, tmp_path: Path
+) -> None:
     one = script(
         """
         import signal, time
@@ -558,7 +653,10 @@ threading.Thread.join = tell_and_join
         ("job = gridengine.Job(target=work, scheduler=scheduler); job.start(); job.join()", ""),
         ("gridengine.map(work, [1], scheduler=scheduler)", ""),
         ("executor.submit(work).result()", ""),
-        ("gridengine.Job(target=work, scheduler=scheduler).start()", "interrupted while waiting for jobs; they are ended\n"),
+        (
+            "gridengine.Job(target=work, scheduler=scheduler).start()",
+            "interrupted while waiting for jobs; they are ended\n",
+        ),
         ("executor.submit(work)", "interrupted while waiting for calls; they are ended\n"),
     ],
     ids=["job", "map", "executor", "waiting for a job", "waiting for calls"],
@@ -581,12 +679,17 @@ def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: Make
     assert one.leftovers() == []
 
 
-def test_after_a_fork_a_scheduler_says_that_it_is_its_parent_s(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_after_a_fork_a_scheduler_says_that_it_is_its_parent_s(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
     pid = os.fork()
     if pid == 0:
         try:
-            for act in (lambda: gridengine.map(abs, [-1], scheduler=scheduler), Job(target=abs, args=(1,), scheduler=scheduler).start):
+            for act in (
+                lambda: gridengine.map(abs, [-1], scheduler=scheduler),
+                Job(target=abs, args=(1,), scheduler=scheduler).start,
+            ):
                 try:
                     act()
                 except ConfigurationError as error:
@@ -623,7 +726,9 @@ def test_two_dispatchers_work_side_by_side_in_threads(tmp_path: Path) -> None:
     def use(number: int) -> None:
         with JobDispatcher(lambda: ProcessScheduler(1)) as dispatcher:
             for _ in range(3):
-                dispatcher.dispatch([Job(target=pow, args=(number, exponent)) for exponent in range(5)])
+                dispatcher.dispatch(
+                    [Job(target=pow, args=(number, exponent)) for exponent in range(5)]
+                )
                 found.setdefault(number, []).append(dispatcher.join())
 
     threads = [threading.Thread(target=use, args=(number,)) for number in (2, 3)]
@@ -668,17 +773,25 @@ def refusal(folder: Path) -> ConfigurationError:
     return caught.value
 
 
-def test_a_run_directory_that_cannot_be_written_is_named_at_once(tmp_path: Path, runs_in: Callable[[Path], None]) -> None:
+def test_a_run_directory_that_cannot_be_written_is_named_at_once(
+    tmp_path: Path, runs_in: Callable[[Path], None]
+) -> None:
     (tmp_path / "file").touch()
     runs_in(tmp_path / "file" / "runs")
     assert "Not a directory" in str(refusal(tmp_path / "file"))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
-def test_a_run_directory_that_is_full_is_named_at_once_and_left_as_it_was(tmp_path: Path, runs_in: Callable[[Path], None]) -> None:
+def test_a_run_directory_that_is_full_is_named_at_once_and_left_as_it_was(
+    tmp_path: Path, runs_in: Callable[[Path], None]
+) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], check=False, capture_output=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)],
+        check=False,
+        capture_output=True,
+    )
     if done.returncode:
         pytest.skip(f"no file system can be mounted: {done.stderr.decode()}")
     try:
@@ -701,7 +814,9 @@ def test_without_a_home_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert "home" in refusal(Path("~/.gridengine/runs")).message
 
 
-def test_without_a_home_local_processes_work(script: MakeScript, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_local_processes_work(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HOME", raising=False)
     one = script("print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))")
     assert one.run().stdout == "[1]\n"
@@ -758,13 +873,17 @@ def test_an_argument_and_a_result_of_two_gigabytes_travel(scheduler: ProcessSche
     assert back == (size, 3)
 
 
-def test_many_results_taken_one_by_one_need_little_memory_and_give_it_back(scheduler: ProcessScheduler) -> None:
+def test_many_results_taken_one_by_one_need_little_memory_and_give_it_back(
+    scheduler: ProcessScheduler,
+) -> None:
     count, size = 100_000, 100_000
     assert len(gridengine.map(ones, [size] * 100, scheduler=scheduler)) == 100
     gc.collect()
     process = psutil.Process()
     before = highest = process.memory_info().rss
-    for number, result in enumerate(gridengine.imap(ones, [size] * count, scheduler=scheduler, chunksize=4)):
+    for number, result in enumerate(
+        gridengine.imap(ones, [size] * count, scheduler=scheduler, chunksize=4)
+    ):
         assert len(result) == size
         if number % 500 == 0:
             highest = max(highest, process.memory_info().rss)

@@ -38,7 +38,9 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to 
 # ------------------------------------------------------------------ calls
 
 
-def test_calls_that_crash_are_tried_again_and_then_name_how_and_the_others_are_done(grid_engine: GridEngine) -> None:
+def test_calls_that_crash_are_tried_again_and_then_name_how_and_the_others_are_done(
+    grid_engine: GridEngine,
+) -> None:
     told = play(
         grid_engine,
         """
@@ -60,7 +62,9 @@ tell(good=good, bad=[facts(result) for result in results if not isinstance(resul
     ).result()
     assert told["good"] == ["well", "fine", "good"]
     assert [error["kind"] for error in told["bad"]] == ["WorkerCrashed"] * 3
-    for error, words in zip(told["bad"], ["exited with status 3", "SIGKILL", "SIGSEGV"], strict=True):
+    for error, words in zip(
+        told["bad"], ["exited with status 3", "SIGKILL", "SIGSEGV"], strict=True
+    ):
         assert words in error["text"]
         assert len(error["attempts"]) == 2
         assert error["host"]
@@ -70,7 +74,9 @@ tell(good=good, bad=[facts(result) for result in results if not isinstance(resul
     assert told["runs"] >= 3 + 3 * 2
 
 
-def test_a_call_that_gets_no_more_memory_is_out_of_memory_and_says_the_limit(grid_engine: GridEngine) -> None:
+def test_a_call_that_gets_no_more_memory_is_out_of_memory_and_says_the_limit(
+    grid_engine: GridEngine,
+) -> None:
     told = play(
         grid_engine,
         """
@@ -140,7 +146,9 @@ tell(good=results[:1] + results[2:], **facts(results[1]))
 # ------------------------------------------------------------------ deleted jobs
 
 
-def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted_them(grid_engine: GridEngine) -> None:
+def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted_them(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(grid_engine, HOLD_FOUR)
     first = scenario.began(4)
     one = first[0]
@@ -158,10 +166,13 @@ def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted
     assert scenario.ended() == [0, 1, 2, 3]
 
 
-def test_who_deletes_a_job_again_and_again_is_obeyed_after_as_many_retries(grid_engine: GridEngine) -> None:
+def test_who_deletes_a_job_again_and_again_is_obeyed_after_as_many_retries(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(
         grid_engine,
-        "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: GridEngineScheduler(max_workers=4), retries=2)))",
+        "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: "
+        "GridEngineScheduler(max_workers=4), retries=2)))",
     )
     for count in (1, 2, 3):
         grid_engine.command("qdel", scenario.began(count)[-1].job)
@@ -172,10 +183,14 @@ def test_who_deletes_a_job_again_and_again_is_obeyed_after_as_many_retries(grid_
     assert told["job"] == f"{scenario.begun()[-1].job}.{scenario.begun()[-1].task}"
 
 
-def test_who_deletes_waiting_jobs_again_and_again_is_obeyed_after_as_many_retries(grid_engine: GridEngine) -> None:
+def test_who_deletes_waiting_jobs_again_and_again_is_obeyed_after_as_many_retries(
+    grid_engine: GridEngine,
+) -> None:
     before = set(jobs(grid_engine))
     scenario = play(
-        grid_engine, "tell(**facts_of(lambda: gridengine.map(hold, range(8), scheduler=lambda: GridEngineScheduler(queue='closed.q'))))"
+        grid_engine,
+        "tell(**facts_of(lambda: gridengine.map(hold, range(8), scheduler=lambda: "
+        "GridEngineScheduler(queue='closed.q'))))",
     )
     seen = set[str]()
     while scenario.process.poll() is None:
@@ -192,7 +207,9 @@ def test_who_deletes_waiting_jobs_again_and_again_is_obeyed_after_as_many_retrie
 # ------------------------------------------------------------------ workers that do not come
 
 
-def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(grid_engine: GridEngine) -> None:
+def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(
         grid_engine,
         """
@@ -226,7 +243,9 @@ tell(**told)
 """,
     )
     told = scenario.result(60)
-    assert {case: error["kind"] for case, error in told.items()} == dict.fromkeys(told, "WorkerNotStarted")
+    assert {case: error["kind"] for case, error in told.items()} == dict.fromkeys(
+        told, "WorkerNotStarted"
+    )
     words = {
         "interpreter": "/nosuch/python: No such file or directory",
         "prologue": "modules are gone",
@@ -242,14 +261,24 @@ tell(**told)
 
 
 def test_what_the_cluster_refuses_is_told_in_its_own_words(grid_engine: GridEngine) -> None:
-    told = play(grid_engine, "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: GridEngineScheduler(nosuch=1))))").result()
+    told = play(
+        grid_engine,
+        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+        "GridEngineScheduler(nosuch=1))))",
+    ).result()
     assert told["kind"] == "SubmissionRefused"
     assert 'unknown resource "nosuch"' in told["text"]
 
 
 @as_root
-def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_enabled(grid_engine: GridEngine) -> None:
-    scenario = play(grid_engine, "tell(results=gridengine.map(abs, [-1], scheduler=lambda: GridEngineScheduler(queue='closed.q')))")
+def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_enabled(
+    grid_engine: GridEngine,
+) -> None:
+    scenario = play(
+        grid_engine,
+        "tell(results=gridengine.map(abs, [-1], scheduler=lambda: "
+        "GridEngineScheduler(queue='closed.q')))",
+    )
     until(lambda: "waiting for" in scenario.errors)
     assert 'queue instance "closed.q@' in scenario.errors
     assert "disabled" in scenario.errors
@@ -257,9 +286,15 @@ def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_ena
         assert scenario.result()["results"] == [1]
 
 
-def test_calls_that_wait_longer_than_start_timeout_fail_with_grid_engine_s_reason_and_nothing_is_left(grid_engine: GridEngine) -> None:
+def test_calls_that_wait_longer_than_start_timeout_fail_with_grid_engine_s_reason_and_nothing_is_left(
+    grid_engine: GridEngine,
+) -> None:
     given = "queue='closed.q', start_timeout=20"
-    scenario = play(grid_engine, f"tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: GridEngineScheduler({given}))))")
+    scenario = play(
+        grid_engine,
+        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+        f"GridEngineScheduler({given}))))",
+    )
     told = scenario.result()
     assert told["kind"] == "WorkerNotStarted"
     assert "no worker has started within 20 s (start_timeout)" in told["text"]
@@ -270,9 +305,13 @@ def test_calls_that_wait_longer_than_start_timeout_fail_with_grid_engine_s_reaso
 # ------------------------------------------------------------------ stopped, cut off, restarted
 
 
-def test_a_suspended_job_is_waited_for_longer_than_a_lease_and_goes_on(grid_engine: GridEngine) -> None:
+def test_a_suspended_job_is_waited_for_longer_than_a_lease_and_goes_on(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(
-        grid_engine, "tell(results=gridengine.map(hold, [0], scheduler=GridEngineScheduler(max_workers=2)))", environment=IMPATIENT
+        grid_engine,
+        "tell(results=gridengine.map(hold, [0], scheduler=GridEngineScheduler(max_workers=2)))",
+        environment=IMPATIENT,
     )
     (one,) = scenario.began(1)
     grid_engine.command("qmod", "-sj", one.job)
@@ -334,7 +373,9 @@ tell(results=gridengine.map(alone, [0], scheduler=scheduler))
     assert len(scenario.begun()) == 1
 
 
-def test_the_calls_of_a_worker_whose_line_stays_down_run_elsewhere_when_it_has_ended_them(grid_engine: GridEngine) -> None:
+def test_the_calls_of_a_worker_whose_line_stays_down_run_elsewhere_when_it_has_ended_them(
+    grid_engine: GridEngine,
+) -> None:
     scenario = over_line(
         grid_engine,
         """
@@ -363,10 +404,13 @@ tell(results=gridengine.map(alone, [0], scheduler=scheduler))
 @as_root
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("daemon", ["sge_execd", "sge_qmaster"])
-def test_a_run_outlives_a_restart_of_a_daemon_and_later_deletions_are_seen(grid_engine: GridEngine, daemon: str) -> None:
+def test_a_run_outlives_a_restart_of_a_daemon_and_later_deletions_are_seen(
+    grid_engine: GridEngine, daemon: str
+) -> None:
     scenario = play(
         grid_engine,
-        "tell(results=gridengine.map(hold, range(2), scheduler=lambda: GridEngineScheduler(max_workers=2), chunksize=1))",
+        "tell(results=gridengine.map(hold, range(2), scheduler=lambda: "
+        "GridEngineScheduler(max_workers=2), chunksize=1))",
         environment=IMPATIENT,
     )
     first = scenario.began(2)
@@ -380,7 +424,9 @@ def test_a_run_outlives_a_restart_of_a_daemon_and_later_deletions_are_seen(grid_
     assert len(scenario.begun()) == 2
     assert all(one.lives for one in first)
     grid_engine.command("qdel", first[0].job, "-t", first[0].task)
-    scenario.began(2, index=first[0].index, seconds=100)  # once in ten times Grid Engine's library does not answer for the first minute
+    scenario.began(
+        2, index=first[0].index, seconds=100
+    )  # once in ten times Grid Engine's library does not answer for the first minute
     scenario.go()
     assert scenario.result()["results"] == [0, 1]
     assert scenario.ended() == [0, 1]
@@ -390,14 +436,18 @@ def test_a_run_outlives_a_restart_of_a_daemon_and_later_deletions_are_seen(grid_
 # ------------------------------------------------------------------ the end of the user's process
 
 
-def test_when_the_dispatcher_is_killed_its_tasks_are_deleted_and_its_workers_leave(grid_engine: GridEngine) -> None:
+def test_when_the_dispatcher_is_killed_its_tasks_are_deleted_and_its_workers_leave(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(grid_engine, HOLD_FOUR)
     begun = scenario.began(4)
     scenario.process.kill()
     nothing_is_left(grid_engine, begun)
 
 
-def test_when_all_of_the_user_s_processes_are_killed_the_workers_leave_with_their_lease(grid_engine: GridEngine) -> None:
+def test_when_all_of_the_user_s_processes_are_killed_the_workers_leave_with_their_lease(
+    grid_engine: GridEngine,
+) -> None:
     scenario = play(grid_engine, HOLD_FOUR, environment=IMPATIENT)
     begun = scenario.began(4)
     mine = psutil.Process(scenario.process.pid)
@@ -414,7 +464,9 @@ def test_nothing_is_left_in_the_cluster_at_the_end_by(grid_engine: GridEngine, e
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_at_the_terminal_ends_the_cluster_s_tasks_and_reaches_the_user(grid_engine: GridEngine, presses: int) -> None:
+def test_ctrl_c_at_the_terminal_ends_the_cluster_s_tasks_and_reaches_the_user(
+    grid_engine: GridEngine, presses: int
+) -> None:
     begun, ended = interrupt(grid_engine, presses)
     nothing_is_left(grid_engine, begun, seconds=5)
     assert ended == []

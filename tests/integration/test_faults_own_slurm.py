@@ -1,4 +1,6 @@
-"""What else goes wrong on a Slurm, and what must come of it: on one of each test's own, which it may break."""
+"""What else goes wrong on a Slurm, and what must come of it: on one of each test's own, which it
+may break.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from tests.integration.scenario import IMPATIENT, Began, Scenario, nothing_is_le
 if TYPE_CHECKING:
     from tests.conftest import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.skipif(os.getuid() != 0, reason="only root may start a Slurm that takes jobs of others")]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(
+        os.getuid() != 0, reason="only root may start a Slurm that takes jobs of others"
+    ),
+]
 LEASE_SECONDS = float(IMPATIENT["GRIDENGINE_LEASE_SECONDS"])
 
 
@@ -28,8 +35,13 @@ def own(slurm: Slurm) -> Iterator[OwnSlurm]:
 
 
 def hold_alone(own: OwnSlurm, given: str = "max_workers=1", *, retries: int = 0) -> Scenario:
-    """Play a script with one call that nobody may make twice at a time; with no retries, what is charged fails."""
-    script = f"tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER({given}), retries={retries}))"
+    """Play a script with one call that nobody may make twice at a time; with no retries, what is
+    charged fails.
+    """
+    script = (
+        f"tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER({given}), "
+        f"retries={retries}))"
+    )
     return play(own.slurm, script, environment=IMPATIENT)
 
 
@@ -57,10 +69,13 @@ def wait_longer_than_a_lease() -> None:
     until(lambda: time.monotonic() - began > 2 * LEASE_SECONDS)
 
 
-# ------------------------------------------------------------------ jobs whose place is taken, whose node or time is gone
+# ------------------------------------------------------------------ jobs whose place is taken,
+# whose node or time is gone
 
 
-def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_not_charged(own: OwnSlurm) -> None:
+def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_not_charged(
+    own: OwnSlurm,
+) -> None:
     scenario = hold_alone(own, "max_workers=1, requeue=True")
     (one,) = scenario.began(1)
     # At once: it may not have been seen running.
@@ -69,13 +84,19 @@ def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_n
     nothing_is_left(own.slurm, scenario.begun())
 
 
-def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leaves(own: OwnSlurm) -> None:
+def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leaves(
+    own: OwnSlurm,
+) -> None:
     scenario = hold_alone(own)
     (one,) = scenario.began(1)
     node = node_of(own, one)
     own.end(node, signal.SIGKILL)
     own.slurm.administer("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    until(lambda: "NODE_FAIL" in own.slurm.command("squeue", "--noheader", "--states=all", "--format=%T"))
+    until(
+        lambda: (
+            "NODE_FAIL" in own.slurm.command("squeue", "--noheader", "--states=all", "--format=%T")
+        )
+    )
     wait_longer_than_a_lease()
     scenario.go()
     assert scenario.result()["results"] == [0]
@@ -84,9 +105,15 @@ def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leave
 
 
 def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None:
-    scenario = play(own.slurm, "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: CLUSTER(), retries=0)))")
+    scenario = play(
+        own.slurm,
+        "tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: CLUSTER(), "
+        "retries=0)))",
+    )
     (one,) = scenario.began(1)
-    own.slurm.administer("scontrol", "update", f"NodeName={node_of(own, one)}", "State=DOWN", "Reason=test")
+    own.slurm.administer(
+        "scontrol", "update", f"NodeName={node_of(own, one)}", "State=DOWN", "Reason=test"
+    )
     told = scenario.result()
     assert told["kind"] == "WorkerLost"
     assert "its node failed (NODE_FAIL)" in told["text"]
@@ -96,15 +123,21 @@ def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None
 # ------------------------------------------------------------------ jobs that do not start
 
 
-def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(own: OwnSlurm) -> None:
-    scenario = play(own.slurm, "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(hold=True)))")
+def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(
+    own: OwnSlurm,
+) -> None:
+    scenario = play(
+        own.slurm, "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(hold=True)))"
+    )
     until(lambda: "JobHeldUser: it is held" in scenario.errors)
     for job in set(own.slurm.command("squeue", "--noheader", "--format=%F").split()):
         own.slurm.command("scontrol", "release", job)
     assert scenario.result()["results"] == [1]
 
 
-def test_workers_that_hang_before_they_call_home_are_given_up_and_leave_nothing(own: OwnSlurm) -> None:
+def test_workers_that_hang_before_they_call_home_are_given_up_and_leave_nothing(
+    own: OwnSlurm,
+) -> None:
     scenario = play(
         own.slurm,
         """
@@ -117,7 +150,15 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     assert told["kind"] == "WorkerNotStarted"
     assert "ran, but its worker never called home" in told["text"]
     until(lambda: not is_anything_queued(own))
-    until(lambda: not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "6007"]])
+    until(
+        lambda: (
+            not [
+                one
+                for one in psutil.process_iter(["cmdline"])
+                if one.info["cmdline"] == ["sleep", "6007"]
+            ]
+        )
+    )
 
 
 @pytest.fixture
@@ -127,7 +168,11 @@ def crowded(slurm: Slurm) -> Iterator[OwnSlurm]:
 
 
 def test_a_site_that_takes_few_jobs_at_a_time_gets_few_at_a_time(crowded: OwnSlurm) -> None:
-    scenario = play(crowded.slurm, "tell(results=gridengine.map(hold, range(20), scheduler=lambda: CLUSTER(max_workers=20), chunksize=1))")
+    scenario = play(
+        crowded.slurm,
+        "tell(results=gridengine.map(hold, range(20), scheduler=lambda: CLUSTER(max_workers=20), "
+        "chunksize=1))",
+    )
     scenario.began(2, seconds=100)
     scenario.go()
     assert scenario.result(60)["results"] == list(range(20))
@@ -136,7 +181,9 @@ def test_a_site_that_takes_few_jobs_at_a_time_gets_few_at_a_time(crowded: OwnSlu
 # ------------------------------------------------------------------ Slurm itself is away
 
 
-def test_without_slurmctld_a_submission_says_so_and_the_next_gets_there_when_it_is_back(own: OwnSlurm) -> None:
+def test_without_slurmctld_a_submission_says_so_and_the_next_gets_there_when_it_is_back(
+    own: OwnSlurm,
+) -> None:
     own.end("slurmctld")
     scenario = play(
         own.slurm,
@@ -157,8 +204,13 @@ tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER()))
 
 
 @pytest.mark.timeout(200)
-def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_again(own: OwnSlurm) -> None:
-    script = "tell(results=gridengine.map(hold, range(2), scheduler=lambda: CLUSTER(max_workers=2), chunksize=1))"
+def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_again(
+    own: OwnSlurm,
+) -> None:
+    script = (
+        "tell(results=gridengine.map(hold, range(2), scheduler=lambda: "
+        "CLUSTER(max_workers=2), chunksize=1))"
+    )
     scenario = play(own.slurm, script, environment=IMPATIENT)
     first = scenario.began(2)
     own.end("slurmctld", signal.SIGKILL)
@@ -187,8 +239,12 @@ def test_a_slurmctld_that_hangs_holds_up_no_result(own: OwnSlurm) -> None:
     nothing_is_left(own.slurm, [one])
 
 
-def test_when_the_dispatcher_is_killed_while_slurmctld_is_away_nothing_is_left_when_it_is_back(own: OwnSlurm) -> None:
-    script = "gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=12), chunksize=1)"
+def test_when_the_dispatcher_is_killed_while_slurmctld_is_away_nothing_is_left_when_it_is_back(
+    own: OwnSlurm,
+) -> None:
+    script = (
+        "gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=12), chunksize=1)"
+    )
     scenario = play(own.slurm, script, environment=IMPATIENT)
     begun = scenario.began(8)
     own.end("slurmctld")
@@ -204,14 +260,17 @@ def is_anything_queued(own: OwnSlurm) -> bool:
 
 
 def agent(one: Began) -> psutil.Process:
-    """Return the worker's own process: the one of its job that has this module on its command line."""
+    """Return the worker's own process: the one of its job that has this module on its command
+    line.
+    """
     for process in psutil.Process(one.pid).parents():
         if "gridengine.worker" in process.cmdline():
             return process
     raise AssertionError("its worker is gone")
 
 
-# ------------------------------------------------------------------ the end of a job, of the user's process
+# ------------------------------------------------------------------ the end of a job, of the user's
+# process
 
 
 STRAY = """
@@ -225,8 +284,12 @@ gridengine.map(leave, [0], scheduler=lambda: CLUSTER(), retries=0)
 """
 
 
-@pytest.mark.parametrize("act", ["the job is cancelled", "the dispatcher is killed", "its agent is killed"])
-def test_what_calls_left_behind_in_sessions_of_their_own_ends_though_slurm_does_not_know_of_it(own: OwnSlurm, act: str) -> None:
+@pytest.mark.parametrize(
+    "act", ["the job is cancelled", "the dispatcher is killed", "its agent is killed"]
+)
+def test_what_calls_left_behind_in_sessions_of_their_own_ends_though_slurm_does_not_know_of_it(
+    own: OwnSlurm, act: str
+) -> None:
     scenario = play(own.slurm, STRAY, environment=IMPATIENT)
     (one,) = scenario.began(1)
     (stray,) = scenario.folder.glob("stray *")

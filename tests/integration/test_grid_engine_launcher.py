@@ -1,4 +1,6 @@
-"""Workers as tasks of a real Grid Engine: started, watched, explained and deleted, whatever happens to them."""
+"""Workers as tasks of a real Grid Engine: started, watched, explained and deleted, whatever happens
+to them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ tell(logs=[handle.log for handle in handles], texts=[Path(handle.log).read_text(
     )
     assert len(set(told["logs"])) == 3
     folder = told["logs"][0].rpartition("/logs/")[0]
-    assert told["texts"] == [f"{log}\n{log}\n-P -m gridengine.worker {folder}/connection\n" for log in told["logs"]]
+    assert told["texts"] == [
+        f"{log}\n{log}\n-P -m gridengine.worker {folder}/connection\n" for log in told["logs"]
+    ]
 
 
 def test_a_run_directory_with_blanks_and_accents_works(grid_engine: GridEngine) -> None:
@@ -92,7 +96,9 @@ tell(state=report.state.value)
         ("prologue='module load nosuch'", "module: command not found"),
     ],
 )
-def test_a_worker_that_cannot_start_is_an_error_with_the_log_s_tail(grid_engine: GridEngine, given: str, words: str) -> None:
+def test_a_worker_that_cannot_start_is_an_error_with_the_log_s_tail(
+    grid_engine: GridEngine, given: str, words: str
+) -> None:
     told = run(
         grid_engine,
         f"""
@@ -117,7 +123,9 @@ tell(kind=type(error).__name__, text=str(error), log=handles[0].log, job=handles
         ("import shutil; shutil.rmtree(launcher.run.directory)", "changing into working directory"),
     ],
 )
-def test_a_task_that_grid_engine_cannot_start_is_an_error_with_its_own_words(grid_engine: GridEngine, spoil: str, words: str) -> None:
+def test_a_task_that_grid_engine_cannot_start_is_an_error_with_its_own_words(
+    grid_engine: GridEngine, spoil: str, words: str
+) -> None:
     told = run(
         grid_engine,
         f"""
@@ -181,7 +189,9 @@ tell(deleted=[reports[handle].deleted for handle in handles], kinds=[type(report
         ("native='-nosuch 3'", "-nosuch"),
     ],
 )
-def test_what_can_never_run_is_refused_at_once_in_grid_engine_s_words(grid_engine: GridEngine, given: str, words: str) -> None:
+def test_what_can_never_run_is_refused_at_once_in_grid_engine_s_words(
+    grid_engine: GridEngine, given: str, words: str
+) -> None:
     told = run(
         grid_engine,
         f"""
@@ -237,7 +247,9 @@ tell(state="running")
     assert json.loads(started.stdout.readline())["state"] == "running"
 
 
-def test_some_of_an_array_s_tasks_are_withdrawn_and_the_others_stay(grid_engine: GridEngine) -> None:
+def test_some_of_an_array_s_tasks_are_withdrawn_and_the_others_stay(
+    grid_engine: GridEngine,
+) -> None:
     told = run(
         grid_engine,
         """
@@ -260,7 +272,11 @@ tell(job=handles[0].id, waiting=len(reports))
 
 
 def test_an_array_larger_than_the_site_allows_is_split(grid_engine: GridEngine) -> None:
-    limit = next(int(line.split()[1]) for line in grid_engine.command("qconf", "-sconf").splitlines() if line.startswith("max_aj_tasks"))
+    limit = next(
+        int(line.split()[1])
+        for line in grid_engine.command("qconf", "-sconf").splitlines()
+        if line.startswith("max_aj_tasks")
+    )
     told = run(
         grid_engine,
         f"""
@@ -306,7 +322,9 @@ tell(job=handles[0].id, folder=str(launcher.run.directory), child=drmaa.shared_s
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_when_the_user_s_process_is_killed_its_cluster_tasks_go_and_its_keys_too(grid_engine: GridEngine, number: int) -> None:
+def test_when_the_user_s_process_is_killed_its_cluster_tasks_go_and_its_keys_too(
+    grid_engine: GridEngine, number: int
+) -> None:
     script = f"from launching import *\n{START_AND_TELL}\nsignal.pause()"
     started = grid_engine.start(script, files=files(grid_engine))
     assert started.stdout is not None
@@ -318,7 +336,9 @@ def test_when_the_user_s_process_is_killed_its_cluster_tasks_go_and_its_keys_too
     assert [path.name for path in Path(told["folder"]).iterdir()] == ["logs"]
 
 
-def test_a_fork_that_outlives_the_user_s_process_does_not_keep_its_cluster_tasks(grid_engine: GridEngine) -> None:
+def test_a_fork_that_outlives_the_user_s_process_does_not_keep_its_cluster_tasks(
+    grid_engine: GridEngine,
+) -> None:
     script = f"""
 from launching import *
 {START_AND_TELL}
@@ -360,7 +380,9 @@ tell(state=state.value)
     assert told["state"] == "running"
 
 
-def test_when_the_process_that_speaks_drmaa_dies_another_takes_over(grid_engine: GridEngine) -> None:
+def test_when_the_process_that_speaks_drmaa_dies_another_takes_over(
+    grid_engine: GridEngine,
+) -> None:
     told = run(
         grid_engine,
         f"""
@@ -379,7 +401,9 @@ tell(states=states, jobs=[handles[0].id, more[0].id])
         wait_until_unknown(grid_engine, job)
 
 
-def test_schedulers_of_one_process_share_a_session_and_not_their_tasks(grid_engine: GridEngine) -> None:
+def test_schedulers_of_one_process_share_a_session_and_not_their_tasks(
+    grid_engine: GridEngine,
+) -> None:
     told = run(
         grid_engine,
         """
@@ -405,13 +429,17 @@ print(type(gridengine.schedulers.best_available()).__name__)
 """
 
 
-def test_the_best_available_is_grid_engine_for_a_user_who_may_submit(grid_engine: GridEngine) -> None:
+def test_the_best_available_is_grid_engine_for_a_user_who_may_submit(
+    grid_engine: GridEngine,
+) -> None:
     done = grid_engine.run(CHOOSE)
     assert done.stdout == "GridEngineScheduler\n"
     assert "Grid Engine takes jobs of this user" in done.stderr
 
 
-def test_the_best_available_without_sge_root_and_slurm_s_commands_is_this_machine(grid_engine: GridEngine) -> None:
+def test_the_best_available_without_sge_root_and_slurm_s_commands_is_this_machine(
+    grid_engine: GridEngine,
+) -> None:
     done = grid_engine.run(CHOOSE, environment={"SGE_ROOT": "", "PATH": "/usr/local/bin"})
     assert done.stdout == "ProcessScheduler\n"
     assert "SGE_ROOT is not set" in done.stderr
@@ -421,6 +449,13 @@ def test_the_best_available_without_sge_root_and_slurm_s_commands_is_this_machin
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Grid Engine")
 def test_the_best_available_for_root_is_this_machine(grid_engine: GridEngine) -> None:
     environment = {**os.environ, "SGE_ROOT": grid_engine.environment["SGE_ROOT"]}
-    done = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CHOOSE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout == "ProcessScheduler\n"
     assert "user id 0 is lower than minimum" in done.stderr

@@ -26,7 +26,11 @@ def test_who_submits_while_the_scheduler_is_closed_is_told_and_does_not_wait() -
         ends: list[BaseException] = []
         started = threading.Barrier(5)
 
-        def use(scheduler: gridengine.ProcessScheduler = scheduler, ends: list[BaseException] = ends, started: Any = started) -> None:
+        def use(
+            scheduler: gridengine.ProcessScheduler = scheduler,
+            ends: list[BaseException] = ends,
+            started: Any = started,
+        ) -> None:
             started.wait()
             try:
                 while True:
@@ -77,8 +81,12 @@ class Handed:
     def noted(self, event: Note) -> None: ...
 
 
-def fail_at(monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException) -> None:
-    """Have what handles or performs such fail when it is asked to for the time `at`, counted from 1."""
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException
+) -> None:
+    """Have what handles or performs such fail when it is asked to for the time `at`, counted from
+    1.
+    """
     count, plain = itertools.count(1), table[kind]
 
     def one(*arguments: Any) -> Any:
@@ -90,7 +98,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, fa
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")])
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")]
+)
 @pytest.mark.parametrize(
     ("table", "kind", "at"),
     [
@@ -111,9 +121,13 @@ def test_whatever_the_thread_fails_at_each_call_is_told_once(
         fail_at(monkeypatch, table, kind, at, failure)
         one.submit(job_dispatcher.make_function(slowly), tasks, handed)
         deadline = 30.0
-        while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(deadline):
+        while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
+            deadline
+        ):
             handed.all_told.clear()
-    calls = sorted((event.task, index) for event in handed.told for index in range(event.start, event.stop))
+    calls = sorted(
+        (event.task, index) for event in handed.told for index in range(event.start, event.stop)
+    )
     assert calls == [(task.id, index) for task in tasks for index in range(8)]
     assert "a fault of ours" in str(handed.told[-1].error)
 
@@ -124,8 +138,12 @@ def slowly(number: int) -> int:
 
 
 @pytest.mark.timeout(60)
-def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that it had settled, and that nobody had been told of yet, are neither among those that wait nor among those that run."""
+def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls that it had settled, and that nobody had been told of yet, are neither among those that
+    wait nor among those that run.
+    """
     handed = Handed()
     plain = state.DispatchState.handle
 
@@ -138,7 +156,11 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     with gridengine.ProcessScheduler(1) as scheduler:
         one = job_dispatcher.hub_of(scheduler)
         monkeypatch.setattr(state.DispatchState, "handle", fail_late)
-        one.submit(job_dispatcher.make_function(abs), [Task(one.new_id(), pickling.dump_calls([-1]))], handed)
+        one.submit(
+            job_dispatcher.make_function(abs),
+            [Task(one.new_id(), pickling.dump_calls([-1]))],
+            handed,
+        )
         assert handed.all_told.wait(30)
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
@@ -154,11 +176,21 @@ def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
     pending.tell(Settled(2, 1, 2, []))
     pending.tell(Settled(2, 2, 3, []))
     assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
-    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [(0, 1, False), (3, 5, True)]
+    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
+        (0, 1, False),
+        (3, 5, True),
+    ]
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("failure", [RuntimeError("a fault of mine"), KeyboardInterrupt("a fault of mine"), SystemExit("a fault of mine")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RuntimeError("a fault of mine"),
+        KeyboardInterrupt("a fault of mine"),
+        SystemExit("a fault of mine"),
+    ],
+)
 def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
@@ -178,7 +210,9 @@ def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
 
 
 @pytest.mark.timeout(60)
-def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scheduler = gridengine.ProcessScheduler(2)
     executor, pool = gridengine.Executor(scheduler), gridengine.Pool(scheduler=scheduler)
     job = gridengine.Job(target=time.sleep, args=(600,), scheduler=scheduler)
@@ -196,6 +230,10 @@ def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(monkeypatch
     assert not job.is_alive()
     done, waiting = concurrent.futures.wait(futures, 30)
     assert not waiting
-    assert {type(one.exception()) for one in done} <= {type(None), gridengine.Cancelled, gridengine.ConfigurationError}
+    assert {type(one.exception()) for one in done} <= {
+        type(None),
+        gridengine.Cancelled,
+        gridengine.ConfigurationError,
+    }
     executor.shutdown()
     pool.terminate()

@@ -1,4 +1,6 @@
-"""A worker with the right key that does what no worker does: its calls are told, others go on, and it costs no more than it may."""
+"""A worker with the right key that does what no worker does: its calls are told, others go on, and
+it costs no more than it may.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,20 @@ from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
-from gridengine.wire.messages import MAGIC, VALUES, VERSION, Assign, Goodbye, Hello, Message, Pushed, Refuse, Result, Results, encode
+from gridengine.wire.messages import (
+    MAGIC,
+    VALUES,
+    VERSION,
+    Assign,
+    Goodbye,
+    Hello,
+    Message,
+    Pushed,
+    Refuse,
+    Result,
+    Results,
+    encode,
+)
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from gridengine.wire.transport import Client
 
@@ -116,7 +131,9 @@ def test_whatever_a_worker_says_its_log_is_its_calls_are_told_and_the_thread_goe
         with insider(scheduler) as other:
             future = executor.submit(abs, -1)
             [run] = other.hear(Assign).assignments
-            other.say(Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump([1]))
+            other.say(
+                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump([1])
+            )
             assert future.result(PATIENCE_SECONDS) == 1
 
 
@@ -130,7 +147,9 @@ def test_the_end_of_a_workers_log_is_told(scheduler: Played, tmp_path: Path) -> 
             one.say(Goodbye("that was it"))
             error = future.exception(PATIENCE_SECONDS)
         assert isinstance(error, gridengine.WorkerLost)
-        assert str(error.log_tail).splitlines() == [f"line {number}" for number in range(99_980, 100_000)]
+        assert str(error.log_tail).splitlines() == [
+            f"line {number}" for number in range(99_980, 100_000)
+        ]
 
 
 def endless(speaker: Session, first: bytes | None) -> Iterator[list[bytes]]:
@@ -159,7 +178,9 @@ def announcing(size: int) -> bytes:
     ],
     ids=["of its first frame", "more than it announced", "more than there is memory"],
 )
-def test_pieces_without_an_end_are_not_taken_in(scheduler: Played, first: bytes | None, words: str) -> None:
+def test_pieces_without_an_end_are_not_taken_in(
+    scheduler: Played, first: bytes | None, words: str
+) -> None:
     assert first is None or first.startswith(MAGIC)
     with gridengine.Executor(scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
@@ -179,12 +200,16 @@ def test_pieces_without_an_end_are_not_taken_in(scheduler: Played, first: bytes 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("answer", [[], [1, 2], {0: 1}, 5], ids=repr)
-def test_results_of_the_wrong_length_are_an_error_of_their_calls(scheduler: Played, answer: object) -> None:
+def test_results_of_the_wrong_length_are_an_error_of_their_calls(
+    scheduler: Played, answer: object
+) -> None:
     with gridengine.Executor(scheduler) as executor:
         future = executor.submit(abs, -1)
         with insider(scheduler) as one:
             [run] = one.hear(Assign).assignments
-            one.say(Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump(answer))
+            one.say(
+                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump(answer)
+            )
             error = future.exception(PATIENCE_SECONDS)
         assert isinstance(error, gridengine.ProtocolError)
         assert "answered 1 calls with" in error.message

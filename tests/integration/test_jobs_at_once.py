@@ -1,4 +1,6 @@
-"""Jobs start as processes do: at once, however many there are; under a scheduler's limit it is said what waits for what."""
+"""Jobs start as processes do: at once, however many there are; under a scheduler's limit it is said
+what waits for what.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ print({job.exitcode for job in jobs})
     assert (done.stdout, done.stderr, done.returncode) == ("{0}\n", "", 0)
 
 
-def test_where_the_system_gives_no_more_that_is_said_and_the_others_have_their_turn(with_head: MakeScript) -> None:
+def test_where_the_system_gives_no_more_that_is_said_and_the_others_have_their_turn(
+    with_head: MakeScript,
+) -> None:
     done = with_head("""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (240, 240))
@@ -115,8 +119,16 @@ print(second.pid)
     assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
 
 
-@pytest.mark.parametrize("where", ["dispatcher = JobDispatcher(scheduler); dispatcher.dispatch(jobs)", "[job.start() for job in jobs]"])
-def test_under_a_limit_it_is_said_which_jobs_wait_for_which(where: str, with_head: MakeScript) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [
+        "dispatcher = JobDispatcher(scheduler); dispatcher.dispatch(jobs)",
+        "[job.start() for job in jobs]",
+    ],
+)
+def test_under_a_limit_it_is_said_which_jobs_wait_for_which(
+    where: str, with_head: MakeScript
+) -> None:
     done = with_head(f"""
 import logging
 scheduler = ProcessScheduler(2)
@@ -133,5 +145,8 @@ for job in jobs:
     job.join()
 print({{job.exitcode for job in jobs}})
 """).run()
-    said = "WARNING waiting for a free worker for 10 s: part 2; these hold all of them (max_workers=2): part 0, part 1\n"
+    said = (
+        "WARNING waiting for a free worker for 10 s: part 2; these hold all of them "
+        "(max_workers=2): part 0, part 1\n"
+    )
     assert (done.stdout, done.returncode) == (said + "{0}\n", 0), done.stderr

@@ -1,4 +1,6 @@
-"""Workers of this machine: their agents are in this process, their nurseries and runners below it. How they come, last and go."""
+"""Workers of this machine: their agents are in this process, their nurseries and runners below it.
+How they come, last and go.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.base import TaskState, interpreter_flags
 from gridengine.settings.values import settings
 from gridengine.worker.output import Outlets
-from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
+from tests.integration.agent_driver import (
+    PATIENCE,
+    ROOT,
+    alive,
+    leave_a_grandchild,
+    wait_for,
+    written,
+)
 
 
 @pytest.fixture
@@ -38,7 +47,9 @@ def linger(path: str) -> None:
     """Leave a process that has got away, write down who is here, and stay."""
     leave_a_grandchild(path + ".away")
     wait_for(written(Path(path + ".away")))
-    Path(path + ".new").write_text(f"{os.getppid()} {os.getpid()} {Path(path + '.away').read_text()}")
+    Path(path + ".new").write_text(
+        f"{os.getppid()} {os.getpid()} {Path(path + '.away').read_text()}"
+    )
     Path(path + ".new").rename(path)
     signal.pause()
 
@@ -69,9 +80,19 @@ with gridengine.ProcessScheduler(2) as scheduler:
 def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    places = dict.fromkeys(["TMPDIR", "XDG_RUNTIME_DIR", "GRIDENGINE_RUN_DIRECTORY", "HOME"], str(folder))
+    places = dict.fromkeys(
+        ["TMPDIR", "XDG_RUNTIME_DIR", "GRIDENGINE_RUN_DIRECTORY", "HOME"], str(folder)
+    )
     environment = {**os.environ, **places, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", LOOK], env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stderr == ""
     seen = json.loads(done.stdout)
     assert seen["values"] == [1, 2]
@@ -103,7 +124,11 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
 
 def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
     workers = LocalWorkers(
-        gridengine.ProcessScheduler(1), run_id="run", settings=settings(), outlets=Outlets(lambda: None), wake=lambda: None
+        gridengine.ProcessScheduler(1),
+        run_id="run",
+        settings=settings(),
+        outlets=Outlets(lambda: None),
+        wake=lambda: None,
     )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     workers.close()
@@ -119,7 +144,14 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert ConfigurationError.__name__ in done.stderr
     assert "no more than 200 (the hard limit, `ulimit -Hn`)" in done.stderr
 
@@ -127,7 +159,9 @@ gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 # ---------------------------------------------------------------- lasting
 
 
-def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     path = tmp_path / "pids"
 
     def call(x: int) -> tuple[int, int]:
@@ -145,8 +179,12 @@ def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(scheduler: gr
     assert second != first
 
 
-def test_a_stopped_nursery_is_waited_for_and_goes_on(scheduler: gridengine.ProcessScheduler) -> None:
-    [(first, runner)] = gridengine.map(lambda _: (os.getppid(), os.getpid()), [0], scheduler=scheduler)
+def test_a_stopped_nursery_is_waited_for_and_goes_on(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    [(first, runner)] = gridengine.map(
+        lambda _: (os.getppid(), os.getpid()), [0], scheduler=scheduler
+    )
     os.kill(first, signal.SIGSTOP)
     os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
     job = gridengine.Job(target=nursery, scheduler=scheduler)
@@ -171,7 +209,9 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
-def test_close_ends_a_nursery_and_all_below_it(before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_ends_a_nursery_and_all_below_it(
+    before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "gridengine.worker.forkserver._LEAVE_SECONDS", 1e6
     )  # it has to end: that nobody waits for it any more is not enough
@@ -184,7 +224,9 @@ def test_close_ends_a_nursery_and_all_below_it(before: Callable[[int], None], tm
     assert not any(map(alive, pids))
 
 
-def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gridengine.ProcessScheduler, "idle_seconds", 0.0)
     with gridengine.ProcessScheduler(1) as scheduler:
         seen = set()
@@ -214,7 +256,9 @@ signal.pause()
 
 
 @pytest.mark.parametrize("way", ["alone", "forked"])
-def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(way: str, tmp_path: Path) -> None:
+def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
+    way: str, tmp_path: Path
+) -> None:
     """Even when a process that was forked from the dispatcher lives on, and with it the socket."""
     path = tmp_path / "pids"
     with subprocess.Popen(
@@ -247,7 +291,9 @@ def announce(x: int) -> int:
     return x
 
 
-def test_what_batch_systems_announce_a_limit_by_ends_no_call(scheduler: gridengine.ProcessScheduler) -> None:
+def test_what_batch_systems_announce_a_limit_by_ends_no_call(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     before = gridengine.map(nursery, [0], scheduler=scheduler)
     assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
     assert gridengine.map(nursery, [0], scheduler=scheduler) == before

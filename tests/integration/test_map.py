@@ -95,7 +95,9 @@ def test_a_lambda_and_a_closure_travel(scheduler: gridengine.ProcessScheduler) -
     assert gridengine.map(shifted, range(3), scheduler=scheduler) == [10, 11, 12]
 
 
-def test_an_instance_of_a_local_class_comes_back_as_one(scheduler: gridengine.ProcessScheduler) -> None:
+def test_an_instance_of_a_local_class_comes_back_as_one(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     @dataclass
     class Point:
         x: int
@@ -118,7 +120,9 @@ def test_arrays_come_back_writable(scheduler: gridengine.ProcessScheduler) -> No
 
 
 def test_many_tiny_calls_are_all_there(scheduler: gridengine.ProcessScheduler) -> None:
-    assert gridengine.map(square, range(100_000), scheduler=scheduler) == [x * x for x in range(100_000)]
+    assert gridengine.map(square, range(100_000), scheduler=scheduler) == [
+        x * x for x in range(100_000)
+    ]
 
 
 def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) -> None:
@@ -138,19 +142,27 @@ def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) ->
 # ------------------------------------------------------------------ failures
 
 
-def test_a_failing_calls_own_exception_and_remote_line_are_seen(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_failing_calls_own_exception_and_remote_line_are_seen(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     with pytest.raises(TwoPart, match="5 and five") as caught:
         gridengine.map(fail_at_five, range(10), scheduler=scheduler)
     assert (caught.value.left, caught.value.right) == (5, "five")
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert 'raise TwoPart(x, "five")  # the failing line' in str(caught.value.__cause__)
-    assert "/gridengine/" not in str(caught.value.__cause__).replace("/gridengine/tests/", "/tests/")
+    assert "/gridengine/" not in str(caught.value.__cause__).replace(
+        "/gridengine/tests/", "/tests/"
+    )
 
 
 @pytest.mark.parametrize(
-    ("f", "error"), [(fail_at_five, TwoPart), (die_at_five, WorkerCrashed), (leave_at_five, SystemExit)], ids=["raises", "dies", "exits"]
+    ("f", "error"),
+    [(fail_at_five, TwoPart), (die_at_five, WorkerCrashed), (leave_at_five, SystemExit)],
+    ids=["raises", "dies", "exits"],
 )
-def test_without_reraise_a_bad_call_spoils_no_other(f: Callable[[int], int], error: type, scheduler: gridengine.ProcessScheduler) -> None:
+def test_without_reraise_a_bad_call_spoils_no_other(
+    f: Callable[[int], int], error: type, scheduler: gridengine.ProcessScheduler
+) -> None:
     results: list[Any] = gridengine.map(f, range(10), scheduler=scheduler, reraise=False)
     assert isinstance(results.pop(5), error)
     assert results == [0, 1, 2, 3, 4, 6, 7, 8, 9]
@@ -161,9 +173,15 @@ def test_a_death_names_its_signal(scheduler: gridengine.ProcessScheduler) -> Non
         gridengine.map(die_at_five, [5], scheduler=scheduler, retries=0)
 
 
-def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     results: list[Any] = gridengine.map(
-        lambda x: time.sleep(600 * (x == 1)) or x, range(4), scheduler=scheduler, reraise=False, timeout=0.3
+        lambda x: time.sleep(600 * (x == 1)) or x,
+        range(4),
+        scheduler=scheduler,
+        reraise=False,
+        timeout=0.3,
     )
     assert isinstance(results.pop(1), gridengine.TimeoutError)
     assert results == [0, 2, 3]
@@ -174,8 +192,12 @@ def test_an_argument_that_cannot_travel_is_named(scheduler: gridengine.ProcessSc
         gridengine.map(str, [0, 1, 2, threading.Lock()], scheduler=scheduler)
 
 
-def test_a_result_that_cannot_travel_fails_its_own_call(scheduler: gridengine.ProcessScheduler) -> None:
-    results: list[Any] = gridengine.map(lambda x: threading.Lock() if x == 2 else x, range(4), scheduler=scheduler, reraise=False)
+def test_a_result_that_cannot_travel_fails_its_own_call(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    results: list[Any] = gridengine.map(
+        lambda x: threading.Lock() if x == 2 else x, range(4), scheduler=scheduler, reraise=False
+    )
     error = results.pop(2)
     assert isinstance(error, PicklingError)
     assert "lock" in str(error)
@@ -191,10 +213,14 @@ def test_imap_takes_from_an_endless_iterable(scheduler: gridengine.ProcessSchedu
 
 
 def test_imap_unordered_brings_all(scheduler: gridengine.ProcessScheduler) -> None:
-    assert sorted(gridengine.imap_unordered(square, range(100), scheduler=scheduler, chunksize=7)) == [x * x for x in range(100)]
+    assert sorted(
+        gridengine.imap_unordered(square, range(100), scheduler=scheduler, chunksize=7)
+    ) == [x * x for x in range(100)]
 
 
-def test_imap_unordered_does_not_wait_for_a_slow_call(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_imap_unordered_does_not_wait_for_a_slow_call(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     go_on = tmp_path / "go_on"
 
     def slow_first(x: int) -> int:
@@ -208,7 +234,9 @@ def test_imap_unordered_does_not_wait_for_a_slow_call(scheduler: gridengine.Proc
     assert list(results) == [0]
 
 
-def test_closing_an_imap_ends_the_running_call(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_closing_an_imap_ends_the_running_call(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     started = tmp_path / "started"
     with gridengine.imap(touch_and_wait, [str(started)], scheduler=scheduler):
         wait_for(started.exists)
@@ -227,7 +255,9 @@ def test_closing_an_imap_ends_the_running_call(scheduler: gridengine.ProcessSche
 # ------------------------------------------------------------------ scripts
 
 
-def test_a_script_in_another_folder_uses_a_module_beside_it(script: MakeScript, tmp_path: Path) -> None:
+def test_a_script_in_another_folder_uses_a_module_beside_it(
+    script: MakeScript, tmp_path: Path
+) -> None:
     (tmp_path / "helper.py").write_text("FACTOR = 3\ndef triple(x):\n    return FACTOR * x\n")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -283,10 +313,17 @@ def test_a_call_pickles_and_forks_as_it_would_in_the_script(script: MakeScript) 
             print("refused")
         """
     ).run()
-    assert run.stdout.splitlines() == ["[Point(x=1), Point(x=2)]", "[[Point(x=2)], [Point(x=4)]]", "[Point(x=3)]", "refused"], run.stderr
+    assert run.stdout.splitlines() == [
+        "[Point(x=1), Point(x=2)]",
+        "[[Point(x=2)], [Point(x=4)]]",
+        "[Point(x=3)]",
+        "refused",
+    ], run.stderr
 
 
-def test_a_folder_whose_name_is_no_text_is_one_like_any_other(script: MakeScript, tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
+    script: MakeScript, tmp_path: Path
+) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
     (folder / "helper.py").write_text("def triple(x):\n    return 3 * x\n")
@@ -302,7 +339,9 @@ def test_a_folder_whose_name_is_no_text_is_one_like_any_other(script: MakeScript
     assert run.stdout == f"{[(3, b'caf' + bytes([0xE9]))]}\n", run.stderr
 
 
-def test_a_working_directory_that_was_removed_is_said_to_be(script: MakeScript, tmp_path: Path) -> None:
+def test_a_working_directory_that_was_removed_is_said_to_be(
+    script: MakeScript, tmp_path: Path
+) -> None:
     run = script(
         """
         import os
@@ -395,17 +434,24 @@ def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -
 
 
 def test_a_script_from_standard_input_works(script: MakeScript) -> None:
-    source = "import gridengine\ndef f(x): return x + 1\nprint(gridengine.map(f, range(3), scheduler=gridengine.ProcessScheduler(2)))\n"
+    source = (
+        "import gridengine\ndef f(x): return x + 1\nprint(gridengine.map(f, range(3), "
+        "scheduler=gridengine.ProcessScheduler(2)))\n"
+    )
     run = dataclasses.replace(script(""), command=[sys.executable, "-"]).run(input=source)
     assert (run.stdout, run.stderr) == ("[1, 2, 3]\n", "")
 
 
-def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(script: MakeScript, tmp_path: Path) -> None:
+def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(
+    script: MakeScript, tmp_path: Path
+) -> None:
     trap = tmp_path / "trap"
     trap.mkdir()
     for name in ("zmq", "random", "msgspec", "dill", "socket"):
         (trap / f"{name}.py").write_text("raise SystemExit('trapped')\n")
-    run = script("print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))", folder=trap).run()
+    run = script(
+        "print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))", folder=trap
+    ).run()
     assert (run.stdout, run.stderr) == ("[1]\n", "")
 
 
@@ -427,7 +473,9 @@ def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript)
     ],
     ids=["normal", "closed", "exception", "exit", "SIGTERM", "SIGKILL", "hard exit"],
 )
-def test_after_any_end_of_the_script_no_process_and_no_file_is_left(ending: str, status: int, words: str, script: MakeScript) -> None:
+def test_after_any_end_of_the_script_no_process_and_no_file_is_left(
+    ending: str, status: int, words: str, script: MakeScript
+) -> None:
     one = script(
         f"""
         import time
@@ -445,7 +493,9 @@ def test_after_any_end_of_the_script_no_process_and_no_file_is_left(ending: str,
     assert one.leftovers() == []
 
 
-def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(script: MakeScript, tmp_path: Path) -> None:
+def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
+    script: MakeScript, tmp_path: Path
+) -> None:
     one = script(
         """
         import time
@@ -481,7 +531,9 @@ def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
 
         def keep_busy() -> None:
             try:
-                for _ in gridengine.imap(time.sleep, [0.01] * 10_000, scheduler=scheduler, chunksize=100):
+                for _ in gridengine.imap(
+                    time.sleep, [0.01] * 10_000, scheduler=scheduler, chunksize=100
+                ):
                     begun.set()
             except gridengine.GridEngineError as error:
                 ends.append(error)
@@ -489,7 +541,9 @@ def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
         other = threading.Thread(target=keep_busy)
         other.start()
         begun.wait()
-        assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [x * x for x in range(100)]
+        assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [
+            x * x for x in range(100)
+        ]
         with gridengine.Executor(scheduler) as executor:
             assert list(executor.map(square, range(100))) == [x * x for x in range(100)]
         assert other.is_alive(), "it had to wait for the others' end"

@@ -1,4 +1,6 @@
-"""What `multiprocessing` shares between processes, in calls: shared memory, connections, sockets, managers, locks."""
+"""What `multiprocessing` shares between processes, in calls: shared memory, connections, sockets,
+managers, locks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from tests.integration.test_worker_process import Office
 
 @pytest.fixture
 def executor() -> Iterator[gridengine.Executor]:
-    with gridengine.ProcessScheduler(2) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+    with (
+        gridengine.ProcessScheduler(2) as scheduler,
+        gridengine.Executor(scheduler=scheduler) as executor,
+    ):
         yield executor
 
 
@@ -85,7 +90,9 @@ def test_a_segment_that_a_call_has_made_stays_until_somebody_removes_it(script: 
     assert (done.stdout, done.stderr) == ("b'abc' b'def'\n[False, False]\n", "")
 
 
-def test_a_segment_that_a_call_has_made_and_nobody_has_removed_goes_with_the_caller_who_is_told(script: MakeScript) -> None:
+def test_a_segment_that_a_call_has_made_and_nobody_has_removed_goes_with_the_caller_who_is_told(
+    script: MakeScript,
+) -> None:
     done = script(f"""{SEGMENTS}
     print(calls(make, b"abc"))
     """).run()
@@ -107,7 +114,9 @@ def test_a_call_may_use_the_memory_of_another_program_which_stays(script: MakeSc
         segment.unlink()
 
 
-def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(script: MakeScript) -> None:
+def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
+    script: MakeScript,
+) -> None:
     done = script(f"""{SEGMENTS}
     import multiprocessing
 
@@ -125,7 +134,9 @@ def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
     assert (done.stdout, done.stderr) == ("b'abc'\nb'abc'\n", "")
 
 
-def test_a_segment_that_a_call_on_a_cluster_has_attached_stays_when_the_worker_ends(office: Office) -> None:
+def test_a_segment_that_a_call_on_a_cluster_has_attached_stays_when_the_worker_ends(
+    office: Office,
+) -> None:
     segment = shared_memory.SharedMemory(create=True, size=3)
     try:
         office.assign(lambda name: shared_memory.SharedMemory(name).close(), segment.name)
@@ -172,7 +183,9 @@ def send(connection: Any, value: object) -> None:
 
 
 @pytest.mark.parametrize("duplex", [False, True])
-def test_an_end_of_a_pipe_arrives_as_an_argument(executor: gridengine.Executor, duplex: bool) -> None:
+def test_an_end_of_a_pipe_arrives_as_an_argument(
+    executor: gridengine.Executor, duplex: bool
+) -> None:
     reading, writing = multiprocessing.Pipe(duplex)
     executor.submit(send, writing, "hello").result()
     writing.close()
@@ -181,7 +194,9 @@ def test_an_end_of_a_pipe_arrives_as_an_argument(executor: gridengine.Executor, 
         reading.recv()
 
 
-def test_an_end_of_a_pipe_arrives_in_a_closure_in_every_process(executor: gridengine.Executor) -> None:
+def test_an_end_of_a_pipe_arrives_in_a_closure_in_every_process(
+    executor: gridengine.Executor,
+) -> None:
     reading, writing = multiprocessing.Pipe()
     held = {"to": writing}
 
@@ -197,7 +212,9 @@ def test_an_end_of_a_pipe_arrives_in_initargs() -> None:
     reading, writing = multiprocessing.Pipe()
     with (
         gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.Executor(scheduler=scheduler, initializer=send, initargs=(writing, "ready")) as executor,
+        gridengine.Executor(
+            scheduler=scheduler, initializer=send, initargs=(writing, "ready")
+        ) as executor,
     ):
         executor.submit(abs, -1).result()
         assert reading.recv() == "ready"
@@ -228,7 +245,9 @@ def test_an_end_of_a_pipe_arrives_again_when_a_call_is_made_again(tmp_path: Path
 def test_a_socket_arrives(executor: gridengine.Executor) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert executor.submit(lambda sock: (sock.family, sock.type, sock.sendall(b"hello")), theirs).result()[:2] == (
+        assert executor.submit(
+            lambda sock: (sock.family, sock.type, sock.sendall(b"hello")), theirs
+        ).result()[:2] == (
             ours.family,
             ours.type,
         )
@@ -246,8 +265,12 @@ def test_calls_that_carry_descriptors_leave_none_open(executor: gridengine.Execu
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
 
 
-@pytest.mark.parametrize("make", [lambda: multiprocessing.Pipe()[0], lambda: socket.socketpair()[0]])
-def test_a_result_cannot_hold_an_open_file(executor: gridengine.Executor, make: Callable[[], object]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: multiprocessing.Pipe()[0], lambda: socket.socketpair()[0]]
+)
+def test_a_result_cannot_hold_an_open_file(
+    executor: gridengine.Executor, make: Callable[[], object]
+) -> None:
     with pytest.raises(PicklingError, match="open files travel to calls, not back from them"):
         executor.submit(make).result()
 
@@ -255,7 +278,10 @@ def test_a_result_cannot_hold_an_open_file(executor: gridengine.Executor, make: 
 def test_on_another_machine_a_connection_is_refused_by_name(office: Office) -> None:
     _, writing = multiprocessing.Pipe()
     office.assign(lambda _: writing.send("hello"), None)
-    with pytest.raises(PicklingError, match=r"a multiprocessing\.connection\.Connection cannot travel to another machine"):
+    with pytest.raises(
+        PicklingError,
+        match=r"a multiprocessing\.connection\.Connection cannot travel to another machine",
+    ):
         result(office)
 
 
@@ -305,15 +331,37 @@ def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> No
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
 
 
-@pytest.mark.parametrize("kind", ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Queue", "SimpleQueue"])
-def test_what_is_for_forked_processes_is_refused_with_a_remedy(executor: gridengine.Executor, kind: str) -> None:
-    with pytest.raises(PicklingError, match=r"argument 1 .*only processes that are forked .*get_context\('spawn'\), or by a Manager"):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Lock",
+        "RLock",
+        "Semaphore",
+        "BoundedSemaphore",
+        "Condition",
+        "Event",
+        "Queue",
+        "SimpleQueue",
+    ],
+)
+def test_what_is_for_forked_processes_is_refused_with_a_remedy(
+    executor: gridengine.Executor, kind: str
+) -> None:
+    with pytest.raises(
+        PicklingError,
+        match=r"argument 1 .*only processes that are forked .*get_context\('spawn'\), or by a "
+        r"Manager",
+    ):
         executor.submit(str, getattr(FORK, kind)()).result()
 
 
-def test_a_lock_without_a_name_is_refused_where_python_itself_would_send_its_address(executor: gridengine.Executor) -> None:
+def test_a_lock_without_a_name_is_refused_where_python_itself_would_send_its_address(
+    executor: gridengine.Executor,
+) -> None:
     lock = FORK.Lock()
-    vars(lock)["_is_fork_ctx"] = False  # what Python 3.11.5 and later look at, and earlier ones do not have
+    vars(lock)["_is_fork_ctx"] = (
+        False  # what Python 3.11.5 and later look at, and earlier ones do not have
+    )
     with pytest.raises(PicklingError, match="only processes that are forked"):
         executor.submit(str, lock).result()
 
@@ -333,13 +381,20 @@ def test_what_is_for_started_processes_works(executor: gridengine.Executor) -> N
         event.set()
 
     executor.submit(call, queue, lock, event, value).result()
-    assert (queue.get(), event.is_set(), value.value, lock.acquire(block=False)) == ("hello", True, 2, True)
+    assert (queue.get(), event.is_set(), value.value, lock.acquire(block=False)) == (
+        "hello",
+        True,
+        2,
+        True,
+    )
 
 
 def test_a_lock_that_is_gone_is_named(executor: gridengine.Executor) -> None:
     payload = pickling.dump(SPAWN.Lock())  # nobody else has it
     gc.collect()
-    with pytest.raises(PicklingError, match=r"a multiprocessing\.synchronize\.Lock is gone, or of another machine"):
+    with pytest.raises(
+        PicklingError, match=r"a multiprocessing\.synchronize\.Lock is gone, or of another machine"
+    ):
         pickling.load(payload)
 
 

@@ -49,11 +49,17 @@ demand = Demand(Cores(2) & Memory(1) & WTime(600, softT=300) & GPUs(2) & Token("
 
 
 def test_a_call_with_more_memory_gets_it(grid_engine: GridEngine) -> None:
-    told = run(grid_engine, f"{SETTINGS}launcher = make_launcher('ulimit -v', h_vmem='512M'); demand = Demand(factor=2.0)\n{ASKING}")
+    told = run(
+        grid_engine,
+        f"{SETTINGS}launcher = make_launcher('ulimit -v', h_vmem='512M'); demand = "
+        f"Demand(factor=2.0)\n{ASKING}",
+    )
     assert told["log"].strip() == str(2**20)
 
 
-def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(grid_engine: GridEngine) -> None:
+def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
+    grid_engine: GridEngine,
+) -> None:
     told = run(
         grid_engine,
         f"""{SETTINGS}
@@ -71,11 +77,17 @@ tell(reason=report.reason, fault=report.fault and report.fault.__name__)
 @pytest.mark.parametrize(
     ("given", "demand", "words"),
     [
-        ("h_vmem='1G'", "Memory(2)", "Memory(2) of a call and h_vmem='1G' of the scheduler both say h_vmem"),
+        (
+            "h_vmem='1G'",
+            "Memory(2)",
+            "Memory(2) of a call and h_vmem='1G' of the scheduler both say h_vmem",
+        ),
         ("", "Token('theirs')", "there are: ours"),
     ],
 )
-def test_what_cannot_be_said_is_an_error_before_anything_is_submitted(grid_engine: GridEngine, given: str, demand: str, words: str) -> None:
+def test_what_cannot_be_said_is_an_error_before_anything_is_submitted(
+    grid_engine: GridEngine, given: str, demand: str, words: str
+) -> None:
     told = run(
         grid_engine,
         f"""{SETTINGS}

@@ -83,7 +83,9 @@ print(json.dumps(gridengine.map(call, [0], scheduler=gridengine.ProcessScheduler
 
 
 def test_joblib_inside_a_call_runs_in_the_call_s_own_process(told: Told) -> None:
-    pytest.importorskip("joblib", reason="joblib is not installed: pip install 'gridengine[third-parties]'")
+    pytest.importorskip(
+        "joblib", reason="joblib is not installed: pip install 'gridengine[third-parties]'"
+    )
     pair, _ = told("""
 def call(_):
     import joblib
@@ -96,7 +98,9 @@ print(json.dumps(gridengine.map(call, [0], scheduler=gridengine.ProcessScheduler
     assert set(pair[1]) == {pair[0]}
 
 
-def test_a_map_of_a_worker_s_initializer_and_one_of_an_imported_module_run_in_its_process(told: Told) -> None:
+def test_a_map_of_a_worker_s_initializer_and_one_of_an_imported_module_run_in_its_process(
+    told: Told,
+) -> None:
     alike, errors = told("""
 from pathlib import Path
 Path("begins.py").write_text("import gridengine, os\\nFOUND = os.getpid(), gridengine.map(abs, [-1])\\ndef found(_): return FOUND")

@@ -15,7 +15,9 @@ def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() 
     nursery = Nursery.fork_off(lambda ends: os._exit(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
-    commanding = threading.Thread(target=lambda: [nursery.fork(number, ends) for number in range(RUNNERS)], daemon=True)
+    commanding = threading.Thread(
+        target=lambda: [nursery.fork(number, ends) for number in range(RUNNERS)], daemon=True
+    )
     commanding.start()
     commanding.join(60)
     assert not commanding.is_alive(), "it waits for a nursery that waits for it"

@@ -1,4 +1,6 @@
-"""Machines and accounts that lack what is nearly always there: each says so in one line, with the remedy."""
+"""Machines and accounts that lack what is nearly always there: each says so in one line, with the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def said(before: str, *, around: Sequence[str] = ()) -> str:
     """Return what a script prints that runs one call after this preparation."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*around, sys.executable, "-c", SCRIPT.format(before=before)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,7 +43,8 @@ def test_too_few_open_files_are_told_with_the_limit() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user of whom nothing runs yet")
 def test_too_few_processes_are_told_with_the_limit() -> None:
-    load = "with ProcessScheduler(max_workers=1) as scheduler: map(abs, [-1], scheduler=scheduler)"  # that user may not be able to read it
+    # that user may not be able to read it
+    load = "with ProcessScheduler(max_workers=1) as scheduler: map(abs, [-1], scheduler=scheduler)"
     become = "os.setresgid(64123, 64123, 64123); os.setresuid(64123, 64123, 64123)"
     words = said(f"{load}\nresource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); {become}")
     assert "ConfigurationError this process may not start 2 more threads" in words
@@ -47,8 +52,13 @@ def test_too_few_processes_are_told_with_the_limit() -> None:
     assert "ulimit -u" in words
 
 
-@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="only root may unmount /proc, by `unshare` of util-linux")
+@pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("unshare") is None,
+    reason="only root may unmount /proc, by `unshare` of util-linux",
+)
 def test_a_machine_without_proc_is_told_so() -> None:
-    words = said("", around=["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"])
+    words = said(
+        "", around=["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
+    )
     assert "ConfigurationError there is no /proc here" in words
     assert "InlineScheduler()" in words

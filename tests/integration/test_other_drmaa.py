@@ -1,4 +1,6 @@
-"""DRMAA libraries of other systems than Grid Engine, by one that is built here: see `tests/support/drmaa_library.c`."""
+"""DRMAA libraries of other systems than Grid Engine, by one that is built here: see
+`tests/support/drmaa_library.c`.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def mapped(given: str = "max_workers=2", resources: str = "None") -> str:
 SQUARES = [x * x for x in range(8)]
 
 
-def test_cluster_tasks_that_have_ended_keep_none_of_the_others_from_being_deleted(site: Site) -> None:
+def test_cluster_tasks_that_have_ended_keep_none_of_the_others_from_being_deleted(
+    site: Site,
+) -> None:
     done = site.run(mapped("max_workers=3, jobs_per_worker=2"))
     assert done.value == SQUARES
     assert "still tries to delete" not in done.errors
@@ -116,8 +120,14 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def wait_for_ended_tasks(script: Script) -> None:
-    """Wait until tasks have ended that nobody has asked for since: the library's children, not reaped."""
-    (speaker,) = [process for process in script.processes() if any("_drmaa_child" in word for word in words_of(process))]
+    """Wait until tasks have ended that nobody has asked for since: the library's children, not
+    reaped.
+    """
+    (speaker,) = [
+        process
+        for process in script.processes()
+        if any("_drmaa_child" in word for word in words_of(process))
+    ]
     until = time.monotonic() + 30
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
         assert time.monotonic() < until
@@ -125,7 +135,9 @@ def wait_for_ended_tasks(script: Script) -> None:
 
 
 @pytest.mark.parametrize("gently", [True, False])
-def test_a_script_that_is_interrupted_or_killed_leaves_no_cluster_task_behind_although_some_have_ended(site: Site, gently: bool) -> None:
+def test_a_script_that_is_interrupted_or_killed_leaves_no_cluster_task_behind_although_some_have_ended(
+    site: Site, gently: bool
+) -> None:
     source = """
 def work(x):
     time.sleep(0.01 if x < 4 else 600)
@@ -153,12 +165,22 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("given", "resources", "words"),
     [
-        ("queue='long', h_vmem='2G', h_rt='1:00:00'", "None", "--time=01:00:00 --mem-per-cpu=2048 --partition=long"),
-        ("", "gridengine.Cores(2) & gridengine.Memory(1) & gridengine.WTime(600)", "--cpus-per-task=2 --mem=1024 --time=00:12:00"),
+        (
+            "queue='long', h_vmem='2G', h_rt='1:00:00'",
+            "None",
+            "--time=01:00:00 --mem-per-cpu=2048 --partition=long",
+        ),
+        (
+            "",
+            "gridengine.Cores(2) & gridengine.Memory(1) & gridengine.WTime(600)",
+            "--cpus-per-task=2 --mem=1024 --time=00:12:00",
+        ),
         ("native='--exclusive --mem=1G'", "None", "--exclusive --mem=1024"),
     ],
 )
-def test_a_slurm_is_asked_in_its_own_words(site: Site, given: str, resources: str, words: str) -> None:
+def test_a_slurm_is_asked_in_its_own_words(
+    site: Site, given: str, resources: str, words: str
+) -> None:
     done = site.run(mapped(f"max_workers=1, {given}", resources))
     assert done.value == SQUARES
     assert sorted(done.record[0].split()) == sorted(["submit", "--no-requeue", *words.split()])
@@ -184,7 +206,10 @@ def refusal(resources=None, **given):
 
 
 def test_what_cannot_be_said_is_refused_by_name(site: Site) -> None:
-    done = site.run(REFUSALS + "print(json.dumps([refusal(parallel_environment='smp 2'), refusal(s_vmem='1G')]))")
+    done = site.run(
+        REFUSALS
+        + "print(json.dumps([refusal(parallel_environment='smp 2'), refusal(s_vmem='1G')]))"
+    )
     assert isinstance(done.value, list)
     for text, said in zip(done.value, ["parallel_environment='smp 2'", "s_vmem='1G'"], strict=True):
         assert f"{said} cannot be said to SLURM 22.05.8" in text
@@ -206,13 +231,26 @@ print(json.dumps(told))
     assert (done.value[0], done.value[3]) == ([1], [1])
     assert "queue='long' cannot be said to Torque 6.1.2" in done.value[1]
     assert "Memory(1) cannot be said to Torque 6.1.2" in done.value[2]
-    assert [line for line in done.record if line.startswith("submit")] == ["submit -l mem=1gb", "submit -l nodes=1:ppn=2"]
+    assert [line for line in done.record if line.startswith("submit")] == [
+        "submit -l mem=1gb",
+        "submit -l nodes=1:ppn=2",
+    ]
 
 
-def test_a_library_is_named_by_an_argument_by_a_variable_or_by_the_user_s_settings(site: Site) -> None:
+def test_a_library_is_named_by_an_argument_by_a_variable_or_by_the_user_s_settings(
+    site: Site,
+) -> None:
     nowhere = {"DRMAA_LIBRARY_PATH": "/nowhere/libdrmaa.so"}
-    assert site.run(mapped(f"max_workers=1, drmaa_library={str(site.library)!r}"), **nowhere).value == SQUARES
-    assert site.run(mapped("max_workers=1"), **nowhere, GRIDENGINE_DRMAA_LIBRARY=str(site.library)).value == SQUARES
+    assert (
+        site.run(mapped(f"max_workers=1, drmaa_library={str(site.library)!r}"), **nowhere).value
+        == SQUARES
+    )
+    assert (
+        site.run(
+            mapped("max_workers=1"), **nowhere, GRIDENGINE_DRMAA_LIBRARY=str(site.library)
+        ).value
+        == SQUARES
+    )
     settings = site.folder / "config" / "gridengine" / "settings.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text(f'drmaa_library = "{site.library}"\n')
@@ -228,7 +266,10 @@ with (gridengine.GridEngineScheduler(max_workers=1, native="--qos=one") as first
     print(json.dumps([gridengine.map(abs, [-1], scheduler=one) for one in (first, second)]))
 """)
     assert done.value == [[1], [1]]
-    assert [line for line in done.record if line.startswith("submit")] == ["submit --no-requeue --qos=one", "submit --no-requeue --qos=two"]
+    assert [line for line in done.record if line.startswith("submit")] == [
+        "submit --no-requeue --qos=one",
+        "submit --no-requeue --qos=two",
+    ]
 
 
 BEST = """
@@ -245,7 +286,9 @@ with gridengine.best_available() as scheduler:
 """
 
 
-def test_the_best_available_is_another_system_through_its_library_and_says_which(site: Site) -> None:
+def test_the_best_available_is_another_system_through_its_library_and_says_which(
+    site: Site,
+) -> None:
     done = site.run(BEST.format(with_slurm=False))
     assert done.value == "GridEngineScheduler"
     assert "SLURM 22.05.8 (test library 1.0), through DRMAA, takes jobs of this user" in done.errors
@@ -259,13 +302,34 @@ def test_slurm_s_own_scheduler_goes_before_a_library_for_it(site: Site) -> None:
     assert done.record == []
 
 
-def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(site: Site, tmp_path: Path) -> None:
-    environment = {**os.environ, "DRMAA_LIBRARY_PATH": str(site.library), "GRIDENGINE_RUN_DIRECTORY": str(tmp_path)}
+def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(
+    site: Site, tmp_path: Path
+) -> None:
+    environment = {
+        **os.environ,
+        "DRMAA_LIBRARY_PATH": str(site.library),
+        "GRIDENGINE_RUN_DIRECTORY": str(tmp_path),
+    }
     environment |= {"TEST_DRMAA_SYSTEM": "Torque 6.1.2", "TEST_DRMAA_NATIVE": "any"}
     command = [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    found = {one["check"]: one for one in json.loads(done.stdout)["findings"] if one["of"] == "grid_engine"}
-    assert found["library"]["text"] == f"{site.library}, which speaks to Torque 6.1.2 (test library 1.0)"
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found = {
+        one["check"]: one
+        for one in json.loads(done.stdout)["findings"]
+        if one["of"] == "grid_engine"
+    }
+    assert (
+        found["library"]["text"]
+        == f"{site.library}, which speaks to Torque 6.1.2 (test library 1.0)"
+    )
     assert found["system"]["text"] == "Torque 6.1.2, and no Grid Engine"
     assert "master" not in found
     assert found["job"]["state"] == "ok"
@@ -273,9 +337,21 @@ def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(si
 
 def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
     (tmp_path / "libdrmaa.so").write_text("none")
-    environment = {**os.environ, "DRMAA_LIBRARY_PATH": str(tmp_path / "libdrmaa.so"), "GRIDENGINE_RUN_DIRECTORY": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "DRMAA_LIBRARY_PATH": str(tmp_path / "libdrmaa.so"),
+        "GRIDENGINE_RUN_DIRECTORY": str(tmp_path),
+    }
     command = [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     broken = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
     assert [one["check"] for one in broken] == ["library"]
     assert "invalid ELF header" in broken[0]["text"] or "file too short" in broken[0]["text"]
@@ -285,7 +361,13 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
 def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
     here, settings = system_of("SLURM 22.05.8", ""), Settings()
     asked = [
-        worded(here, Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}), Demand(Cores(2)), ZERO, settings),
+        worded(
+            here,
+            Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}),
+            Demand(Cores(2)),
+            ZERO,
+            settings,
+        ),
         worded(here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings),
     ]
     done = slurm.run(f"""

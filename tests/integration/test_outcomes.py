@@ -1,4 +1,6 @@
-"""One call's bad argument or result is its own: those that travel with it are as good as ever. By every way to have calls made."""
+"""One call's bad argument or result is its own: those that travel with it are as good as ever. By
+every way to have calls made.
+"""
 
 from __future__ import annotations
 
@@ -82,14 +84,22 @@ def add_up(one: Number, others: dict[str, list[int]]) -> int:
 
 
 def errors_in(results: list[Any]) -> dict[int, type[BaseException]]:
-    """Return the errors among the results, each with its place; check that all others are their place's number."""
-    found = {place: type(one) for place, one in enumerate(results) if isinstance(one, BaseException)}
-    assert [one for one in results if not isinstance(one, BaseException)] == [place for place in range(CALLS) if place not in found]
+    """Return the errors among the results, each with its place; check that all others are their
+    place's number.
+    """
+    found = {
+        place: type(one) for place, one in enumerate(results) if isinstance(one, BaseException)
+    }
+    assert [one for one in results if not isinstance(one, BaseException)] == [
+        place for place in range(CALLS) if place not in found
+    ]
     return found
 
 
 @pytest.mark.parametrize("error", [KeyError("no"), SystemExit("no licence")])
-def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(error: BaseException, scheduler: Scheduler) -> None:
+def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(
+    error: BaseException, scheduler: Scheduler
+) -> None:
     results = gridengine.map(number_of, arguments(error), scheduler=scheduler, reraise=False)
     assert errors_in(results) == {BAD: type(error)}
     assert "in __setstate__" in str(results[BAD].__cause__)
@@ -103,24 +113,34 @@ def test_a_map_raises_what_kept_an_argument_from_being_rebuilt(scheduler: Schedu
 def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Scheduler) -> None:
     common = {"more": [1, 2]}
     pairs = [(Number(0, KeyError("no")), common), (Number(1), common), (Number(2), common)]
-    error, *results = gridengine.starmap(add_up, pairs, scheduler=scheduler, reraise=False, chunksize=3)
+    error, *results = gridengine.starmap(
+        add_up, pairs, scheduler=scheduler, reraise=False, chunksize=3
+    )
     assert isinstance(error, KeyError)
     assert results == [4, 5]
 
 
 def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Scheduler) -> None:
     with gridengine.Executor(scheduler) as executor:
-        assert [future.result() for future in [executor.submit(abs, -1) for _ in range(5000)]] == [1] * 5000  # they travel together now
+        assert [future.result() for future in [executor.submit(abs, -1) for _ in range(5000)]] == [
+            1
+        ] * 5000  # they travel together now
         futures = [executor.submit(number_of, one) for one in arguments(KeyError("no"))]
-        assert errors_in([future.exception() or future.result() for future in futures]) == {BAD: KeyError}
+        assert errors_in([future.exception() or future.result() for future in futures]) == {
+            BAD: KeyError
+        }
 
 
 def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
     with gridengine.Pool(scheduler=scheduler) as pool:
         results = [pool.apply_async(number_of, (one,)) for one in arguments(KeyError("no"))]
-        assert errors_in([result.get(SECONDS) if result.successful() else KeyError() for result in results if result.wait() is None]) == {
-            BAD: KeyError
-        }
+        assert errors_in(
+            [
+                result.get(SECONDS) if result.successful() else KeyError()
+                for result in results
+                if result.wait() is None
+            ]
+        ) == {BAD: KeyError}
         iterator = pool.imap(number_of, arguments(KeyError("no")), chunksize=50)
         assert [iterator.next(SECONDS) for _ in range(BAD)] == list(range(BAD))
         with pytest.raises(KeyError, match="no"):
@@ -128,26 +148,38 @@ def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
         assert list(iterator) == list(range(BAD + 1, CALLS))
 
 
-def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(scheduler: Scheduler) -> None:
+def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(
+    scheduler: Scheduler,
+) -> None:
     with gridengine.Executor(scheduler) as executor:
         results = executor.map(bad_result, range(CALLS))
         assert [next(results).number for _ in range(BAD)] == list(range(BAD))
-        with pytest.raises(PicklingError, match="the result cannot be rebuilt here: KeyError: 'not here'"):
+        with pytest.raises(
+            PicklingError, match="the result cannot be rebuilt here: KeyError: 'not here'"
+        ):
             next(results)
 
 
 def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler) -> None:
     results = gridengine.map(bad_result, range(CALLS), scheduler=scheduler, reraise=False)
-    assert errors_in([one.number if isinstance(one, Number) else one for one in results]) == {BAD: PicklingError}
+    assert errors_in([one.number if isinstance(one, Number) else one for one in results]) == {
+        BAD: PicklingError
+    }
     assert isinstance(results[BAD].__cause__, KeyError)
     with gridengine.Executor(scheduler) as executor:
         futures = [executor.submit(bad_result, number) for number in range(CALLS)]
-        assert errors_in([future.exception() or future.result().number for future in futures]) == {BAD: PicklingError}
+        assert errors_in([future.exception() or future.result().number for future in futures]) == {
+            BAD: PicklingError
+        }
 
 
 @pytest.mark.parametrize("f", [leaving_result, leaving_error])
-def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(f: Any, scheduler: Scheduler) -> None:
-    assert list(errors_in(gridengine.map(f, range(CALLS), scheduler=scheduler, reraise=False, retries=0))) == [BAD]
+def test_an_outcome_whose_pickling_ends_the_process_is_an_error_of_its_call(
+    f: Any, scheduler: Scheduler
+) -> None:
+    assert list(
+        errors_in(gridengine.map(f, range(CALLS), scheduler=scheduler, reraise=False, retries=0))
+    ) == [BAD]
 
 
 def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Scheduler) -> None:
@@ -184,8 +216,12 @@ def close_and_fail() -> None:
 
 
 @pytest.mark.parametrize("kind", [Unhelpful, WrongNotes])
-def test_an_exception_whose_own_code_fails_is_its_calls_outcome(kind: type[Exception], scheduler: Scheduler) -> None:
-    [error] = gridengine.map(fail_with, [kind], scheduler=scheduler, reraise=False, retry_on=kind, retries=1)
+def test_an_exception_whose_own_code_fails_is_its_calls_outcome(
+    kind: type[Exception], scheduler: Scheduler
+) -> None:
+    [error] = gridengine.map(
+        fail_with, [kind], scheduler=scheduler, reraise=False, retry_on=kind, retries=1
+    )
     assert type(error) is kind
     job = gridengine.Job(target=fail_with, args=(kind,), scheduler=scheduler)
     job.start()

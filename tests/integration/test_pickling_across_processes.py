@@ -1,4 +1,6 @@
-"""Scripts, run as `__main__`, that exchange functions, calls and outcomes with another process which knows nothing of them."""
+"""Scripts, run as `__main__`, that exchange functions, calls and outcomes with another process
+which knows nothing of them.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +77,22 @@ Script = Callable[[str], None]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """Return a function that runs a text as a script, which fails by an exception; `remote` in it calls another process."""
+    """Return a function that runs a text as a script, which fails by an exception; `remote` in it
+    calls another process.
+    """
 
     def run(text: str) -> None:
         path = tmp_path / "script.py"
         path.write_text(PRELUDE + textwrap.dedent(text) + "\nremote.close()\n")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, "-P", path], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-P", path],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
 
     return run
@@ -221,7 +232,9 @@ def test_instances_come_back_as_instances_of_the_callers_own_class(script: Scrip
     """)
 
 
-def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(script: Script) -> None:
+def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(
+    script: Script,
+) -> None:
     script("""
         from typing import Callable, Concatenate, Generic, NewType, ParamSpec, TypeVar, TypeVarTuple, Unpack
         P = ParamSpec("P")
@@ -254,7 +267,9 @@ def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(s
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="its syntax is of Python 3.12")
-def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_themselves(script: Script) -> None:
+def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_themselves(
+    script: Script,
+) -> None:
     script("""
         from typing import Callable
         type Json = dict[str, Json] | list[Json] | str
@@ -285,7 +300,9 @@ def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_the
     """)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="variables have defaults from Python 3.13 on")
+@pytest.mark.skipif(
+    sys.version_info < (3, 13), reason="variables have defaults from Python 3.13 on"
+)
 def test_the_defaults_of_type_parameters_travel(script: Script) -> None:
     script("""
         def f[T: int = bool, U = str, *Ts = *tuple[int, int], **P = [int]](x: T) -> U: ...
@@ -424,7 +441,9 @@ def test_local_classes_are_the_callers_own(script: Script) -> None:
     """)
 
 
-def test_a_class_made_on_one_runner_is_one_class_at_home_and_on_another_runner(script: Script) -> None:
+def test_a_class_made_on_one_runner_is_one_class_at_home_and_on_another_runner(
+    script: Script,
+) -> None:
     script("""
         def make():
             class There:

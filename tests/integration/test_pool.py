@@ -89,7 +89,9 @@ def test_a_map_raises_what_the_first_failing_call_raised(pool: gridengine.Pool) 
     assert not result.successful()
 
 
-def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(pool: gridengine.Pool) -> None:
+def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(
+    pool: gridengine.Pool,
+) -> None:
     for result in (pool.apply_async(time.sleep, (600,)), pool.map_async(time.sleep, [600])):
         assert not result.ready()
         with pytest.raises(ValueError, match="not ready"):
@@ -109,7 +111,9 @@ def test_callbacks_get_the_result_or_the_exception(pool: gridengine.Pool) -> Non
         four.release()
 
     pool.apply_async(square, (3,), callback=note)
-    pool.apply_async(fail_at_three, (3,), callback=note, error_callback=lambda error: note(type(error)))
+    pool.apply_async(
+        fail_at_three, (3,), callback=note, error_callback=lambda error: note(type(error))
+    )
     pool.map_async(square, range(3), callback=note)
     pool.map_async(fail_at_three, range(9), error_callback=lambda error: note(type(error)))
     assert all(four.acquire(timeout=SECONDS) for _ in range(4))
@@ -126,13 +130,23 @@ def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: grideng
 
 def test_a_map_whose_call_leaves_calls_the_error_callback(pool: gridengine.Pool) -> None:
     got: list[Any] = []
-    result = pool.map_async(leave_at_two, range(4), chunksize=1, callback=got.append, error_callback=lambda error: got.append(type(error)))
+    result = pool.map_async(
+        leave_at_two,
+        range(4),
+        chunksize=1,
+        callback=got.append,
+        error_callback=lambda error: got.append(type(error)),
+    )
     result.wait(SECONDS)
     assert got == [SystemExit]
 
 
-@pytest.mark.parametrize("error", [SystemExit("no"), KeyboardInterrupt(), ValueError("no"), GeneratorExit()])
-def test_a_callback_that_raises_ends_no_other(error: BaseException, pool: gridengine.Pool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "error", [SystemExit("no"), KeyboardInterrupt(), ValueError("no"), GeneratorExit()]
+)
+def test_a_callback_that_raises_ends_no_other(
+    error: BaseException, pool: gridengine.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(_: object) -> None:
         raise error
 
@@ -159,7 +173,9 @@ class Slow:
 
 
 @pytest.mark.parametrize("method", ["apply_async", "map_async", "starmap_async"])
-def test_a_result_is_there_once_its_callback_has_returned(method: str, pool: gridengine.Pool) -> None:
+def test_a_result_is_there_once_its_callback_has_returned(
+    method: str, pool: gridengine.Pool
+) -> None:
     f, argument = (add, [(1, 2)]) if method == "starmap_async" else (square, [3])
     slow = Slow()
     result = getattr(pool, method)(f, argument, callback=slow)
@@ -203,7 +219,9 @@ def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
 
 def test_imap_gives_results_one_after_the_other(pool: gridengine.Pool) -> None:
     assert list(pool.imap(square, range(100))) == [index * index for index in range(100)]
-    assert sorted(pool.imap_unordered(square, range(100), chunksize=7)) == [index * index for index in range(100)]
+    assert sorted(pool.imap_unordered(square, range(100), chunksize=7)) == [
+        index * index for index in range(100)
+    ]
     assert list(itertools.islice(pool.imap(square, itertools.count()), 5)) == [0, 1, 4, 9, 16]
 
 
@@ -221,9 +239,13 @@ def broken(count: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("method", ["imap", "imap_unordered"])
-def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(method: str, pool: gridengine.Pool) -> None:
+def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
+    method: str, pool: gridengine.Pool
+) -> None:
     results = getattr(pool, method)(square, broken(20))
-    assert sorted(results.next(SECONDS) for _ in range(20)) == [index * index for index in range(20)]
+    assert sorted(results.next(SECONDS) for _ in range(20)) == [
+        index * index for index in range(20)
+    ]
     with pytest.raises(LookupError, match="no more arguments"):
         results.next(SECONDS)
     with pytest.raises(LookupError, match="no more arguments"):
@@ -242,7 +264,11 @@ def test_an_error_of_the_iterable_does_not_keep_a_pool_from_being_joined() -> No
 
 def test_a_callback_is_never_called_in_the_thread_that_submits(pool: gridengine.Pool) -> None:
     threads: list[threading.Thread] = []
-    result = pool.apply_async(square, (threading.Lock(),), error_callback=lambda _: threads.append(threading.current_thread()))
+    result = pool.apply_async(
+        square,
+        (threading.Lock(),),
+        error_callback=lambda _: threads.append(threading.current_thread()),
+    )
     result.wait(SECONDS)
     assert not result.successful()
     assert threads != [threading.current_thread()]

@@ -1,4 +1,6 @@
-"""What calls and jobs print arrives: whole, in whole lines, however slow the reader is, from workers here and elsewhere."""
+"""What calls and jobs print arrives: whole, in whole lines, however slow the reader is, from
+workers here and elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,14 @@ def with_head(script: MakeScript) -> MakeScript:
 
 
 def read_late(script: Script) -> tuple[list[str], int]:
-    """Run a script whose output nobody reads until it has filled the pipe; return its lines, sorted, and its exit status."""
+    """Run a script whose output nobody reads until it has filled the pipe; return its lines,
+    sorted, and its exit status.
+    """
     process = script.start(stdout=subprocess.PIPE)
     assert process.stdout is not None
-    writing = os.open(f"/proc/self/fd/{process.stdout.fileno()}", os.O_WRONLY)  # the other end of the pipe
+    writing = os.open(
+        f"/proc/self/fd/{process.stdout.fileno()}", os.O_WRONLY
+    )  # the other end of the pipe
     poll = select.poll()
     poll.register(writing, select.POLLOUT)
 
@@ -65,7 +71,11 @@ def read_late(script: Script) -> tuple[list[str], int]:
 
 
 def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
-    return sorted(f"{who} line {number:05d} ".ljust(width - 1, "x") for who in speakers for number in range(lines))
+    return sorted(
+        f"{who} line {number:05d} ".ljust(width - 1, "x")
+        for who in speakers
+        for number in range(lines)
+    )
 
 
 def test_all_that_quick_calls_print_arrives_at_a_late_reader(with_head: MakeScript) -> None:
@@ -83,7 +93,10 @@ def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
 gridengine.starmap(say, [(f"call {number}", 1500, 1000) for number in range(8)], scheduler=ProcessScheduler(4))
 """)
     )
-    assert found == (lines_of(*[f"call {number}" for number in range(8)], lines=1500, width=1000), 0)
+    assert found == (
+        lines_of(*[f"call {number}" for number in range(8)], lines=1500, width=1000),
+        0,
+    )
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -102,7 +115,9 @@ with {where}(4) as scheduler:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_what_a_job_prints_is_there_when_it_has_been_joined(where: str, with_head: MakeScript) -> None:
+def test_what_a_job_prints_is_there_when_it_has_been_joined(
+    where: str, with_head: MakeScript
+) -> None:
     done = with_head(f"""
 def speak():
     print("out")
@@ -118,7 +133,11 @@ with {where}(1) as scheduler:
     print("joined", file=sys.stderr)
     assert job.stdout() == "out\\nno end of line"
 """).run()
-    assert (done.stdout, done.stderr, done.returncode) == ("out\nno end of line joined\n", "a child,\nerr\njoined\n", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "out\nno end of line joined\n",
+        "a child,\nerr\njoined\n",
+        0,
+    )
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -195,7 +214,9 @@ with Refused(1) as scheduler:
     assert "the dog could not be run to its end: no such queue" in done.stderr
 
 
-def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_said(with_head: MakeScript) -> None:
+def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_said(
+    with_head: MakeScript,
+) -> None:
     done = with_head("""
 import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
@@ -205,7 +226,10 @@ with OverTcp(2) as scheduler:
     ran = done.run()
     assert ran.stdout == ""
     [log] = done.folder.glob("runs/*/worker.log")
-    assert f"INFO what calls print goes to the workers' logs below {log.parent}" in ran.stderr.splitlines()
+    assert (
+        f"INFO what calls print goes to the workers' logs below {log.parent}"
+        in ran.stderr.splitlines()
+    )
     assert sorted(log.read_text().splitlines()) == sorted(2 * lines_of("call", lines=3))
 
 
@@ -218,17 +242,24 @@ with OverTcp(1) as scheduler:
 """)
     done = script.run()
     [log] = script.folder.glob("runs/*/worker.log")
-    assert done.stdout == log.read_text() == "".join(line + "\n" for line in lines_of("job", lines=1000))
+    assert (
+        done.stdout
+        == log.read_text()
+        == "".join(line + "\n" for line in lines_of("job", lines=1000))
+    )
 
 
 @pytest.mark.parametrize("where", ["", "scheduler=ProcessScheduler(2)"])
 def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScript) -> None:
     with open("/dev/full", "w") as full:
-        process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(stdout=full, stderr=subprocess.PIPE)
+        process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(
+            stdout=full, stderr=subprocess.PIPE
+        )
         _, err = process.communicate()
     assert err.splitlines()[:2] == [
         "what runners print cannot be written to standard output: No space left on device",
-        "52000 bytes that runners printed were not written to standard output: No space left on device",
+        "52000 bytes that runners printed were not written to standard output: No space left on "
+        "device",
     ]
 
 
@@ -238,9 +269,13 @@ def test_a_script_whose_runners_print_to_a_full_disk_ends_with_the_status_of_one
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
-        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(stdout=full, stderr=subprocess.PIPE)
+        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(
+            stdout=full, stderr=subprocess.PIPE
+        )
         process.communicate()
-    assert process.returncode == 120  # Python's, when its standard output cannot be flushed at the end
+    assert (
+        process.returncode == 120
+    )  # Python's, when its standard output cannot be flushed at the end
 
 
 def test_what_was_lost_is_marked_where_there_is_room_again(with_head: MakeScript) -> None:
@@ -262,7 +297,9 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScript) -> None:
-    script = with_head("gridengine.starmap(say, [('call', 2000)] * 4, scheduler=ProcessScheduler(4))")
+    script = with_head(
+        "gridengine.starmap(say, [('call', 2000)] * 4, scheduler=ProcessScheduler(4))"
+    )
     process = script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -270,7 +307,8 @@ def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScri
     left = process.stdout.read()
     assert (
         said
-        == f"{4 * 2000 * 26 - len(left)} bytes that runners printed were not written to standard output: its reader took nothing for 5 s\n"
+        == f"{4 * 2000 * 26 - len(left)} bytes that runners printed were not written to standard "
+        "output: its reader took nothing for 5 s\n"
     )
 
 

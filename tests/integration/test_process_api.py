@@ -74,7 +74,17 @@ def die(number: int) -> None:
         (die, (signal.SIGSEGV,)),
         (die, (signal.SIGTERM,)),
     ],
-    ids=["well", "exception", "exit", "exit 3", "exit words", "hard exit", "SIGKILL", "SIGSEGV", "SIGTERM"],
+    ids=[
+        "well",
+        "exception",
+        "exit",
+        "exit 3",
+        "exit words",
+        "hard exit",
+        "SIGKILL",
+        "SIGSEGV",
+        "SIGTERM",
+    ],
 )
 def test_the_exit_code_is_that_of_a_process(
     target: Callable[..., Any], args: tuple[Any, ...], scheduler: gridengine.ProcessScheduler
@@ -82,11 +92,18 @@ def test_the_exit_code_is_that_of_a_process(
     process = multiprocessing.get_context("spawn").Process(target=target, args=args)
     process.start()
     process.join()
-    assert ended(Job(target=target, args=args, retries=0, scheduler=scheduler)).exitcode == process.exitcode
+    assert (
+        ended(Job(target=target, args=args, retries=0, scheduler=scheduler)).exitcode
+        == process.exitcode
+    )
 
 
-@pytest.mark.parametrize(("end", "exitcode"), [(Job.terminate, -signal.SIGTERM), (Job.kill, -signal.SIGKILL)])
-def test_a_running_job_is_ended(end: Callable[[Job], None], exitcode: int, scheduler: gridengine.ProcessScheduler) -> None:
+@pytest.mark.parametrize(
+    ("end", "exitcode"), [(Job.terminate, -signal.SIGTERM), (Job.kill, -signal.SIGKILL)]
+)
+def test_a_running_job_is_ended(
+    end: Callable[[Job], None], exitcode: int, scheduler: gridengine.ProcessScheduler
+) -> None:
     job = Job(target=time.sleep, args=(600,), scheduler=scheduler)
     job.start()
     wait_for(lambda: job.pid is not None)
@@ -96,7 +113,9 @@ def test_a_running_job_is_ended(end: Callable[[Job], None], exitcode: int, sched
     assert isinstance(job.exception(), Cancelled)
 
 
-def test_a_job_that_ignores_sigterm_is_killed(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_a_job_that_ignores_sigterm_is_killed(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     ready = tmp_path / "ready"
 
     def stubborn() -> None:
@@ -120,7 +139,9 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
-def test_a_job_that_has_not_begun_never_runs(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_a_job_that_has_not_begun_never_runs(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     busy = [Job(target=time.sleep, args=(600,), scheduler=scheduler) for _ in range(2)]
     for job in busy:
         job.start()
@@ -135,12 +156,16 @@ def test_a_job_that_has_not_begun_never_runs(scheduler: gridengine.ProcessSchedu
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_pid_is_that_of_the_process_that_runs_it(scheduler: gridengine.ProcessScheduler) -> None:
+def test_the_pid_is_that_of_the_process_that_runs_it(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     job = ended(Job(target=os.getpid, scheduler=scheduler))
     assert job.pid == job.ident == job.result() != os.getpid()
 
 
-def test_a_failed_job_has_its_exception_with_the_remote_line(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_failed_job_has_its_exception_with_the_remote_line(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     error = ended(Job(target=fail, scheduler=scheduler)).exception()
     assert isinstance(error, ValueError)
     assert isinstance(error.__cause__, RemoteTraceback)
@@ -194,7 +219,9 @@ def push_then_wait(path: str, controller: Any) -> tuple[int, int]:
     return controller.job_id, controller.attempt
 
 
-def test_messages_are_read_while_the_job_runs(scheduler: gridengine.ProcessScheduler, tmp_path: Path) -> None:
+def test_messages_are_read_while_the_job_runs(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
     job = Job(target=push_then_wait, args=(str(tmp_path / "go_on"),), scheduler=scheduler)
     job.start()
     messages = job.messages()
@@ -215,7 +242,9 @@ def wait_until_cancelled(controller: Any) -> str:
     return "tidied up"
 
 
-def test_a_controlled_job_may_tidy_up_when_it_is_terminated(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_controlled_job_may_tidy_up_when_it_is_terminated(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     job = Job(target=wait_until_cancelled, scheduler=scheduler)
     job.start()
     assert next(job.messages()) == "ready"
@@ -238,13 +267,17 @@ class Counter(Job):
         return self.name
 
 
-def test_a_mutable_subclass_comes_back_as_its_run_left_it(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_mutable_subclass_comes_back_as_its_run_left_it(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     job = ended(Counter(3, name="it", mutable=True, scheduler=scheduler))
     assert (job.result(), job.seen, list(job.messages())) == ("it", [0, 1, 2], [0, 1, 2])
     assert job.where == (job.pid, job.pid, True)
 
 
-def test_a_subclass_that_is_not_mutable_stays_as_it_was(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_subclass_that_is_not_mutable_stays_as_it_was(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     job = ended(Counter(3, scheduler=scheduler))
     assert (job.seen, hasattr(job, "where")) == ([], False)
 
@@ -266,7 +299,15 @@ def run_script(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": search}
     environment.pop("SGE_ROOT", None)
-    return subprocess.run([sys.executable, path], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, path],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 MULTIPROCESSING_SCRIPT = """
@@ -312,9 +353,16 @@ MULTIPROCESSING_SCRIPT = """
 def test_a_script_for_multiprocessing_works_with_one_line_changed(tmp_path: Path) -> None:
     import_line = "from multiprocessing import Process"
     expected = run_script(tmp_path, MULTIPROCESSING_SCRIPT)
-    actual = run_script(tmp_path, MULTIPROCESSING_SCRIPT.replace(import_line, "from gridengine import Job as Process"))
+    actual = run_script(
+        tmp_path,
+        MULTIPROCESSING_SCRIPT.replace(import_line, "from gridengine import Job as Process"),
+    )
     assert expected.returncode == 0, expected.stderr
-    assert (actual.stdout, actual.stderr, actual.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert (actual.stdout, actual.stderr, actual.returncode) == (
+        expected.stdout,
+        expected.stderr,
+        expected.returncode,
+    )
 
 
 # ------------------------------------------------------------------ what processes are known by
@@ -322,7 +370,10 @@ def test_a_script_for_multiprocessing_works_with_one_line_changed(tmp_path: Path
 
 def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.ProcessScheduler) -> None:
     ours, theirs = os.pipe()
-    job, other = (Job(target=time.sleep, args=(seconds,), scheduler=scheduler, daemon=True) for seconds in (0, 600))
+    job, other = (
+        Job(target=time.sleep, args=(seconds,), scheduler=scheduler, daemon=True)
+        for seconds in (0, 600)
+    )
     with pytest.raises(ValueError, match="not started"):
         job.sentinel  # noqa: B018
     job.start()
@@ -336,7 +387,9 @@ def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.Proces
     os.close(theirs)
 
 
-def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     job = ended(Job(target=do_nothing, scheduler=scheduler))
     sentinel = job.sentinel
     assert wait([sentinel], 0) == [sentinel]
@@ -347,14 +400,19 @@ def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(sche
     while gone() is not None:  # whoever told it of its end may hold it a moment longer
         assert time.monotonic() < end
         gc.collect()
-    assert not Path(f"/proc/self/fd/{sentinel}").is_symlink() or Path(f"/proc/self/fd/{sentinel}").readlink() != file
+    assert (
+        not Path(f"/proc/self/fd/{sentinel}").is_symlink()
+        or Path(f"/proc/self/fd/{sentinel}").readlink() != file
+    )
 
 
 class Unhashable(Job):
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(scheduler: gridengine.ProcessScheduler) -> None:
+def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     before = gridengine.active_children()
     job = Unhashable(target=time.sleep, args=(600,), scheduler=scheduler, daemon=True)
     assert job not in gridengine.active_children()
@@ -374,10 +432,17 @@ class Named(Job):
         return name_of_this_process()
 
 
-def test_the_process_of_a_job_has_its_name_and_that_of_a_call_has_not(scheduler: gridengine.ProcessScheduler) -> None:
-    jobs = [Job(target=name_of_this_process, name="a", scheduler=scheduler), Named(name="b", scheduler=scheduler)]
+def test_the_process_of_a_job_has_its_name_and_that_of_a_call_has_not(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    jobs = [
+        Job(target=name_of_this_process, name="a", scheduler=scheduler),
+        Named(name="b", scheduler=scheduler),
+    ]
     assert [ended(job).result() for job in jobs] == ["a", "b"]
-    assert not {"a", "b"} & set(gridengine.starmap(name_of_this_process, [()] * 20, scheduler=scheduler, chunksize=1))
+    assert not {"a", "b"} & set(
+        gridengine.starmap(name_of_this_process, [()] * 20, scheduler=scheduler, chunksize=1)
+    )
 
 
 def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
@@ -389,7 +454,9 @@ class Kept:
         pass
 
 
-def test_a_started_job_holds_neither_its_target_nor_its_arguments(scheduler: gridengine.ProcessScheduler) -> None:
+def test_a_started_job_holds_neither_its_target_nor_its_arguments(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
     kept = Kept()
     gone = weakref.ref(kept)
     job = Job(target=kept, args=(kept,), scheduler=scheduler)
@@ -419,8 +486,14 @@ EXIT_SCRIPT = """
     [(False, 0.5, "", True), (True, 600, "", False), (False, 600, "raise LookupError", False)],
     ids=["waits for a job", "ends a daemon job", "ends all at an exception"],
 )
-def test_the_interpreters_exit(daemon: bool, seconds: float, ending: str, done: bool, tmp_path: Path) -> None:
-    source = EXIT_SCRIPT.replace("SECONDS", str(seconds)).replace("DAEMON", str(daemon)).replace("ENDING", ending)
+def test_the_interpreters_exit(
+    daemon: bool, seconds: float, ending: str, done: bool, tmp_path: Path
+) -> None:
+    source = (
+        EXIT_SCRIPT.replace("SECONDS", str(seconds))
+        .replace("DAEMON", str(daemon))
+        .replace("ENDING", ending)
+    )
     run = run_script(tmp_path, source)
     assert run.returncode == (1 if ending else 0), run.stderr
     assert (tmp_path / "file").exists() is done

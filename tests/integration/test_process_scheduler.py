@@ -1,4 +1,6 @@
-"""Nurseries as processes of this machine: started, handed over, watched and stopped, whatever they do."""
+"""Nurseries as processes of this machine: started, handed over, watched and stopped, whatever they
+do.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def adopted() -> Iterator[Adopted]:
 
 
 @pytest.fixture
-def make_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopted: Adopted) -> Iterator[MakeLauncher]:
+def make_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopted: Adopted
+) -> Iterator[MakeLauncher]:
     """A launcher whose workers are this shell script."""
     made = []
     os.mkfifo(tmp_path / "ready")
@@ -47,7 +51,9 @@ def make_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopted: Adop
         worker.write_text(f"#!/bin/bash\n{script}\n")
         worker.chmod(worker.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(worker))
-        made.append(ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair))))
+        made.append(
+            ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+        )
         return made[-1]
 
     yield make
@@ -77,7 +83,9 @@ def report_of(launcher: ProcessLauncher, handle: Handle) -> Report:
     return launcher.poll([handle])[handle]
 
 
-def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
     launcher = make_launcher('echo "$*" > "$(dirname "$0")/arguments"')
     (handle,) = launcher.launch(1)
     wait_for(handle)
@@ -86,7 +94,9 @@ def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(ma
     assert int(words[-1]) > 2
 
 
-def test_the_other_end_of_a_worker_s_socket_is_handed_over(make_launcher: MakeLauncher, adopted: Adopted) -> None:
+def test_the_other_end_of_a_worker_s_socket_is_handed_over(
+    make_launcher: MakeLauncher, adopted: Adopted
+) -> None:
     launcher = make_launcher('for descriptor; do :; done; echo "it is $$" >&$descriptor')
     (handle,) = launcher.launch(1)
     [(end, process)] = adopted
@@ -96,7 +106,9 @@ def test_the_other_end_of_a_worker_s_socket_is_handed_over(make_launcher: MakeLa
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_worker_holds_no_other_worker_s_socket(make_launcher: MakeLauncher, adopted: Adopted) -> None:
+def test_a_worker_holds_no_other_worker_s_socket(
+    make_launcher: MakeLauncher, adopted: Adopted
+) -> None:
     launcher = make_launcher("exec sleep 60")
     first, _ = launcher.launch(2)
     launcher.cancel([first])
@@ -118,7 +130,9 @@ def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
         ("kill -SEGV $$", TaskState.FAILED, "killed by SIGSEGV"),
     ],
 )
-def test_how_a_worker_ended_is_told(make_launcher: MakeLauncher, script: str, state: TaskState, reason: str) -> None:
+def test_how_a_worker_ended_is_told(
+    make_launcher: MakeLauncher, script: str, state: TaskState, reason: str
+) -> None:
     launcher = make_launcher(script)
     (handle,) = launcher.launch(1)
     wait_for(handle)
@@ -135,7 +149,9 @@ def test_a_stopped_worker_is_suspended_and_not_gone(make_launcher: MakeLauncher)
     assert report_of(launcher, handle).state is TaskState.SUSPENDED
 
 
-def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
+    make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launcher = make_launcher("exec sleep 60")
     (handle,) = launcher.launch(1)
     for trouble in (OSError(errno.EMFILE, "Too many open files"), psutil.AccessDenied()):
@@ -155,7 +171,9 @@ def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher)
     assert wait_for(handle) == 0
 
 
-def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(make_launcher: MakeLauncher, adopted: Adopted, tmp_path: Path) -> None:
+def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(
+    make_launcher: MakeLauncher, adopted: Adopted, tmp_path: Path
+) -> None:
     launcher = make_launcher(f'{READY}; read line <&$4; echo left > "$(dirname "$0")/left"')
     launcher.launch(1)
     wait_until_ready(tmp_path)
@@ -164,7 +182,9 @@ def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(make_launcher
     assert (tmp_path / "left").read_text() == "left\n"
 
 
-def test_a_worker_that_takes_no_signal_but_one_is_ended_all_the_same(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+def test_a_worker_that_takes_no_signal_but_one_is_ended_all_the_same(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
     launcher = make_launcher(f"trap '' TERM INT HUP; {READY}; exec sleep 60")
     (handle,) = launcher.launch(1)
     wait_until_ready(tmp_path)
@@ -206,7 +226,9 @@ def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -
     assert report_of(launcher, handle).state is TaskState.RUNNING
 
 
-def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(make_launcher: MakeLauncher, tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
     launcher = make_launcher("exit 0")
     (tmp_path / "worker").unlink()
     with pytest.raises(WorkerNotStarted, match=str(tmp_path / "worker")):
@@ -214,7 +236,9 @@ def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(make_la
 
 
 @pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])
-def test_workers_start_where_standard_streams_are_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_workers_start_where_standard_streams_are_closed(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
     script = f"""
 import os, sys
 from pathlib import Path
@@ -231,7 +255,16 @@ ready = bool(end.recv(1000))
 end.close()
 os._exit(40 + ready + 2 * process.wait(60))
 """
-    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=checkout_in_path(), timeout=60, check=False).returncode == 41
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=checkout_in_path(),
+            timeout=60,
+            check=False,
+        ).returncode
+        == 41
+    )
 
 
 def checkout_in_path() -> dict[str, str]:
@@ -260,7 +293,10 @@ def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
     assert repr(ProcessScheduler(max_workers=3)) == "ProcessScheduler(max_workers=3)"
 
 
-@pytest.mark.parametrize(("value", "error"), [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)],
+)
 def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         ProcessScheduler(value)  # type: ignore[arg-type]
@@ -285,7 +321,11 @@ def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLaun
 
 
 def nurseries() -> set[int]:
-    return {child.pid for child in psutil.Process().children() if "gridengine.worker.forkserver_main" in child.cmdline()}
+    return {
+        child.pid
+        for child in psutil.Process().children()
+        if "gridengine.worker.forkserver_main" in child.cmdline()
+    }
 
 
 def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
@@ -297,7 +337,9 @@ def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: A
         launcher.close()
 
 
-def test_a_nursery_that_was_started_ahead_with_another_environment_is_not_used(adopted: Adopted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nursery_that_was_started_ahead_with_another_environment_is_not_used(
+    adopted: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = nurseries()
     with ProcessScheduler(1) as scheduler:
         launcher = launcher_after(scheduler, adopted)

@@ -1,4 +1,6 @@
-"""Modules of the caller's own that are edited or reloaded between two submissions: calls run what is there when they are submitted."""
+"""Modules of the caller's own that are edited or reloaded between two submissions: calls run what
+is there when they are submitted.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ class OverTcp(ProcessScheduler):
 class Processes(ProcessLauncher):
     def _start(self) -> subprocess.Popen[bytes]:
         command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ), start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env=worker_environment(os.environ),
+            start_new_session=True,
+        )
 
 
 @pytest.fixture(params=[ProcessScheduler, OverTcp])
@@ -56,7 +63,8 @@ class Project:
         self.files = folder / f"helper_{number}.py", folder / f"model_{number}.py"
         self.write("VALUE = 1")
         self.files[1].write_text(
-            f"import os, helper_{number} as helper\ndef value(_): return helper.VALUE\ndef pid(_): return os.getpid()\n"
+            f"import os, helper_{number} as helper\ndef value(_): return helper.VALUE\ndef pid(_): "
+            "return os.getpid()\n"
         )
         importlib.invalidate_caches()
         self.model: ModuleType = importlib.import_module(f"model_{number}")
@@ -85,20 +93,26 @@ def edited(project: Project) -> None:
 
 
 @pytest.mark.parametrize("change", [edited, reloaded])
-def test_a_map_runs_what_is_there_when_it_begins(scheduler: ProcessScheduler, project: Project, change: Callable[[Project], None]) -> None:
+def test_a_map_runs_what_is_there_when_it_begins(
+    scheduler: ProcessScheduler, project: Project, change: Callable[[Project], None]
+) -> None:
     assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {1}
     change(project)
     assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
 
 
-def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(scheduler: ProcessScheduler, project: Project) -> None:
+def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
+    scheduler: ProcessScheduler, project: Project
+) -> None:
     helper = project.helper
     assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {1}
     edited(project)
     assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {22}
 
 
-def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(scheduler: ProcessScheduler, project: Project) -> None:
+def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
+    scheduler: ProcessScheduler, project: Project
+) -> None:
     with gridengine.Executor(scheduler) as executor:
         assert executor.submit(project.model.value, 0).result() == 1
         edited(project)
@@ -110,7 +124,9 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(scheduler: P
         assert executor.submit(project.model.value, 0).result() == 333
 
 
-def test_calls_that_run_meanwhile_are_not_disturbed(scheduler: ProcessScheduler, project: Project) -> None:
+def test_calls_that_run_meanwhile_are_not_disturbed(
+    scheduler: ProcessScheduler, project: Project
+) -> None:
     with gridengine.Executor(scheduler) as executor:
         slow = executor.submit(time.sleep, 1)
         assert executor.submit(project.model.value, 0).result() == 1
@@ -119,8 +135,12 @@ def test_calls_that_run_meanwhile_are_not_disturbed(scheduler: ProcessScheduler,
         assert slow.result() is None
 
 
-def test_while_nothing_changes_the_same_processes_go_on(scheduler: ProcessScheduler, project: Project) -> None:
-    pids = [set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)]
+def test_while_nothing_changes_the_same_processes_go_on(
+    scheduler: ProcessScheduler, project: Project
+) -> None:
+    pids = [
+        set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)
+    ]
     assert len(set().union(*pids)) <= 2
 
 
@@ -144,9 +164,15 @@ FILES = {"model.py": "import helper\ndef value(_): return helper.VALUE\n", "help
 
 @pytest.mark.grid_engine
 def test_on_grid_engine_too(grid_engine: GridEngine) -> None:
-    assert grid_engine.run(SCRIPT.format(scheduler="GridEngineScheduler"), files=FILES).stdout == "{1}\n{22}\n{333}\n"
+    assert (
+        grid_engine.run(SCRIPT.format(scheduler="GridEngineScheduler"), files=FILES).stdout
+        == "{1}\n{22}\n{333}\n"
+    )
 
 
 @pytest.mark.slurm
 def test_on_slurm_too(slurm: Slurm) -> None:
-    assert slurm.run(SCRIPT.format(scheduler="SlurmScheduler"), files=FILES).stdout == "{1}\n{22}\n{333}\n"
+    assert (
+        slurm.run(SCRIPT.format(scheduler="SlurmScheduler"), files=FILES).stdout
+        == "{1}\n{22}\n{333}\n"
+    )

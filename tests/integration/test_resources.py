@@ -1,4 +1,6 @@
-"""Calls that ask for resources, in real processes of this machine: what they are given, and who runs beside whom."""
+"""Calls that ask for resources, in real processes of this machine: what they are given, and who
+runs beside whom.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine import Capacity, Cores, Executor, GPUs, InlineScheduler, Job, Memory, ProcessScheduler, Token, WTime
+from gridengine import (
+    Capacity,
+    Cores,
+    Executor,
+    GPUs,
+    InlineScheduler,
+    Job,
+    Memory,
+    ProcessScheduler,
+    Token,
+    WTime,
+)
 from gridengine.resources import Resource
 from gridengine.wire.messages import Lend
 from gridengine.worker.affinity import Processors
@@ -27,7 +40,9 @@ class Disk(Capacity):
 
 @pytest.fixture
 def scheduler() -> Iterator[ProcessScheduler]:
-    with ProcessScheduler(4, worker_resources=Token("licence") & Disk(1) & Memory(8) & GPUs(2)) as one:
+    with ProcessScheduler(
+        4, worker_resources=Token("licence") & Disk(1) & Memory(8) & GPUs(2)
+    ) as one:
         yield one
 
 
@@ -44,7 +59,9 @@ def test_a_call_runs_on_the_cores_that_it_was_given(scheduler: ProcessScheduler)
     assert threads == "1"
 
 
-def test_calls_that_ask_for_nothing_are_neither_pinned_nor_limited(scheduler: ProcessScheduler) -> None:
+def test_calls_that_ask_for_nothing_are_neither_pinned_nor_limited(
+    scheduler: ProcessScheduler,
+) -> None:
     gridengine.map(look, range(2), scheduler=scheduler, resources=Cores(1))
     for given, cpus, threads, _ in gridengine.map(look, range(2), scheduler=scheduler):
         assert (given, cpus, threads) == (gridengine.ZERO, CPUS, os.environ.get("OMP_NUM_THREADS"))
@@ -62,7 +79,10 @@ def threads_of_numpy(size: int) -> int:
 
     matrix = numpy.ones((size, size))
     (matrix @ matrix).sum()
-    return max((int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"), default=0)
+    return max(
+        (int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"),
+        default=0,
+    )
 
 
 def test_numpy_starts_as_many_threads_as_a_call_has_cores() -> None:
@@ -70,7 +90,9 @@ def test_numpy_starts_as_many_threads_as_a_call_has_cores() -> None:
     pytest.importorskip("threadpoolctl")
     with ProcessScheduler(2) as scheduler:
         for cores in (1, 2, 1):
-            [threads] = gridengine.map(threads_of_numpy, [200], scheduler=scheduler, resources=Cores(cores))
+            [threads] = gridengine.map(
+                threads_of_numpy, [200], scheduler=scheduler, resources=Cores(cores)
+            )
             assert threads == min(cores, len(CPUS))
 
 
@@ -89,31 +111,51 @@ class Beside:
         return seen
 
 
-def test_what_there_is_one_of_is_given_to_one_call_at_a_time(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
     assert seen == [["disk"]] * 4
 
 
-def test_memory_that_is_asked_for_is_in_the_books(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_memory_that_is_asked_for_is_in_the_books(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
     seen = gridengine.map(Beside(tmp_path), ["large"] * 4, scheduler=scheduler, resources=Memory(4))
     assert max(map(len, seen)) <= 2
 
 
 def test_a_mixed_dispatch_runs_to_its_end(scheduler: ProcessScheduler) -> None:
-    kinds = [Cores(1), Cores(2), Token("licence"), WTime(60), Memory(1), GPUs(1), Cores(4), Disk(1) & Cores(1), None]
-    jobs = [Job(target=look, resources=kinds[number % len(kinds)]) for number in range(3 * len(kinds))]
+    kinds = [
+        Cores(1),
+        Cores(2),
+        Token("licence"),
+        WTime(60),
+        Memory(1),
+        GPUs(1),
+        Cores(4),
+        Disk(1) & Cores(1),
+        None,
+    ]
+    jobs = [
+        Job(target=look, resources=kinds[number % len(kinds)]) for number in range(3 * len(kinds))
+    ]
     with gridengine.JobDispatcher(scheduler) as dispatcher:
         dispatcher.dispatch(jobs)
         results = dispatcher.join()
     for number, (given, *_) in enumerate(results):
         asked = kinds[number % len(kinds)]
-        assert {type(part) for part in given} == ({type(part) for part in asked} if asked is not None else set())
+        assert {type(part) for part in given} == (
+            {type(part) for part in asked} if asked is not None else set()
+        )
         if asked is not None and asked.get(Cores) is not None:
             assert given.N == asked.N
 
 
 def test_a_large_call_is_not_starved_by_small_ones() -> None:
-    """They come in a stream, and each fits beside what runs; nothing but draining ever has four cores free."""
+    """They come in a stream, and each fits beside what runs; nothing but draining ever has four
+    cores free.
+    """
     with ProcessScheduler(4) as scheduler, Executor(scheduler) as executor:
         done = threading.Event()
         small = executor.with_options(resources=Cores(1))
@@ -135,13 +177,20 @@ def test_a_large_call_is_not_starved_by_small_ones() -> None:
             thread.join()
 
 
-@pytest.mark.parametrize("resources", [Cores(5), Token("other"), Memory(9), Disk(2), WTime(5) & Cores(9)])
-def test_what_can_never_be_had_is_an_error_at_once(scheduler: ProcessScheduler, resources: gridengine.Resource) -> None:
+@pytest.mark.parametrize(
+    "resources", [Cores(5), Token("other"), Memory(9), Disk(2), WTime(5) & Cores(9)]
+)
+def test_what_can_never_be_had_is_an_error_at_once(
+    scheduler: ProcessScheduler, resources: gridengine.Resource
+) -> None:
     with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
         gridengine.map(look, [0], scheduler=scheduler, resources=resources)
     with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
         Job(target=look, scheduler=scheduler, resources=resources).start()
-    with Executor(scheduler) as executor, pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
+    with (
+        Executor(scheduler) as executor,
+        pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"),
+    ):
         executor.with_options(resources=resources)
 
 
@@ -152,7 +201,9 @@ def test_a_call_over_its_walltime_is_killed(scheduler: ProcessScheduler) -> None
 
 def test_a_worker_that_leaves_for_its_walltime_is_replaced_and_its_call_runs_again() -> None:
     with ProcessScheduler(1, worker_resources=WTime(3)) as scheduler:
-        began = gridengine.map(lambda _: (time.sleep(0.5), os.getppid())[1], range(10), scheduler=scheduler, retries=0)
+        began = gridengine.map(
+            lambda _: (time.sleep(0.5), os.getppid())[1], range(10), scheduler=scheduler, retries=0
+        )
     assert len(set(began)) > 1
 
 
@@ -173,12 +224,16 @@ def test_threads_of_a_call_know_what_it_was_given(scheduler: ProcessScheduler) -
 
 
 def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:
-    assert gridengine.map(lambda _: gridengine.current_job().index, range(50), scheduler=scheduler) == list(range(50))  # type: ignore[union-attr]
+    assert gridengine.map(
+        lambda _: gridengine.current_job().index, range(50), scheduler=scheduler
+    ) == list(range(50))  # type: ignore[union-attr]
 
 
 def test_inline_a_call_has_what_it_asks_for() -> None:
     with InlineScheduler() as scheduler:
-        assert gridengine.map(lambda _: gridengine.GVAR.res, [0], scheduler=scheduler, resources=Cores(2)) == [Cores(2, [0, 1])]
+        assert gridengine.map(
+            lambda _: gridengine.GVAR.res, [0], scheduler=scheduler, resources=Cores(2)
+        ) == [Cores(2, [0, 1])]
     assert gridengine.GVAR.res == gridengine.ZERO
     assert gridengine.current_job() is None
 
@@ -225,7 +280,14 @@ if __name__ == "__main__":
 def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[0] == "[('matlab', 'Seats'), ('matlab', 'Seats'), ('matlab', 'Seats')]"
@@ -292,12 +354,19 @@ class Moody(Resource):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize(
-    "method", sorted({name for name in vars(Moody) if callable(getattr(Moody, name))} - {"may_fail", "failure", "__init__"})
+    "method",
+    sorted(
+        {name for name in vars(Moody) if callable(getattr(Moody, name))}
+        - {"may_fail", "failure", "__init__"}
+    ),
 )
 def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_for_ever(
     monkeypatch: pytest.MonkeyPatch, method: str, failure: type[BaseException]
 ) -> None:
-    with ProcessScheduler(2, worker_resources=Moody(3)) as scheduler, Executor(scheduler) as executor:
+    with (
+        ProcessScheduler(2, worker_resources=Moody(3)) as scheduler,
+        Executor(scheduler) as executor,
+    ):
         monkeypatch.setattr(Moody, "fails", method)
         monkeypatch.setattr(Moody, "failure", failure)
         for _ in range(2):
@@ -317,8 +386,12 @@ def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_
 
 
 @pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")
-def test_workers_that_nobody_bound_claim_different_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}")  # others on this machine have theirs
+def test_workers_that_nobody_bound_claim_different_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}"
+    )  # others on this machine have theirs
     first, second = Processors(1), Processors(1)
     claimed = [one.actual(Lend(1, 1, cores=[0])).cores for one in (first, second)]
     assert claimed == [CPUS[:1], CPUS[1:2]]

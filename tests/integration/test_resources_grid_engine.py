@@ -1,4 +1,6 @@
-"""Calls that ask for resources, on a real Grid Engine: workers of their own, shared workers, and walltime."""
+"""Calls that ask for resources, on a real Grid Engine: workers of their own, shared workers, and
+walltime.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ if __name__ == "__main__":
     assert told.stdout.split() == ["True", "1"]
 
 
-def test_a_worker_leaves_before_grid_engine_ends_it_and_no_call_is_charged(grid_engine: GridEngine) -> None:
+def test_a_worker_leaves_before_grid_engine_ends_it_and_no_call_is_charged(
+    grid_engine: GridEngine,
+) -> None:
     told = grid_engine.run(
         LOOK
         + """
@@ -91,7 +95,11 @@ SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n\n[slurm.tokens]\nlicence = 
 
 def check_mixed(cluster: Cluster) -> None:
     script = MIXED.replace("SCHEDULER", f"{type(cluster).__name__}Scheduler")
-    workers, _, kinds = cluster.run(script, files={"gridengine.toml": SITE}, seconds=120).stdout.strip().partition(" ")
+    workers, _, kinds = (
+        cluster.run(script, files={"gridengine.toml": SITE}, seconds=120)
+        .stdout.strip()
+        .partition(" ")
+    )
     assert workers == "1"
     assert kinds.split() == ["0", "Cores1", "Cores2", "Memory0", "Token0", "WTime0"]
 
@@ -101,7 +109,9 @@ def test_a_mixed_dispatch_is_packed_on_grid_engine(grid_engine: GridEngine) -> N
 
 
 def check_own_kinds_that_fail(cluster: Cluster, scheduler: str) -> None:
-    """Each method of a kind that is called here for workers of their own may raise anything: only calls that ask for it fail."""
+    """Each method of a kind that is called here for workers of their own may raise anything: only
+    calls that ask for it fail.
+    """
     told = cluster.run(
         """
 import gridengine
@@ -126,8 +136,12 @@ if __name__ == "__main__":
         seconds=120,
     )
     lines = told.stdout.splitlines()
-    assert lines == ["ClusterError True False", "1", *["ConfigurationError False True", "1"] * 2], told.stderr
+    assert lines == ["ClusterError True False", "1", *["ConfigurationError False True", "1"] * 2], (
+        told.stderr
+    )
 
 
-def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone(grid_engine: GridEngine) -> None:
+def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone(
+    grid_engine: GridEngine,
+) -> None:
     check_own_kinds_that_fail(grid_engine, "GridEngineScheduler")

@@ -18,5 +18,7 @@ def test_a_mixed_dispatch_is_packed_on_slurm(slurm: Slurm) -> None:
     check_mixed(slurm)
 
 
-def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone_on_slurm(slurm: Slurm) -> None:
+def test_a_kind_of_the_users_own_that_fails_fails_its_own_calls_alone_on_slurm(
+    slurm: Slurm,
+) -> None:
     check_own_kinds_that_fail(slurm, "SlurmScheduler")

@@ -1,4 +1,6 @@
-"""`gridengine.share` with real processes: on this machine, over the network, and on a Grid Engine."""
+"""`gridengine.share` with real processes: on this machine, over the network, and on a Grid
+Engine.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def blocks() -> set[int]:
     found = set()
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
-            found |= {number for number in map(block_of, Path(f"/proc/{process.pid}/fd").iterdir()) if number}
+            found |= {
+                number
+                for number in map(block_of, Path(f"/proc/{process.pid}/fd").iterdir())
+                if number
+            }
     return found
 
 
@@ -74,21 +80,33 @@ def block_of(descriptor: Path) -> int:
 
 
 def test_an_argument_is_mapped_and_not_copied(scheduler: Scheduler, ones: Any) -> None:
-    results = gridengine.starmap(mapped, [(ones, number) for number in range(8)], chunksize=1, scheduler=scheduler)
+    results = gridengine.starmap(
+        mapped, [(ones, number) for number in range(8)], chunksize=1, scheduler=scheduler
+    )
     assert results == [(ITEMS, False, 0)] * 8
 
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "map": lambda ones, place: gridengine.map(total, [ones] * 3, [1, 2, 3], scheduler=place),
-    "partial": lambda ones, place: gridengine.map(functools.partial(total, ones), [1, 2, 3], scheduler=place),
-    "closure": lambda ones, place: gridengine.map(lambda number: total(ones, number), [1, 2, 3], scheduler=place),
-    "imap": lambda ones, place: list(gridengine.imap(functools.partial(total, ones), [1, 2, 3], scheduler=place)),
-    "imap_unordered": lambda ones, place: sorted(gridengine.imap_unordered(functools.partial(total, ones), [1, 2, 3], scheduler=place)),
+    "partial": lambda ones, place: gridengine.map(
+        functools.partial(total, ones), [1, 2, 3], scheduler=place
+    ),
+    "closure": lambda ones, place: gridengine.map(
+        lambda number: total(ones, number), [1, 2, 3], scheduler=place
+    ),
+    "imap": lambda ones, place: list(
+        gridengine.imap(functools.partial(total, ones), [1, 2, 3], scheduler=place)
+    ),
+    "imap_unordered": lambda ones, place: sorted(
+        gridengine.imap_unordered(functools.partial(total, ones), [1, 2, 3], scheduler=place)
+    ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_functions_over_many_arguments_get_the_object(scheduler: Scheduler, ones: Any, way: str) -> None:
+def test_functions_over_many_arguments_get_the_object(
+    scheduler: Scheduler, ones: Any, way: str
+) -> None:
     assert WAYS[way](ones, scheduler) == [ITEMS + 1, ITEMS + 2, ITEMS + 3]
 
 
@@ -121,7 +139,9 @@ def test_a_pool_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
 
 
 def test_a_job_gets_the_object_wherever_it_lies(scheduler: Scheduler, ones: Any) -> None:
-    job = gridengine.Job(target=deep, args=({"arrays": [ones]},), kwargs={"also": ones}, scheduler=scheduler)
+    job = gridengine.Job(
+        target=deep, args=({"arrays": [ones]},), kwargs={"also": ones}, scheduler=scheduler
+    )
     job.start()
     assert job.result() == (ITEMS, True)
 
@@ -147,7 +167,9 @@ def test_joblib_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
     import gridengine.joblib_backend  # noqa: F401 - registers it
 
     with joblib.parallel_config("gridengine", scheduler=scheduler):
-        assert joblib.Parallel(n_jobs=2)(joblib.delayed(total)(ones, number) for number in range(4)) == [ITEMS + n for n in range(4)]
+        assert joblib.Parallel(n_jobs=2)(
+            joblib.delayed(total)(ones, number) for number in range(4)
+        ) == [ITEMS + n for n in range(4)]
 
 
 def test_inline_a_call_gets_the_object(ones: Any) -> None:
@@ -162,7 +184,9 @@ def test_a_call_that_returns_it_returns_the_object(scheduler: Scheduler, ones: A
     assert got.sum() == ITEMS
 
 
-def test_what_was_unpickled_to_be_handed_in_again_is_the_object(scheduler: Scheduler, ones: Any) -> None:
+def test_what_was_unpickled_to_be_handed_in_again_is_the_object(
+    scheduler: Scheduler, ones: Any
+) -> None:
     """A call that shares its task with one that is killed is made again."""
     with gridengine.Executor(scheduler) as executor:
         assert executor.submit(identity, 1).result() == 1
@@ -174,7 +198,9 @@ def test_what_was_unpickled_to_be_handed_in_again_is_the_object(scheduler: Sched
 
 def test_a_handle_in_a_shared_object_is_the_object_there(scheduler: Scheduler, ones: Any) -> None:
     with gridengine.share({"inner": ones, "more": list(range(10))}) as outer:
-        assert gridengine.map(lambda box: total(box["inner"]) + len(box["more"]), [outer], scheduler=scheduler) == [ITEMS + 10]
+        assert gridengine.map(
+            lambda box: total(box["inner"]) + len(box["more"]), [outer], scheduler=scheduler
+        ) == [ITEMS + 10]
 
 
 def test_small_objects_are_shared_too(scheduler: Scheduler) -> None:
@@ -185,8 +211,12 @@ def test_small_objects_are_shared_too(scheduler: Scheduler) -> None:
 # ------------------------------------------------------------------ nobody changes what others see
 
 
-def test_an_attempt_to_write_fails_and_nobody_sees_a_change(scheduler: Scheduler, ones: Any) -> None:
-    results = gridengine.map(functools.partial(write, ones), range(4), reraise=False, scheduler=scheduler)
+def test_an_attempt_to_write_fails_and_nobody_sees_a_change(
+    scheduler: Scheduler, ones: Any
+) -> None:
+    results = gridengine.map(
+        functools.partial(write, ones), range(4), reraise=False, scheduler=scheduler
+    )
     assert {type(error) for error in results} == {ValueError}
     assert gridengine.map(total, [ones] * 4, scheduler=scheduler) == [ITEMS] * 4
     assert ones.get().sum() == ITEMS
@@ -222,7 +252,9 @@ def test_a_fresh_worker_gets_it_again(ones: Any, tmp_path: Path) -> None:
         return total(array)
 
     with OverTcp(1) as scheduler:
-        assert gridengine.starmap(kill_worker_once, [(ones, tmp_path / "died")], scheduler=scheduler) == [ITEMS]
+        assert gridengine.starmap(
+            kill_worker_once, [(ones, tmp_path / "died")], scheduler=scheduler
+        ) == [ITEMS]
 
 
 def test_one_object_serves_several_schedulers(ones: Any) -> None:
@@ -242,9 +274,13 @@ def test_calls_that_were_handed_in_need_no_handle(scheduler: Scheduler) -> None:
 def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured: bool) -> None:
     shared = gridengine.share(np.ones(3 * ITEMS))
     if captured:
-        gridengine.map(lambda number: total(shared, number), range(8), chunksize=1, scheduler=scheduler)
+        gridengine.map(
+            lambda number: total(shared, number), range(8), chunksize=1, scheduler=scheduler
+        )
     else:
-        gridengine.starmap(total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
+        gridengine.starmap(
+            total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler
+        )
     assert blocks()
     shared.close()
     wait_for(lambda: not blocks())
@@ -252,13 +288,17 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
 
 
 @pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, OverTcp])
-def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(kind: Callable[[int], Scheduler]) -> None:
+def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(
+    kind: Callable[[int], Scheduler],
+) -> None:
     with gridengine.share(np.ones(ITEMS)) as shared, kind(1) as scheduler:
         assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
     wait_for(lambda: not blocks())
 
 
-def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(scheduler: Scheduler) -> None:
+def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(
+    scheduler: Scheduler,
+) -> None:
     def use() -> None:
         shared = gridengine.share(np.ones(ITEMS))
         assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
@@ -272,10 +312,18 @@ def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(schedule
 
 
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
-    "results": lambda executor, shared: [executor.submit(total, shared, number).result() for number in range(20)],
-    "failures": lambda executor, shared: [executor.submit(write, shared, number).exception() for number in range(20)],
-    "a kill": lambda executor, shared: killed([executor.submit(total, shared, number) for number in range(2000)], executor),
-    "cancelling": lambda executor, shared: [executor.submit(total, shared, number).cancel() for number in range(2000)],
+    "results": lambda executor, shared: [
+        executor.submit(total, shared, number).result() for number in range(20)
+    ],
+    "failures": lambda executor, shared: [
+        executor.submit(write, shared, number).exception() for number in range(20)
+    ],
+    "a kill": lambda executor, shared: killed(
+        [executor.submit(total, shared, number) for number in range(2000)], executor
+    ),
+    "cancelling": lambda executor, shared: [
+        executor.submit(total, shared, number).cancel() for number in range(2000)
+    ],
     "abandoning": lambda executor, shared: next(executor.map(total, [shared] * 100)),
 }
 
@@ -296,19 +344,28 @@ def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way
 
 
 def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler, gridengine.share(np.ones(50 * ITEMS)) as shared:
-        assert gridengine.map(total, [shared], scheduler=scheduler, resources=gridengine.Memory(0.25)) == [50 * ITEMS]
+    with (
+        gridengine.ProcessScheduler(1) as scheduler,
+        gridengine.share(np.ones(50 * ITEMS)) as shared,
+    ):
+        assert gridengine.map(
+            total, [shared], scheduler=scheduler, resources=gridengine.Memory(0.25)
+        ) == [50 * ITEMS]
 
 
 def test_here_the_workers_map_the_very_copy_that_was_made() -> None:
     with gridengine.ProcessScheduler(2) as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
         made = blocks()
-        gridengine.starmap(total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
+        gridengine.starmap(
+            total, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler
+        )
         assert blocks() == made
         assert len(made) == 1
 
 
-def test_without_descriptors_it_is_sent_to_each_process(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_it_is_sent_to_each_process(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> int:
         raise OSError(24, "Too many open files")
 

@@ -1,4 +1,6 @@
-"""Workers as tasks of a real Slurm: started, watched, explained and cancelled, whatever happens to them."""
+"""Workers as tasks of a real Slurm: started, watched, explained and cancelled, whatever happens to
+them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ tell(logs=[handle.log for handle in handles], texts=[Path(handle.log).read_text(
     )
     assert len(set(told["logs"])) == 3
     folder = told["logs"][0].rpartition("/logs/")[0]
-    assert told["texts"] == [f"{log}\n{log}\n-P -m gridengine.worker {folder}/connection\n" for log in told["logs"]]
+    assert told["texts"] == [
+        f"{log}\n{log}\n-P -m gridengine.worker {folder}/connection\n" for log in told["logs"]
+    ]
 
 
 def test_a_run_directory_with_blanks_accents_and_placeholders_works(slurm: Slurm) -> None:
@@ -99,7 +103,10 @@ launcher.close()
     )
     assert told["calls"] == ["squeue"]
     assert told["states"] == ["queued"] * 6
-    assert told["words"] == "PartitionDown: its partition is down; use another partition=, or ask the administrators"
+    assert (
+        told["words"]
+        == "PartitionDown: its partition is down; use another partition=, or ask the administrators"
+    )
     assert jobs_named(slurm, told["name"]) == ""
 
 
@@ -179,7 +186,9 @@ tell(state=report.state.value, reason=report.reason, deleted=report.deleted)
     assert not told["deleted"]
 
 
-def test_a_task_that_is_put_back_into_the_queue_is_replaced_and_never_starts_again(slurm: Slurm) -> None:
+def test_a_task_that_is_put_back_into_the_queue_is_replaced_and_never_starts_again(
+    slurm: Slurm,
+) -> None:
     told = run(
         slurm,
         """
@@ -274,7 +283,9 @@ tell(words=words)
         ({"constraint": "nosuch"}, "SubmissionRefused", "lists the nodes' features"),
     ],
 )
-def test_a_refusal_is_told_in_slurm_s_words(slurm: Slurm, given: dict[str, str], kind: str, words: str) -> None:
+def test_a_refusal_is_told_in_slurm_s_words(
+    slurm: Slurm, given: dict[str, str], kind: str, words: str
+) -> None:
     told = run(
         slurm,
         f"""
@@ -304,10 +315,15 @@ launcher.close()
     ("environment", "words"),
     [
         ({"PATH": "/usr/local/bin"}, "scontrol is not installed here"),
-        ({"SLURM_CONF": "/nosuch/slurm.conf"}, "there is no configuration file SLURM_CONF=/nosuch/slurm.conf"),
+        (
+            {"SLURM_CONF": "/nosuch/slurm.conf"},
+            "there is no configuration file SLURM_CONF=/nosuch/slurm.conf",
+        ),
     ],
 )
-def test_where_there_is_no_slurm_that_is_told_with_a_remedy(slurm: Slurm, environment: dict[str, str], words: str) -> None:
+def test_where_there_is_no_slurm_that_is_told_with_a_remedy(
+    slurm: Slurm, environment: dict[str, str], words: str
+) -> None:
     told = run(slurm, BROKEN, environment=environment)
     assert told["kind"] == "SchedulerUnavailable"
     assert words in told["words"]
@@ -321,7 +337,9 @@ def test_where_there_is_no_slurm_that_is_told_with_a_remedy(slurm: Slurm, enviro
         ("AuthInfo=socket=/nosuch/munge", "munged runs"),
     ],
 )
-def test_a_slurm_that_does_not_answer_is_told_with_a_remedy(slurm: Slurm, line: str, words: str) -> None:
+def test_a_slurm_that_does_not_answer_is_told_with_a_remedy(
+    slurm: Slurm, line: str, words: str
+) -> None:
     text = f"""
 lines = Path("/etc/slurm/slurm.conf").read_text() + {line!r} + "\\n"
 Path("slurm.conf").write_text(lines)
@@ -341,7 +359,9 @@ try:
 except gridengine.SchedulerUnavailable as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "run this as a plain user" in done.stdout
 
 
@@ -358,7 +378,12 @@ tell(asked=[[word for word in command if word.startswith("--mem")] for command i
 launcher.close()
 """,
     )
-    assert told["asked"] == [["--mem-per-cpu=2000M"], ["--mem=3072M"], ["--mem=6144M"], ["--mem=77M"]]
+    assert told["asked"] == [
+        ["--mem-per-cpu=2000M"],
+        ["--mem=3072M"],
+        ["--mem=6144M"],
+        ["--mem=77M"],
+    ]
 
 
 def test_when_the_process_is_killed_its_jobs_and_secrets_go(slurm: Slurm) -> None:

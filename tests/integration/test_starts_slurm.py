@@ -25,12 +25,26 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to 
 @pytest.mark.parametrize(
     ("given", "asked", "words"),
     [
-        ("", "Cores(500)", [": it asks for more than its partition gives", "--cpus-per-task=500", "try: ask for less"]),
+        (
+            "",
+            "Cores(500)",
+            [
+                ": it asks for more than its partition gives",
+                "--cpus-per-task=500",
+                "try: ask for less",
+            ],
+        ),
         ("nodes=5", "None", [": it asks for more than its partition gives", "--nodes=5"]),
-        ("worker_resources=Cores(500)", "None", [": it asks for more than its partition gives", "--cpus-per-task=500"]),
+        (
+            "worker_resources=Cores(500)",
+            "None",
+            [": it asks for more than its partition gives", "--cpus-per-task=500"],
+        ),
     ],
 )
-def test_what_no_worker_can_ever_hold_is_an_error_with_slurm_s_reason(slurm: Slurm, given: str, asked: str, words: list[str]) -> None:
+def test_what_no_worker_can_ever_hold_is_an_error_with_slurm_s_reason(
+    slurm: Slurm, given: str, asked: str, words: list[str]
+) -> None:
     told = play(
         slurm,
         f"""
@@ -48,15 +62,24 @@ tell(good=good, **said)
 
 
 @as_root
-def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_false_waits(slurm: Slurm) -> None:
+def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_false_waits(
+    slurm: Slurm,
+) -> None:
     with own_slurm(slurm) as own:
         own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=10")
         given = "partition='side', time='1:00:00'"
-        told = play(own.slurm, f"tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: CLUSTER({given}))))").result()
+        told = play(
+            own.slurm,
+            "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+            f"CLUSTER({given}))))",
+        ).result()
         assert told["kind"] == "SubmissionRefused"
         assert ": it asks for more than its partition gives" in told["text"]
 
-        script = f"tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER({given}, strict=False)))"
+        script = (
+            f"tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER({given}, "
+            "strict=False)))"
+        )
         scenario = play(own.slurm, script)
         until(lambda: "waiting for" in scenario.errors)
         assert ": it asks for more than its partition gives" in scenario.errors
@@ -64,17 +87,26 @@ def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_fal
         assert scenario.result(100)["results"] == [1]
 
 
-def test_calls_that_wait_longer_than_start_timeout_fail_with_slurm_s_reason_and_nothing_is_left(slurm: Slurm) -> None:
+def test_calls_that_wait_longer_than_start_timeout_fail_with_slurm_s_reason_and_nothing_is_left(
+    slurm: Slurm,
+) -> None:
     scenario = play(
-        slurm, "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: CLUSTER(partition='closed', start_timeout=4))))"
+        slurm,
+        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+        "CLUSTER(partition='closed', start_timeout=4))))",
     )
     told = scenario.result()
     assert told["kind"] == "WorkerNotStarted"
-    assert "no worker has started within 4 s (start_timeout): PartitionDown: its partition is down" in told["text"]
+    assert (
+        "no worker has started within 4 s (start_timeout): PartitionDown: its partition is down"
+        in told["text"]
+    )
     assert not slurm.knows(told["job"].partition("_")[0])
 
 
-def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(slurm: Slurm) -> None:
+def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
+    slurm: Slurm,
+) -> None:
     script = """
 import time
 def slow(seconds):
@@ -92,7 +124,9 @@ with CLUSTER(max_workers=1) as scheduler:
 # ------------------------------------------------------------------ at once
 
 
-def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(slurm: Slurm) -> None:
+def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
+    slurm: Slurm,
+) -> None:
     told = run(
         slurm,
         """
@@ -109,10 +143,15 @@ tell(ids=[handle.id for handle in handles], logs=[handle.log for handle in handl
     assert "_" in told["again"]
     assert [text[0] for text in told["texts"]] == told["logs"]
     assert [text[1] for text in told["texts"]][:4] == told["ids"][:4]
-    assert slurm.command("squeue", "--noheader", "--states=PENDING,RUNNING", f"--name={told['name']}") == ""
+    assert (
+        slurm.command("squeue", "--noheader", "--states=PENDING,RUNNING", f"--name={told['name']}")
+        == ""
+    )
 
 
-def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(slurm: Slurm) -> None:
+def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(
+    slurm: Slurm,
+) -> None:
     told = run(
         slurm,
         """
@@ -130,7 +169,9 @@ tell(ids=ids, said=said)
     assert line.startswith("srun started 0 of 2 workers at once; sbatch is asked for the others: ")
 
 
-def test_workers_that_srun_cannot_start_are_nobody_s_fault_and_left_to_sbatch_from_then_on(slurm: Slurm) -> None:
+def test_workers_that_srun_cannot_start_are_nobody_s_fault_and_left_to_sbatch_from_then_on(
+    slurm: Slurm,
+) -> None:
     told = run(
         slurm,
         """
@@ -153,7 +194,9 @@ tell(first=first[0].id, blameless=report.blameless, second=second[0].id)
     ("given", "environment"),
     [("nodes=1", {}), ("", {"SBATCH_EXCLUSIVE": "user"}), ("", {"GRIDENGINE_SLURM_SRUN": "no"})],
 )
-def test_what_srun_is_not_to_start_is_left_to_sbatch_and_no_plan_shows_it(slurm: Slurm, given: str, environment: dict[str, str]) -> None:
+def test_what_srun_is_not_to_start_is_left_to_sbatch_and_no_plan_shows_it(
+    slurm: Slurm, given: str, environment: dict[str, str]
+) -> None:
     told = run(
         slurm,
         f"""
@@ -169,19 +212,39 @@ launcher.close()
 
 
 def test_no_more_workers_than_max_workers_are_started(slurm: Slurm) -> None:
-    scenario = play(slurm, "tell(results=gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=6), chunksize=1))")
+    scenario = play(
+        slurm,
+        "tell(results=gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=6), "
+        "chunksize=1))",
+    )
     begun = scenario.began(6)
-    jobs = slurm.command("squeue", "--noheader", "--array", "--user", slurm.user.pw_name, "--states=PENDING,RUNNING", "--format=%i").split()
+    jobs = slurm.command(
+        "squeue",
+        "--noheader",
+        "--array",
+        "--user",
+        slurm.user.pw_name,
+        "--states=PENDING,RUNNING",
+        "--format=%i",
+    ).split()
     assert sorted(one.id for one in begun) == sorted(jobs)
     assert sum(one.task == "none" for one in begun) == 4
     scenario.go()
     assert scenario.result()["results"] == list(range(12))
 
 
-def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(slurm: Slurm) -> None:
-    scenario = play(slurm, "tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER(max_workers=1), retries=1))")
+def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(
+    slurm: Slurm,
+) -> None:
+    scenario = play(
+        slurm,
+        "tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER(max_workers=1), "
+        "retries=1))",
+    )
     scenario.began(1)
-    [srun] = [child for child in psutil.Process(scenario.process.pid).children() if child.name() == "srun"]
+    [srun] = [
+        child for child in psutil.Process(scenario.process.pid).children() if child.name() == "srun"
+    ]
     srun.kill()
     scenario.began(2)
     assert not (scenario.folder / "not alone").exists()
@@ -198,7 +261,13 @@ def where(_):
 
 tell(inner=gridengine.map(where, [0], scheduler=lambda: CLUSTER(max_workers=1)))
 """
-    outer = {"SLURM_JOB_ID": "1", "SLURM_JOBID": "1", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NNODES": "2"}
+    outer = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOBID": "1",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_NNODES": "2",
+    }
     told = play(slurm, script, environment=outer).result()
     assert told["inner"][0] not in ("", "1")
 
@@ -222,7 +291,9 @@ tell(facts=facts)
 # ------------------------------------------------------------------ what is left
 
 
-def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log_that_it_cancelled_the_worker(slurm: Slurm) -> None:
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log_that_it_cancelled_the_worker(
+    slurm: Slurm,
+) -> None:
     script = """
 scheduler = CLUSTER(max_workers=6)
 results = gridengine.map(hold, range(6), scheduler=scheduler, chunksize=1)

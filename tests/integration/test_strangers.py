@@ -1,4 +1,6 @@
-"""Strangers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes on."""
+"""Strangers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,12 @@ class OverTcp(gridengine.ProcessScheduler):
 class AgentLauncher(ProcessLauncher):
     def _start(self) -> subprocess.Popen[bytes]:
         command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ), start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env=worker_environment(os.environ),
+            start_new_session=True,
+        )
 
 
 class Bomb:
@@ -116,7 +123,9 @@ class Site:
 
     def check(self) -> None:
         """Honest work goes on, and nothing of a stranger's has run."""
-        assert gridengine.map(square, range(50), scheduler=self.scheduler) == [x * x for x in range(50)]
+        assert gridengine.map(square, range(50), scheduler=self.scheduler) == [
+            x * x for x in range(50)
+        ]
         assert not self.mark.exists()
 
 
@@ -169,14 +178,24 @@ def envelope(kind: int, number: int, acknowledged: int = 0, asked: int = 0) -> b
 
 
 def hello(run_id: str, **other: Any) -> Hello:
-    facts = {"protocol": VERSION, "version": __version__, "python": python_version(), "host": "stranger", "pid": 1, "slots": 1, "log": ""}
+    facts = {
+        "protocol": VERSION,
+        "version": __version__,
+        "python": python_version(),
+        "host": "stranger",
+        "pid": 1,
+        "slots": 1,
+        "log": "",
+    }
     return Hello(**{"run_id": run_id, **facts, **other})
 
 
 class Stranger:
     """A ZeroMQ socket with any keys, or none, at the dispatcher's address."""
 
-    def __init__(self, address: str, *, server_key: str = "", keys: Keys | None = None, identity: bytes = b"") -> None:
+    def __init__(
+        self, address: str, *, server_key: str = "", keys: Keys | None = None, identity: bytes = b""
+    ) -> None:
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -189,11 +208,19 @@ class Stranger:
         self.socket.connect(address)
 
     def events_until_refused(self) -> set[zmq.Event]:
-        """Wait until the other side has ended the connection; return all that happened up to then."""
+        """Wait until the other side has ended the connection; return all that happened up to
+        then.
+        """
         seen: set[zmq.Event] = set()
-        ends = {zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_PROTOCOL, zmq.Event.DISCONNECTED}
+        ends = {
+            zmq.Event.HANDSHAKE_FAILED_AUTH,
+            zmq.Event.HANDSHAKE_FAILED_PROTOCOL,
+            zmq.Event.DISCONNECTED,
+        }
         while not seen & ends:
-            assert self.monitor.poll(PATIENCE_SECONDS * 1000), f"nobody ended the connection: {seen}"
+            assert self.monitor.poll(PATIENCE_SECONDS * 1000), (
+                f"nobody ended the connection: {seen}"
+            )
             seen.add(zmq.Event(recv_monitor_message(self.monitor)["event"]))
         return seen
 
@@ -219,9 +246,13 @@ class Stranger:
 def intrude(target: Site, *, server_key: str, keys: Keys | None) -> set[zmq.Event]:
     """Try to be a worker and to bring a bomb; return what became of the connection."""
     address = target.connection.addresses[-1]
-    with contextlib.closing(Stranger(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")) as stranger:
+    with contextlib.closing(
+        Stranger(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")
+    ) as stranger:
         stranger.send(envelope(0, 1), *map(bytes, encode(hello(target.connection.run_id))))
-        stranger.send(envelope(0, 2), *map(bytes, encode(Results([Result(1, 0, 1, 0, 0.1)]), [target.bomb])))
+        stranger.send(
+            envelope(0, 2), *map(bytes, encode(Results([Result(1, 0, 1, 0, 0.1)]), [target.bomb]))
+        )
         events = stranger.events_until_refused()
         assert not stranger.socket.poll(0)
         return events
@@ -233,29 +264,39 @@ def test_a_stranger_without_keys_is_not_let_in(target: Site) -> None:
 
 def test_a_stranger_with_keys_of_his_own_is_not_let_in(target: Site) -> None:
     public, _ = zmq.curve_keypair()
-    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key=public.decode(), keys=zmq.curve_keypair())
+    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
+        target, server_key=public.decode(), keys=zmq.curve_keypair()
+    )
 
 
 def test_a_stranger_who_knows_the_dispatchers_public_key_is_not_let_in(target: Site) -> None:
     events = intrude(target, server_key=target.connection.server_key, keys=zmq.curve_keypair())
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in events
-    assert zmq.Event.HANDSHAKE_FAILED_AUTH in events  # by the check of the client's key, and nothing before it
+    assert (
+        zmq.Event.HANDSHAKE_FAILED_AUTH in events
+    )  # by the check of the client's key, and nothing before it
 
 
 def test_a_stranger_who_knows_both_public_keys_is_not_let_in(target: Site) -> None:
     _, secret = zmq.curve_keypair()
     keys = target.connection.worker_public.encode(), secret
-    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key=target.connection.server_key, keys=keys)
+    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
+        target, server_key=target.connection.server_key, keys=keys
+    )
 
 
 def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as earlier:
         keys = earlier.worker_public.encode(), earlier.worker_secret.encode()
-    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key=target.connection.server_key, keys=keys)
+    assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
+        target, server_key=target.connection.server_key, keys=keys
+    )
 
 
 def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_tcp: Site) -> None:
-    """A stranger who has taken over the dispatcher's address has not its secret key, even if he lets everybody in."""
+    """A stranger who has taken over the dispatcher's address has not its secret key, even if he
+    lets everybody in.
+    """
     context = zmq.Context()
     with contextlib.ExitStack() as stack:
         stack.callback(context.term)
@@ -269,7 +310,11 @@ def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_t
         stack.callback(client.close, 0)
         client.send(hello("secret"))
         events: set[zmq.Event] = set()
-        while not events & {zmq.Event.DISCONNECTED, zmq.Event.HANDSHAKE_FAILED_PROTOCOL, zmq.Event.HANDSHAKE_FAILED_NO_DETAIL}:
+        while not events & {
+            zmq.Event.DISCONNECTED,
+            zmq.Event.HANDSHAKE_FAILED_PROTOCOL,
+            zmq.Event.HANDSHAKE_FAILED_NO_DETAIL,
+        }:
             assert monitor.poll(PATIENCE_SECONDS * 1000)
             events.add(zmq.Event(recv_monitor_message(monitor)["event"]))
         assert zmq.Event.HANDSHAKE_SUCCEEDED not in events
@@ -289,7 +334,8 @@ BYTES = {
     "zeros": bytes(10_000),
     "a greeting and random bytes": GREETING + RANDOM,
     "a greeting of another mechanism": GREETING.replace(b"CURVE", b"PLAIN") + RANDOM,
-    "a greeting of no mechanism": GREETING.replace(b"CURVE", b"NULL\0") + b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\6DEALER",
+    "a greeting of no mechanism": GREETING.replace(b"CURVE", b"NULL\0")
+    + b"\x04\x19\x05READY\x0bSocket-Type\0\0\0\6DEALER",
     "a handshake's first command, wrong": GREETING + b"\x04\xc8" + b"\x05HELLO" + bytes(194),
     "a handshake's last command, too early": GREETING + b"\x04\x21" + b"\x08INITIATE" + bytes(24),
     "a message before any handshake": GREETING + b"\x00\x05hello",
@@ -317,7 +363,9 @@ def test_a_stranger_who_says_nothing_is_hung_up_on(target: Site) -> None:
 
 
 @pytest.mark.parametrize("length", [PIECE + 10_000, 2**31, 2**62, 2**64 - 1])
-def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_it(target: Site, length: int) -> None:
+def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_it(
+    target: Site, length: int
+) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         end.sendall(GREETING)
         with contextlib.suppress(ConnectionError):
@@ -329,7 +377,9 @@ def test_strangers_who_send_long_frames_cost_no_memory(target: Site) -> None:
     before = psutil.Process().memory_info().rss
     with contextlib.ExitStack() as held:
         for _ in range(20):
-            end = held.enter_context(socket.create_connection(target.address, timeout=PATIENCE_SECONDS))
+            end = held.enter_context(
+                socket.create_connection(target.address, timeout=PATIENCE_SECONDS)
+            )
             with contextlib.suppress(ConnectionError):
                 end.sendall(GREETING + b"\x06" + struct.pack(">Q", 2**30))
                 for _ in range(20):
@@ -345,7 +395,9 @@ def insider(target: Site) -> Iterator[Stranger]:
     """Somebody with the workers' key."""
     connection = target.connection
     keys = connection.worker_public.encode(), connection.worker_secret.encode()
-    with contextlib.closing(Stranger(connection.addresses[-1], server_key=connection.server_key, keys=keys)) as one:
+    with contextlib.closing(
+        Stranger(connection.addresses[-1], server_key=connection.server_key, keys=keys)
+    ) as one:
         yield one
 
 
@@ -371,8 +423,14 @@ MALFORMED: dict[str, Sequence[bytes]] = {
     "a huge count of buffers": [envelope(0, 1), header([1] * 100_000, ["Results", []])],
     "a huge size of a buffer": [envelope(0, 1), header([2**62], ["Pushed", 1, 1]), b"x"],
     "a negative size of a buffer": [envelope(0, 1), header([-1], ["Pushed", 1, 1]), b""],
-    "a huge count in an item": [envelope(0, 1), header([], ["Results", [[1, 0, 1, 0, 0.1, 2**63, False]]])],
-    "a negative count in an item": [envelope(0, 1), header([], ["Results", [[1, 0, 1, 0, 0.1, -1, False]]])],
+    "a huge count in an item": [
+        envelope(0, 1),
+        header([], ["Results", [[1, 0, 1, 0, 0.1, 2**63, False]]]),
+    ],
+    "a negative count in an item": [
+        envelope(0, 1),
+        header([], ["Results", [[1, 0, 1, 0, 0.1, -1, False]]]),
+    ],
     "more frames than announced": [envelope(0, 1), *GOOD, b"more"],
     "fewer frames than announced": [envelope(0, 1), header([40_000], ["Pushed", 1, 1])],
     "an unknown message": [envelope(0, 1), header([], ["Evaluate", "1/0"])],
@@ -383,7 +441,9 @@ MALFORMED: dict[str, Sequence[bytes]] = {
 
 
 @pytest.mark.parametrize("frames", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_frames_from_an_insider_are_dropped(target: Site, insider: Stranger, frames: Sequence[bytes]) -> None:
+def test_malformed_frames_from_an_insider_are_dropped(
+    target: Site, insider: Stranger, frames: Sequence[bytes]
+) -> None:
     insider.send(*frames)
     # What was sent before is looked at before: when this is refused, that has been survived.
     insider.send(envelope(1, 0), *map(bytes, encode(hello("another run"))))
@@ -437,11 +497,17 @@ def test_an_insider_who_talks_nonsense_is_ignored(target: Site, insider: Strange
 def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as server:
         keys = server.worker_public.encode(), server.worker_secret.encode()
-        with contextlib.closing(Stranger(server.addresses[0], server_key=server.server_key, keys=keys)) as stranger:
+        with contextlib.closing(
+            Stranger(server.addresses[0], server_key=server.server_key, keys=keys)
+        ) as stranger:
             theirs = Session(PIECE)
             first, *others = [
                 [bytes(frame) for frame in theirs.number(encode(message))[0]]
-                for message in (hello("run"), *(Started(run, 1) for run in range(5)), Goodbye("last"))
+                for message in (
+                    hello("run"),
+                    *(Started(run, 1) for run in range(5)),
+                    Goodbye("last"),
+                )
             ]
             heard: list[Message] = []
             poller = server.poller()
@@ -450,7 +516,9 @@ def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> Non
             stranger.send(envelope(1, 0), *map(bytes, encode(Welcome())))
             while not heard or not isinstance(heard[-1], Welcome):
                 assert poller.poll(PATIENCE_SECONDS * 1000)
-                heard += [message for _, message, _ in server.receive() if not isinstance(message, Beat)]
+                heard += [
+                    message for _, message, _ in server.receive() if not isinstance(message, Beat)
+                ]
             assert heard[1:-1] == [*(Started(run, 1) for run in range(5)), Goodbye("last")]
 
 
@@ -472,14 +540,19 @@ sys.stdin.read()
 @contextlib.contextmanager
 def flood(target: Site, count: int, what: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", FLOOD, str(target.address[1]), str(count), what]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as flooder:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as flooder:
         try:
             yield flooder
         finally:
             flooder.kill()
 
 
-@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="the hard limit of open files is below 4096")
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096,
+    reason="the hard limit of open files is below 4096",
+)
 def test_a_thousand_connections_held_open_do_not_stop_the_run(target: Site) -> None:
     with flood(target, 1000, "hold") as flooder:
         assert flooder.stdout is not None
@@ -552,7 +625,9 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
 
 @needs_root
 @pytest.mark.parametrize("kind", [OverTcp, gridengine.ProcessScheduler])
-def test_another_user_can_neither_signal_nor_look_into_a_worker(kind: type[gridengine.ProcessScheduler]) -> None:
+def test_another_user_can_neither_signal_nor_look_into_a_worker(
+    kind: type[gridengine.ProcessScheduler],
+) -> None:
     with kind(1) as scheduler:
         others = set(psutil.Process().children(recursive=True))
         gridengine.map(square, [1], scheduler=scheduler)
@@ -621,7 +696,9 @@ with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
 
 
 @pytest.mark.grid_engine
-def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(grid_engine: GridEngine) -> None:
+def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
+    grid_engine: GridEngine,
+) -> None:
     runs = grid_engine.folder / "runs-of-strangers"
     done = grid_engine.run(IN_A_CLUSTER_JOB, environment={"GRIDENGINE_RUN_DIRECTORY": str(runs)})
     connection, (told, processes) = json.loads(done.stdout)
@@ -645,11 +722,17 @@ def test_no_key_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def open_to_others(folder: Path) -> list[str]:
-    return [str(path) for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    return [
+        str(path)
+        for path in (folder, *folder.rglob("*"))
+        if stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_removed_at_the_end(tmp_path: Path, umask: int) -> None:
+def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_removed_at_the_end(
+    tmp_path: Path, umask: int
+) -> None:
     before = os.umask(umask)
     try:
         with site(OverTcp(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
@@ -662,12 +745,19 @@ def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_remo
     assert not one.folder.exists()
 
 
-def test_a_run_directory_that_anybody_may_replace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_directory_that_anybody_may_replace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "open" / "runs"))
     settings.cache_clear()
-    with OverTcp(1) as scheduler, pytest.raises(gridengine.ConfigurationError, match=r"everybody may replace what is in .*/open"):
+    with (
+        OverTcp(1) as scheduler,
+        pytest.raises(
+            gridengine.ConfigurationError, match=r"everybody may replace what is in .*/open"
+        ),
+    ):
         gridengine.map(square, [1], scheduler=scheduler)
     settings.cache_clear()
 

@@ -1,4 +1,6 @@
-"""Libraries that take an executor, a pool or a joblib backend take ours. Each is optional: `pip install gridengine[third-parties]`."""
+"""Libraries that take an executor, a pool or a joblib backend take ours. Each is optional: `pip
+install gridengine[third-parties]`.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,12 @@ def test_dask_raises_what_a_task_raised(scheduler: gridengine.ProcessScheduler) 
 def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler) -> None:
     optimize = pytest.importorskip("scipy.optimize", reason=WHY)
     with gridengine.Pool(scheduler=scheduler) as pool:
-        found = optimize.differential_evolution(optimize.rosen, [(0, 2)] * 2, workers=pool.map, updating="deferred", rng=1, maxiter=20)
-    alone = optimize.differential_evolution(optimize.rosen, [(0, 2)] * 2, updating="deferred", rng=1, maxiter=20)
+        found = optimize.differential_evolution(
+            optimize.rosen, [(0, 2)] * 2, workers=pool.map, updating="deferred", rng=1, maxiter=20
+        )
+    alone = optimize.differential_evolution(
+        optimize.rosen, [(0, 2)] * 2, updating="deferred", rng=1, maxiter=20
+    )
     assert found.x.tolist() == alone.x.tolist()
 
 
@@ -104,7 +110,9 @@ def test_joblib_raises_what_a_call_raised_and_can_go_on(joblib: Any) -> None:
 
 
 def test_joblib_gives_results_as_a_generator(joblib: Any) -> None:
-    results = joblib.Parallel(n_jobs=2, return_as="generator")(joblib.delayed(pid_of)(index) for index in range(100))
+    results = joblib.Parallel(n_jobs=2, return_as="generator")(
+        joblib.delayed(pid_of)(index) for index in range(100)
+    )
     assert [x for x, _ in results] == list(range(100))
 
 
@@ -118,7 +126,10 @@ def test_joblib_backends_take_limits(scheduler: gridengine.ProcessScheduler) -> 
     joblib = pytest.importorskip("joblib", reason=WHY)
     import gridengine.joblib_backend
 
-    with joblib.parallel_config("gridengine", scheduler=scheduler, retries=0), pytest.raises(gridengine.WorkerCrashed):
+    with (
+        joblib.parallel_config("gridengine", scheduler=scheduler, retries=0),
+        pytest.raises(gridengine.WorkerCrashed),
+    ):
         joblib.Parallel(n_jobs=2)(joblib.delayed(os._exit)(3) for _ in range(2))
 
 
@@ -129,27 +140,41 @@ def test_scikit_learn_searches_on_the_workers(joblib: Any) -> None:
     data = datasets.load_iris(return_X_y=True)
 
     def search() -> Any:
-        return selection.GridSearchCV(tree.DecisionTreeClassifier(random_state=1), {"max_depth": [1, 2, 3]}).fit(*data)
+        return selection.GridSearchCV(
+            tree.DecisionTreeClassifier(random_state=1), {"max_depth": [1, 2, 3]}
+        ).fit(*data)
 
     found = search()
     with joblib.parallel_config("threading", n_jobs=1):
         alone = search()
-    assert found.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
+    assert (
+        found.cv_results_["mean_test_score"].tolist()
+        == alone.cv_results_["mean_test_score"].tolist()
+    )
     assert found.best_params_ == alone.best_params_
 
 
 def first_numbers(count: int) -> tuple[list[float], list[str], str]:
-    """Have joblib's own processes read a large array; return what is in shared memory meanwhile, and whose it is."""
+    """Have joblib's own processes read a large array; return what is in shared memory meanwhile,
+    and whose it is.
+    """
     import joblib
     import numpy as np
 
     array = np.arange(1_000_000.0)
-    numbers = joblib.Parallel(n_jobs=2)(joblib.delayed(lambda large, place: float(large[place]))(array, place) for place in range(count))
+    numbers = joblib.Parallel(n_jobs=2)(
+        joblib.delayed(lambda large, place: float(large[place]))(array, place)
+        for place in range(count)
+    )
     return numbers, in_shared_memory(str(os.getpid())), str(os.getpid())
 
 
 def in_shared_memory(owner: str) -> list[str]:
-    return [path.name for path in Path("/dev/shm").iterdir() if f"-{owner}-" in path.name or f"_{owner}_" in path.name]
+    return [
+        path.name
+        for path in Path("/dev/shm").iterdir()
+        if f"-{owner}-" in path.name or f"_{owner}_" in path.name
+    ]
 
 
 def test_what_joblib_s_own_processes_share_is_removed_when_the_workers_end() -> None:

@@ -1,4 +1,6 @@
-"""Messages over real sockets: whole, once and in order, whatever becomes of the connection; addresses, and open files."""
+"""Messages over real sockets: whole, once and in order, whatever becomes of the connection;
+addresses, and open files.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,25 @@ import zmq
 import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection import Connection
-from gridengine.wire.messages import Beat, Cancel, Goodbye, Hello, Message, Pushed, Refuse, Stop, Welcome
+from gridengine.wire.messages import (
+    Beat,
+    Cancel,
+    Goodbye,
+    Hello,
+    Message,
+    Pushed,
+    Refuse,
+    Stop,
+    Welcome,
+)
 from gridengine.wire.transport import Client, Server, resolve
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 60
 DROP_SECONDS = 20
-HELLO = Hello(protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log="")
+HELLO = Hello(
+    protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log=""
+)
 SIZES = [0, 1, 30_000, 40_000, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3_000_001]
 
 
@@ -86,7 +100,10 @@ class Ends:
                 else:
                     self.of_workers.append((peer, message, [bytes(buffer) for buffer in buffers]))
             for client in self.clients:
-                self.of_server += [(message, [bytes(buffer) for buffer in buffers]) for message, buffers in client.receive()]
+                self.of_server += [
+                    (message, [bytes(buffer) for buffer in buffers])
+                    for message, buffers in client.receive()
+                ]
 
     def greet(self) -> bytes:
         """Have the first worker be known; return its id."""
@@ -98,7 +115,10 @@ class Ends:
 def test_messages_of_any_length_arrive_whole_and_in_order(server: Server, client: Client) -> None:
     ends = Ends(server, client)
     peer = ends.greet()
-    contents = [[os.urandom(size) for size in sizes] for sizes in (*([size] for size in SIZES), SIZES, SIZES[::-1])]
+    contents = [
+        [os.urandom(size) for size in sizes]
+        for sizes in (*([size] for size in SIZES), SIZES, SIZES[::-1])
+    ]
     for content in contents:
         client.send(Pushed(1, len(content)), content)
         server.send(peer, Pushed(2, len(content)), content)
@@ -208,7 +228,9 @@ def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once
 # ---------------------------------------------------------------- a network of its own
 
 NETWORK_TOOLS = os.getuid() == 0 and shutil.which("ip") is not None
-needs_network = pytest.mark.skipif(not NETWORK_TOOLS, reason="needs root and the `ip` command, to make a network namespace")
+needs_network = pytest.mark.skipif(
+    not NETWORK_TOOLS, reason="needs root and the `ip` command, to make a network namespace"
+)
 
 
 class Network:
@@ -217,7 +239,9 @@ class Network:
     def __init__(self) -> None:
         self.name = f"gt{os.getpid()}"
         self.ours, self.theirs = f"{self.name}a", f"{self.name}b"
-        third, fourth = divmod(os.getpid() % 2**14 * 4, 256)  # another's network must not have the same addresses
+        third, fourth = divmod(
+            os.getpid() % 2**14 * 4, 256
+        )  # another's network must not have the same addresses
         self.address, other = (f"10.213.{third}.{fourth + end}" for end in (1, 2))
         self._ip(f"link add {self.ours} type veth peer name {self.theirs}")
         self._ip(f"netns add {self.name}")
@@ -228,9 +252,13 @@ class Network:
         self._ip(f"-n {self.name} link set {self.theirs} up")
 
     def _ip(self, arguments: str) -> None:
-        done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ip", *arguments.split()], capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            pytest.skip(f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}")
+            pytest.skip(
+                f"no network namespace can be made here: ip {arguments}: {done.stderr.strip()}"
+            )
 
     def link(self, state: str) -> None:
         self._ip(f"link set {self.ours} {state}")
@@ -238,14 +266,26 @@ class Network:
     def slow_down(self, rate: str) -> None:
         if shutil.which("tc") is None:
             pytest.skip("needs the `tc` command")
-        limit = f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb latency 50ms"
+        limit = (
+            f"tc -n {self.name} qdisc add dev {self.theirs} root tbf rate {rate} burst 64kb "
+            "latency 50ms"
+        )
         done = subprocess.run(limit.split(), capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"this kernel cannot slow a line down: {done.stderr.strip()}")
 
     def start(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, sys.executable, "-c", textwrap.dedent(script), *arguments],
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.name,
+                sys.executable,
+                "-c",
+                textwrap.dedent(script),
+                *arguments,
+            ],
             env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
         )
 
@@ -291,7 +331,9 @@ def serve():
 
 @needs_network
 @pytest.mark.timeout(DROP_SECONDS + 3 * PATIENCE_SECONDS)
-def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_and_in_order(network: Network, tmp_path: Path) -> None:
+def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_and_in_order(
+    network: Network, tmp_path: Path
+) -> None:
     talk = """
         heard, number = [], 0
         while True:
@@ -303,10 +345,20 @@ def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_an
             client.send(Pushed(number), [b"%d" % number])
             number += 1
     """
-    with contextlib.closing(Server(host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+    with (
+        contextlib.closing(Server(host=network.address)) as server,
+        worker_elsewhere(network, server, tmp_path, talk),
+    ):
         pushed: list[int] = []
         sent, goodbye, peer = 0, "", b""
-        phases = iter([("down", 2.0), ("up", float(DROP_SECONDS)), ("stop", 10.0), ("", float(PATIENCE_SECONDS))])
+        phases = iter(
+            [
+                ("down", 2.0),
+                ("up", float(DROP_SECONDS)),
+                ("stop", 10.0),
+                ("", float(PATIENCE_SECONDS)),
+            ]
+        )
         what, seconds = next(phases)
         before, after = 0, 0
         until = time.monotonic() + PATIENCE_SECONDS
@@ -342,14 +394,19 @@ def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_an
 
 
 @needs_network
-def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_slow_line(network: Network, tmp_path: Path) -> None:
+def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_slow_line(
+    network: Network, tmp_path: Path
+) -> None:
     network.slow_down("8mbit")
     talk = """
         client.send(Pushed(1), [bytes(15_000_000)])
         while True:
             serve()
     """
-    with contextlib.closing(Server(host=network.address)) as server, worker_elsewhere(network, server, tmp_path, talk):
+    with (
+        contextlib.closing(Server(host=network.address)) as server,
+        worker_elsewhere(network, server, tmp_path, talk),
+    ):
         poller = server.poller()
         deadline = time.monotonic() + PATIENCE_SECONDS
         came: list[int] = []
@@ -386,9 +443,14 @@ def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> No
 
 
 def test_when_no_address_answers_the_error_names_them_all(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
         addresses = [f"tcp://127.0.0.1:{silent.getsockname()[1]}" for silent in (one, two)]
-        with pytest.raises(ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"):
+        with pytest.raises(
+            ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"
+        ):
             Client(connection_to(server, *addresses, lease_seconds=0.3))
 
 
@@ -401,7 +463,12 @@ def in_a_process_with_limits(soft: int, hard: int, script: str) -> str:
 
     command: Sequence[str] = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}, preexec_fn=limit, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout + done.stderr
 

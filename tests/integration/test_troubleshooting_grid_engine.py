@@ -152,7 +152,9 @@ def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
 
 
 def check(told: dict[str, Any], title: str, *words: str, tail: str | None = None) -> dict[str, Any]:
-    """Check an error's text for the host, the cluster job's id and the log's path, and for the log's tail when there is one."""
+    """Check an error's text for the host, the cluster job's id and the log's path, and for the
+    log's tail when there is one.
+    """
     error: dict[str, Any] = told[title]
     text = error["text"]
     for each in words:
@@ -166,34 +168,70 @@ def check(told: dict[str, Any], title: str, *words: str, tail: str | None = None
 
 
 def test_worker_not_started(told: dict[str, Any]) -> None:
-    error = check(told, "WorkerNotStarted", "the cluster job ended before its worker called home", "/nosuch/python: No such file")
+    error = check(
+        told,
+        "WorkerNotStarted",
+        "the cluster job ended before its worker called home",
+        "/nosuch/python: No such file",
+    )
     assert error["kind"] == "WorkerNotStarted"
-    assert error["log_tail"].splitlines()[-1] == f"gridengine: the worker could not be started on {told['host']}"
+    assert (
+        error["log_tail"].splitlines()[-1]
+        == f"gridengine: the worker could not be started on {told['host']}"
+    )
 
 
 def test_worker_lost(told: dict[str, Any]) -> None:
-    error = check(told, "WorkerLost", "the worker that ran call 0 of kill_agent ended: killed by SIGKILL", tail="about to kill")
+    error = check(
+        told,
+        "WorkerLost",
+        "the worker that ran call 0 of kill_agent ended: killed by SIGKILL",
+        tail="about to kill",
+    )
     assert error["kind"] == "WorkerLost"
     assert f"attempt: on {told['host']} (cluster job {error['job']})" in error["text"]
 
 
 def test_job_deleted(told: dict[str, Any]) -> None:
-    error = check(told, "JobDeleted", "the worker that ran call 0 of delete", "deleted", tail="about to delete")
+    error = check(
+        told,
+        "JobDeleted",
+        "the worker that ran call 0 of delete",
+        "deleted",
+        tail="about to delete",
+    )
     assert error["kind"] == "JobDeleted"
 
 
 def test_worker_crashed(told: dict[str, Any]) -> None:
-    error = check(told, "WorkerCrashed", "the process that ran call 0 of crash was killed by SIGSEGV", tail="about to crash")
+    error = check(
+        told,
+        "WorkerCrashed",
+        "the process that ran call 0 of crash was killed by SIGSEGV",
+        tail="about to crash",
+    )
     assert error["kind"] == "WorkerCrashed"
 
 
 def test_out_of_memory(told: dict[str, Any]) -> None:
-    error = check(told, "OutOfMemory", "call 0 of fill ran out of memory", "its limit was 1.46 GB", tail="about to fill")
+    error = check(
+        told,
+        "OutOfMemory",
+        "call 0 of fill ran out of memory",
+        "its limit was 1.46 GB",
+        tail="about to fill",
+    )
     assert error["kind"] == "OutOfMemory"
 
 
 def test_timeout_error(told: dict[str, Any]) -> None:
-    error = check(told, "TimeoutError", "call 0 of sleep took longer than its worker may be there", "h_rt=", tail="about to sleep")
+    error = check(
+        told,
+        "TimeoutError",
+        "call 0 of sleep took longer than its worker may be there",
+        "h_rt=",
+        tail="about to sleep",
+    )
     assert error["kind"] == "TimeoutError"
 
 

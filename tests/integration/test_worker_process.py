@@ -33,7 +33,14 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from gridengine.wire.transport import Server
-from tests.integration.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, wait_for, written
+from tests.integration.agent_driver import (
+    PATIENCE,
+    ROOT,
+    alive,
+    leave_a_grandchild,
+    wait_for,
+    written,
+)
 
 
 class Office:
@@ -44,7 +51,9 @@ class Office:
         self.path = folder / "connection.json"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         keys = server.server_key, server.worker_public, server.worker_secret
-        Connection("run", server.addresses, 1, __version__, python, 0.2, lease_seconds, 5.0, 1000, *keys).save(self.path)
+        Connection(
+            "run", server.addresses, 1, __version__, python, 0.2, lease_seconds, 5.0, 1000, *keys
+        ).save(self.path)
         self.log = folder / "log"
         self.said: list[tuple[Message, Payload]] = []
         self.peer = b""
@@ -63,20 +72,30 @@ class Office:
     def until_heard(self, kind: type) -> tuple[Message, Payload]:
         deadline = time.monotonic() + PATIENCE
         while not any(isinstance(message, kind) for message, _ in self.said):
-            assert time.monotonic() < deadline, f"waited in vain for {kind.__name__}; {self.said}; {self.log.read_text()}"
+            assert time.monotonic() < deadline, (
+                f"waited in vain for {kind.__name__}; {self.said}; {self.log.read_text()}"
+            )
             self.poller.poll(100)
             for peer, message, buffers in self.server.receive():
                 self.peer = peer
                 self.said.append((message, buffers))
         return next(pair for pair in self.said if isinstance(pair[0], kind))
 
-    def assign(self, function: Callable[..., object], argument: object, *, timeout: float | None = None) -> None:
+    def assign(
+        self, function: Callable[..., object], argument: object, *, timeout: float | None = None
+    ) -> None:
         self.until_heard(Hello)
         self.server.send(self.peer, Welcome())
         digest, payload = pickling.dump_function(function)
-        self.server.send(self.peer, Define(digest, [entry.encode() for entry in sys.path if entry], b"/", len(payload)), payload)
+        self.server.send(
+            self.peer,
+            Define(digest, [entry.encode() for entry in sys.path if entry], b"/", len(payload)),
+            payload,
+        )
         calls = pickling.dump_calls([argument])
-        assignment = Assignment(1, 1, digest, 0, 1, 0, 0, watched=True, timeout=timeout, buffers=len(calls))
+        assignment = Assignment(
+            1, 1, digest, 0, 1, 0, 0, watched=True, timeout=timeout, buffers=len(calls)
+        )
         self.server.send(self.peer, Assign([assignment]), calls)
 
     def close(self) -> None:
@@ -107,7 +126,12 @@ def processes(path: Path) -> list[int]:
 def test_a_worker_tells_who_it_is(office: Office) -> None:
     hello, _ = office.until_heard(Hello)
     assert isinstance(hello, Hello)
-    assert (hello.protocol, hello.version, hello.run_id, hello.slots) == (VERSION, __version__, "run", 1)
+    assert (hello.protocol, hello.version, hello.run_id, hello.slots) == (
+        VERSION,
+        __version__,
+        "run",
+        1,
+    )
     assert (hello.pid, hello.log) == (office.process.pid, str(office.log))
 
 
@@ -169,7 +193,13 @@ def test_a_worker_that_hears_nothing_leaves_when_its_lease_has_run_out(tmp_path:
 
 def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) -> None:
     command = worker_command(sys.executable, tmp_path / "missing")
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert str(tmp_path / "missing") in done.stderr
     assert "Traceback" not in done.stderr
@@ -179,6 +209,13 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("zmq", "random", "msgspec", "dill"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger ran')")
     command = worker_command(sys.executable, tmp_path / "missing")
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "a stranger ran" not in done.stderr
     assert done.returncode == 2

@@ -1,4 +1,6 @@
-"""Hypothesis without deadlines: how long an example takes says nothing on a machine that others use too."""
+"""Hypothesis without deadlines: how long an example takes says nothing on a machine that others use
+too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Of a pickled list just those items are missing that hold what cannot be rebuilt, whatever they share and however they are nested."""
+"""Of a pickled list just those items are missing that hold what cannot be rebuilt, whatever they
+share and however they are nested.
+"""
 
 from __future__ import annotations
 
@@ -83,10 +85,19 @@ def is_spoilt(item: Any) -> bool:
 
 
 def shape(item: Any) -> list[Any]:
-    """Return the types of all that an item leads to, each with the numbers of its parts: what is shared stays shared."""
+    """Return the types of all that an item leads to, each with the numbers of its parts: what is
+    shared stays shared.
+    """
     everything = all_in(item)
     numbers = {id(one): number for number, one in enumerate(everything)}
-    return [(type(one), one if isinstance(one, int) else None, *[numbers[id(part)] for part in parts_of(one)]) for one in everything]
+    return [
+        (
+            type(one),
+            one if isinstance(one, int) else None,
+            *[numbers[id(part)] for part in parts_of(one)],
+        )
+        for one in everything
+    ]
 
 
 def combined(kind: str, parts: list[Any], bad: bool) -> Any:
@@ -116,15 +127,21 @@ def lists(draw: st.DrawFn) -> list[Any]:
 
 
 @given(lists())
-def test_just_what_is_spoilt_is_missing_and_the_others_share_what_they_shared(items: list[Any]) -> None:
+def test_just_what_is_spoilt_is_missing_and_the_others_share_what_they_shared(
+    items: list[Any],
+) -> None:
     back = load_items(pickle.dumps(items, 5), ())
     assert [type(one) is Unloadable for one in back] == [is_spoilt(one) for one in items]
     good = [one for one in items if not is_spoilt(one)]
-    assert shape([one for one in back if type(one) is not Unloadable]) == shape(pickle.loads(pickle.dumps(good, 5)))
+    assert shape([one for one in back if type(one) is not Unloadable]) == shape(
+        pickle.loads(pickle.dumps(good, 5))
+    )
 
 
 @given(lists())
-def test_a_list_in_which_nothing_is_spoilt_is_as_the_standard_library_has_it(items: list[Any]) -> None:
+def test_a_list_in_which_nothing_is_spoilt_is_as_the_standard_library_has_it(
+    items: list[Any],
+) -> None:
     items = [one for one in items if not is_spoilt(one)]
     pickled = pickle.dumps(items, 5)
     assert shape(load_items(pickled, ())) == shape(pickle.loads(pickled))

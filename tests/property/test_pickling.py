@@ -15,7 +15,13 @@ atoms = (
     | st.sampled_from([int, len, pickling.dump, ..., NotImplemented, range(3), slice(1, 2), type(None), KeyError])
 )  # fmt: skip
 hashable: st.SearchStrategy[Any] = st.deferred(
-    lambda: st.integers() | st.text() | st.binary() | st.tuples(hashable, hashable) | st.frozensets(hashable, max_size=3)
+    lambda: (
+        st.integers()
+        | st.text()
+        | st.binary()
+        | st.tuples(hashable, hashable)
+        | st.frozensets(hashable, max_size=3)
+    )
 )
 values: st.SearchStrategy[Any] = st.deferred(
     lambda: (
@@ -70,7 +76,9 @@ names = st.text(min_size=1).filter(lambda name: not name.startswith("__"))
 
 
 @given(st.lists(values, max_size=3), st.dictionaries(names, values, max_size=3))
-def test_exceptions_come_back_with_arguments_and_attributes(arguments: list[Any], attributes: dict[str, Any]) -> None:
+def test_exceptions_come_back_with_arguments_and_attributes(
+    arguments: list[Any], attributes: dict[str, Any]
+) -> None:
     error = type("Several", (Exception,), {"__init__": lambda self, *, required: None})
     one = error.__new__(error, *arguments)
     vars(one).update(attributes)
@@ -80,7 +88,12 @@ def test_exceptions_come_back_with_arguments_and_attributes(arguments: list[Any]
     assert shape(vars(back)) == shape(attributes)
 
 
-@given(st.lists(st.binary(min_size=1).map(bytearray) | st.builds(bytearray, st.just(pickling.OUT_OF_BAND)), max_size=5))
+@given(
+    st.lists(
+        st.binary(min_size=1).map(bytearray) | st.builds(bytearray, st.just(pickling.OUT_OF_BAND)),
+        max_size=5,
+    )
+)
 def test_buffers_come_back_whole_and_writable(buffers: list[bytearray]) -> None:
     import numpy
 

@@ -1,4 +1,6 @@
-"""Whatever comes over the wire, it is a message or a ProtocolError, and costs no more than its own size."""
+"""Whatever comes over the wire, it is a message or a ProtocolError, and costs no more than its own
+size.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,23 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if not name.startswith("__")}
+    hints = {
+        name: hint
+        for name, hint in typing.get_type_hints(kind).items()
+        if not name.startswith("__")
+    }
     assert set(hints) == set(kind.__struct_fields__)
-    return st.builds(kind, **{name: fixed[name] if name in fixed else FIELDS[hint] for name, hint in hints.items()})
+    return st.builds(
+        kind,
+        **{name: fixed[name] if name in fixed else FIELDS[hint] for name, hint in hints.items()},
+    )
 
 
 SECONDS = st.floats(0, 1e12)
 RESULTS = st.one_of(
-    structs(messages.Result, status=st.just(messages.VALUES), seconds=SECONDS, buffers=st.integers(2, 4)),
+    structs(
+        messages.Result, status=st.just(messages.VALUES), seconds=SECONDS, buffers=st.integers(2, 4)
+    ),
     structs(
         messages.Result,
         start=st.just(3),
@@ -75,7 +86,9 @@ def sent(draw: st.DrawFn) -> Sent:
     kind = draw(st.sampled_from(MESSAGES))
     count = st.integers(0, 3)
     if kind is messages.Assign:
-        message = kind(draw(st.lists(structs(messages.Assignment, buffers=count), max_size=3)), draw(NUMBERS))
+        message = kind(
+            draw(st.lists(structs(messages.Assignment, buffers=count), max_size=3)), draw(NUMBERS)
+        )
     elif kind is messages.Hello:
         message = draw(structs(kind, elapsed=SECONDS))
     elif kind is messages.Results:
@@ -105,13 +118,17 @@ def test_what_is_encoded_is_decoded_the_same(given_: Sent) -> None:
 
 @given(sent())
 def test_views_of_one_received_block_decode_as_bytes_do(given_: Sent) -> None:
-    frames = [memoryview(b"?" + bytes(frame))[1:] for frame in encode(given_.message, given_.buffers)]
+    frames = [
+        memoryview(b"?" + bytes(frame))[1:] for frame in encode(given_.message, given_.buffers)
+    ]
     assert decode(frames)[0] == given_.message
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> list[bytes]:
-    """Return the frames of a message, damaged: bytes overwritten, cut, added, frames dropped, doubled or swapped."""
+    """Return the frames of a message, damaged: bytes overwritten, cut, added, frames dropped,
+    doubled or swapped.
+    """
     original = draw(sent())
     frames = [bytearray(frame) for frame in encode(original.message, original.buffers)]
     for _ in range(draw(st.integers(1, 4))):
@@ -145,7 +162,9 @@ def decode_or_refuse(frames: list[bytes]) -> None:
         return
     assert isinstance(message, MESSAGES)
     assert len(buffers) == messages.count_buffers(message)
-    assert sum(memoryview(buffer).nbytes for buffer in buffers) == sum(len(frame) for frame in frames[1:])
+    assert sum(memoryview(buffer).nbytes for buffer in buffers) == sum(
+        len(frame) for frame in frames[1:]
+    )
 
 
 @given(mutated())
@@ -160,7 +179,9 @@ def test_random_frames_are_a_whole_message_or_a_protocol_error(frames: list[byte
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.floats() | st.text(max_size=9) | st.binary(max_size=9),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 NAMES = st.sampled_from([kind.__name__ for kind in MESSAGES])
@@ -171,11 +192,19 @@ NAMES = st.sampled_from([kind.__name__ for kind in MESSAGES])
     st.tuples(NAMES, st.lists(ANYTHING, max_size=6)).map(lambda pair: [pair[0], *pair[1]]),
     st.lists(st.binary(max_size=9), max_size=3),
 )
-def test_well_formed_headers_of_wrong_content_are_a_protocol_error_or_a_message(sizes: Any, body: Any, rest: list[bytes]) -> None:
+def test_well_formed_headers_of_wrong_content_are_a_protocol_error_or_a_message(
+    sizes: Any, body: Any, rest: list[bytes]
+) -> None:
     decode_or_refuse([MAGIC + msgspec.msgpack.encode([sizes, body]), *rest])
 
 
-LENGTHS = {"text": b"\xdb", "bytes": b"\xc6", "array": b"\xdd", "map": b"\xdf", "extension": b"\xc9"}
+LENGTHS = {
+    "text": b"\xdb",
+    "bytes": b"\xc6",
+    "array": b"\xdd",
+    "map": b"\xdf",
+    "extension": b"\xc9",
+}
 """The first byte, in msgpack, of each kind of value whose length is given in four bytes."""
 
 BEGINNINGS = {

@@ -1,4 +1,6 @@
-"""Whatever is asked, given and given back, in whatever order: never more than is held, all or nothing, and nobody waits for ever."""
+"""Whatever is asked, given and given back, in whatever order: never more than is held, all or
+nothing, and nobody waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def combinations(*, most: int) -> st.SearchStrategy[Resource]:
         Capacity: number.map(Capacity),
         Moody: number.map(Moody),
         Token: st.sampled_from("ab").map(Token),
-        WTime: st.builds(WTime, st.none() | st.integers(1, 100_000) | st.floats(0.1, 1e6), group=st.none() | st.just("g")),
+        WTime: st.builds(
+            WTime,
+            st.none() | st.integers(1, 100_000) | st.floats(0.1, 1e6),
+            group=st.none() | st.just("g"),
+        ),
     }
     kinds = st.lists(st.sampled_from(list(parts)), unique=True)
     return kinds.flatmap(lambda chosen: st.tuples(*(parts[kind] for kind in chosen))).map(combined)
@@ -73,13 +79,20 @@ def check_within(held: Resource, given_out: list[Resource]) -> None:
     for kind in {kind for one in given_out for kind in amounts(one)}:
         assert sum(amounts(one).get(kind, 0) for one in given_out) <= have[kind]
     for kind, name in ((Cores, "c"), (GPUs, "g")):
-        numbers = [number for one in given_out if (part := one.get(kind)) is not None for number in getattr(part, name)]
+        numbers = [
+            number
+            for one in given_out
+            if (part := one.get(kind)) is not None
+            for number in getattr(part, name)
+        ]
         assert len(numbers) == len(set(numbers))
         assert set(numbers) <= set(getattr(held, name, ()))
 
 
 def covers(given_out: Resource, asked: Resource) -> bool:
-    return amounts(given_out) == amounts(asked) and {type(part) for part in given_out} == {type(part) for part in asked}
+    return amounts(given_out) == amounts(asked) and {type(part) for part in given_out} == {
+        type(part) for part in asked
+    }
 
 
 # -------------------------------------------------------------------- the algebra
@@ -173,7 +186,12 @@ def test_n_times_an_nth_of_the_memory_fits(gigabytes: int, n: int) -> None:
 
 # -------------------------------------------------------------------- packing
 
-SHAPES = [Cores(4) & Memory(8), Cores(8) & Memory(4) & Token("a"), Cores(2) & Memory(16) & WTime(50), Cores(4) & GPUs(2)]
+SHAPES = [
+    Cores(4) & Memory(8),
+    Cores(8) & Memory(4) & Token("a"),
+    Cores(2) & Memory(16) & WTime(50),
+    Cores(4) & GPUs(2),
+]
 REQUESTS = [
     ZERO,
     Cores(1),
@@ -220,7 +238,9 @@ class Naive:
 
 
 class Packing(RuleBasedStateMachine):
-    """Holders and tasks come and go. Where nobody drains, the packer does what the naive one does."""
+    """Holders and tasks come and go. Where nobody drains, the packer does what the naive one
+    does.
+    """
 
     @initialize(patience=st.sampled_from([0.0, 10.0, float("inf")]))
     def begin(self, patience: float) -> None:
@@ -284,7 +304,9 @@ class Packing(RuleBasedStateMachine):
             self._check_that_nobody_is_overtaken_everywhere(placed)
 
     def _check_that_nobody_is_overtaken_everywhere(self, placed: list[Any]) -> None:
-        """Of the holders that could have the first that waits, there is one that nobody who came later goes to."""
+        """Of the holders that could have the first that waits, there is one that nobody who came
+        later goes to.
+        """
         if not self.waiting or not placed:
             return
         first, request = next(iter(self.waiting.items()))
@@ -302,7 +324,10 @@ class Packing(RuleBasedStateMachine):
     @invariant()
     def never_more_is_given_than_held(self) -> None:
         for number, shape in getattr(self, "shapes", {}).items():
-            check_within(shape, [given_out for holder, given_out in self.running.values() if holder == number])
+            check_within(
+                shape,
+                [given_out for holder, given_out in self.running.values() if holder == number],
+            )
 
     @invariant()
     def the_books_agree(self) -> None:
@@ -327,7 +352,9 @@ TestPacking = Packing.TestCase
 
 @dataclass
 class Simulation:
-    """Tasks of (request, seconds) that arrive one after the other and run on these holders; an endless stream of small ones after them."""
+    """Tasks of (request, seconds) that arrive one after the other and run on these holders; an
+    endless stream of small ones after them.
+    """
 
     holders: list[Resource]
     tasks: list[tuple[Resource, float]]
@@ -360,7 +387,9 @@ class Simulation:
 
 @given(
     holders=st.lists(st.sampled_from([Cores(4), Cores(6), Cores(8)]), min_size=1, max_size=4),
-    tasks=st.lists(st.tuples(st.integers(1, 4).map(Cores), st.integers(1, 40)), min_size=1, max_size=12),
+    tasks=st.lists(
+        st.tuples(st.integers(1, 4).map(Cores), st.integers(1, 40)), min_size=1, max_size=12
+    ),
     patience=st.sampled_from([0.0, 5.0, 60.0]),
 )
 def test_every_task_begins_though_smaller_ones_never_cease_to_come(
@@ -373,10 +402,15 @@ def test_every_task_begins_though_smaller_ones_never_cease_to_come(
 
 
 @given(st.integers(1, 3), st.sampled_from([0.0, 5.0, 60.0]))
-def test_a_large_task_waits_no_longer_than_it_may_be_overtaken_and_the_longest_run(holders: int, patience: float) -> None:
-    simulation = Simulation([Cores(4)] * holders, [(Cores(1), 5.0)] * holders + [(Cores(4), 5.0)], Cores(1), patience)
+def test_a_large_task_waits_no_longer_than_it_may_be_overtaken_and_the_longest_run(
+    holders: int, patience: float
+) -> None:
+    simulation = Simulation(
+        [Cores(4)] * holders, [(Cores(1), 5.0)] * holders + [(Cores(4), 5.0)], Cores(1), patience
+    )
     simulation.run(until=1000.0, every=7.0)
-    # One round may pass until the end of some task shows that its time has come; then the longest of the stream may have just begun.
+    # One round may pass until the end of some task shows that its time has come; then the longest
+    # of the stream may have just begun.
     assert simulation.begun_at[holders] <= patience + 7.0 + 21.0
 
 
@@ -387,7 +421,9 @@ def test_without_draining_the_large_task_of_the_simulation_would_starve() -> Non
 
 
 def test_a_thousand_holders_and_requests_cost_no_more_than_what_changes() -> None:
-    """Each holder is asked once by each request, and again only when something of it was given back."""
+    """Each holder is asked once by each request, and again only when something of it was given
+    back.
+    """
     count, asked = 1000, 0
 
     class Counting(Capacity):

@@ -1,4 +1,6 @@
-"""Whatever a connection loses, each message arrives once, whole and in order, and nothing is sent again without need."""
+"""Whatever a connection loses, each message arrives once, whole and in order, and nothing is sent
+again without need.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,11 @@ def test_a_message_arrives_as_the_frames_it_was(message: list[bytes]) -> None:
 
 @given(MESSAGES)
 def test_no_frame_is_longer_than_a_piece(message: list[bytes]) -> None:
-    assert all(len(frame) <= max(PIECE, 21) for frames in Session(PIECE).number(list(message)) for frame in frames)
+    assert all(
+        len(frame) <= max(PIECE, 21)
+        for frames in Session(PIECE).number(list(message))
+        for frame in frames
+    )
 
 
 def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() -> None:

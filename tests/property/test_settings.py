@@ -13,14 +13,49 @@ from gridengine.resources import Node, WTime
 from gridengine.schedulers.base import MARGIN_SECONDS, Demand
 from gridengine.schedulers.grid_engine.options import asked
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
-from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS, sbatch_options, things
+from gridengine.schedulers.slurm.options import (
+    EARLY_SECONDS,
+    SIGNAL_SECONDS,
+    sbatch_options,
+    things,
+)
 from gridengine.schedulers.slurm.options import parse_time as parse_slurm_time
 from gridengine.settings.files import lines_of, parsed
 from gridengine.settings.schema import known
 from gridengine.settings.values import GridEngineSite, SlurmSite
 
-NAMES = st.sampled_from(["max_workers", "host", "grid_engine", "slurm", "tokens", "queue", "x", '"a.b"', "progress", "beat_seconds"])
-VALUES = st.sampled_from(["1", "-1", "1.5", "inf", "nan", "true", '"a"', "'b'", '"""\n"""', "[1]", "{a = 'b'}", "{}", "2026-01-01", ""])
+NAMES = st.sampled_from(
+    [
+        "max_workers",
+        "host",
+        "grid_engine",
+        "slurm",
+        "tokens",
+        "queue",
+        "x",
+        '"a.b"',
+        "progress",
+        "beat_seconds",
+    ]
+)
+VALUES = st.sampled_from(
+    [
+        "1",
+        "-1",
+        "1.5",
+        "inf",
+        "nan",
+        "true",
+        '"a"',
+        "'b'",
+        '"""\n"""',
+        "[1]",
+        "{a = 'b'}",
+        "{}",
+        "2026-01-01",
+        "",
+    ]
+)
 LINES = st.one_of(
     st.builds("{} = {}".format, st.lists(NAMES, min_size=1, max_size=3).map(".".join), VALUES),
     st.builds("[{}]".format, st.lists(NAMES, min_size=1, max_size=3).map(".".join)),
@@ -39,11 +74,19 @@ def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> No
 
 
 @given(st.integers(1, 64), st.floats(0.01, 4000), st.floats(1, 16))
-def test_the_memory_of_all_slots_is_what_was_asked_for(cores: int, gigabytes: float, factor: float) -> None:
-    request = asked(Request(), Demand(Node(cores, gigabytes), factor), GridEngineSite(), lambda: "smp")
+def test_the_memory_of_all_slots_is_what_was_asked_for(
+    cores: int, gigabytes: float, factor: float
+) -> None:
+    request = asked(
+        Request(), Demand(Node(cores, gigabytes), factor), GridEngineSite(), lambda: "smp"
+    )
     whole = parse_memory(str(request.resources["h_vmem"])) * cores
     assert 0 <= whole - int(gigabytes * 2**30) * factor < 2 * cores
-    megabytes = int(things(sbatch_options([], Demand(Node(cores, gigabytes), factor), SlurmSite()))["--mem"][0].removesuffix("M"))
+    megabytes = int(
+        things(sbatch_options([], Demand(Node(cores, gigabytes), factor), SlurmSite()))["--mem"][
+            0
+        ].removesuffix("M")
+    )
     assert 0 <= megabytes * 2**20 - int(gigabytes * 2**30) * factor < 2**20 + 1
 
 
@@ -51,6 +94,8 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(cores: int, gigabytes: fl
 def test_a_cluster_task_has_all_the_time_of_its_call_and_the_margin(seconds: float) -> None:
     request = asked(Request(), Demand(WTime(seconds)), GridEngineSite(), lambda: "smp")
     assert 0 <= parse_time(str(request.resources["h_rt"])) - seconds - MARGIN_SECONDS < 1
-    limit = parse_slurm_time(things(sbatch_options([], Demand(WTime(seconds)), SlurmSite()))["--time"][0])
+    limit = parse_slurm_time(
+        things(sbatch_options([], Demand(WTime(seconds)), SlurmSite()))["--time"][0]
+    )
     assert limit >= seconds + MARGIN_SECONDS
     assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds

@@ -1,4 +1,6 @@
-"""Whatever workers, schedulers and users do, and in whatever order: each call is settled once, and the books agree."""
+"""Whatever workers, schedulers and users do, and in whatever order: each call is settled once, and
+the books agree.
+"""
 
 from __future__ import annotations
 
@@ -77,13 +79,24 @@ from gridengine.wire.messages import (
 )
 
 PATIENCE = 600
-"""Rounds in which nothing settles: longer than a lease and the longest wait between two requests."""
+"""Rounds in which nothing settles: longer than a lease and the longest wait between two
+requests.
+"""
 DEMANDS = [
     ANY,
     ANY,
     *map(
         Demand,
-        (Cores(1), Cores(2), Cores(3) & Memory(1), Memory(2), Cores(1) & Token("t"), Token("none"), WTime(10), WTime(150, group="g")),
+        (
+            Cores(1),
+            Cores(2),
+            Cores(3) & Memory(1),
+            Memory(2),
+            Cores(1) & Token("t"),
+            Token("none"),
+            WTime(10),
+            WTime(150, group="g"),
+        ),
     ),
 ]
 OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
@@ -115,7 +128,9 @@ def plain(part: Resource) -> Resource:
 
 @dataclass
 class Item:
-    """A run as its worker sees it; what comes before `done` is answered. It has what lane `lane` was given."""
+    """A run as its worker sees it; what comes before `done` is answered. It has what lane `lane`
+    was given.
+    """
 
     run: int
     task: int
@@ -150,12 +165,16 @@ class Peer:
 
     @property
     def running(self) -> list[list[Item]]:
-        """The batches that runners are at: the first of each lane, and of those without one as many as there are slots left."""
+        """The batches that runners are at: the first of each lane, and of those without one as many
+        as there are slots left.
+        """
         first: list[list[Item]] = []
         taken: dict[int, int] = {}
         for batch in self.batches:
             lane = batch[0].lane
-            if taken.get(lane, 0) < (1 if lane else self.slots - sum(takes for _, takes in self.lanes.values())):
+            if taken.get(lane, 0) < (
+                1 if lane else self.slots - sum(takes for _, takes in self.lanes.values())
+            ):
                 taken[lane] = taken.get(lane, 0) + 1
                 first.append(batch)
         return first
@@ -170,9 +189,12 @@ class Peer:
 
     def hello(self) -> None:
         self.called = True
-        # A scheduler gives logs to all of its workers or to none, so that process ids of different machines are never compared.
+        # A scheduler gives logs to all of its workers or to none, so that process ids of different
+        # machines are never compared.
         pid = int(self.handle.id) + (1_000_000 if self.handle.log else 0)
-        self.say(Hello(VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log))
+        self.say(
+            Hello(VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log)
+        )
 
     def read(self) -> None:
         """Take in all that has come."""
@@ -184,7 +206,12 @@ class Peer:
         for one in message.assignments:
             assert {one.function, *self.needs[one.task]} <= self.functions
         assert not message.lane or message.lane in self.lanes, "a lane that was not lent"
-        self.batches.append([Item(one.run, one.task, one.start, one.stop, one.watched, message.lane) for one in message.assignments])
+        self.batches.append(
+            [
+                Item(one.run, one.task, one.start, one.stop, one.watched, message.lane)
+                for one in message.assignments
+            ]
+        )
         assert len(self.batches) <= 2 * self.slots
 
     def lent(self, grant: Grant) -> None:
@@ -193,12 +220,19 @@ class Peer:
         books = (HELD(self.slots) if self.shared else grant.given).holder()
         for given, _ in self.lanes.values():
             books._alloc(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
-        cores = [core for given, _ in self.lanes.values() if (part := given.get(Cores)) for core in part.c]
+        cores = [
+            core
+            for given, _ in self.lanes.values()
+            if (part := given.get(Cores))
+            for core in part.c
+        ]
         assert len(set(cores)) == len(cores), "a core was given twice"
 
     def taken_back(self, message: TakeBack) -> None:
         for lane in message.lanes:
-            assert not any(item.lane == lane for batch in self.batches for item in batch), "taken back from calls that run"
+            assert not any(item.lane == lane for batch in self.batches for item in batch), (
+                "taken back from calls that run"
+            )
             del self.lanes[lane]
 
     def cancelled(self, message: Cancel) -> None:
@@ -268,8 +302,26 @@ class Peer:
         item = batch[0]
         if item.watched:
             self.say(Started(item.run, 1))
-        buffers = (f"{item.task} {item.done} {stop}".encode(), *((b"out", b"err") if item.watched else ()))
-        self.say(Results([Result(item.run, item.done, stop, status, 0.001 * (stop - item.done), len(buffers), item.watched)]), *buffers)
+        buffers = (
+            f"{item.task} {item.done} {stop}".encode(),
+            *((b"out", b"err") if item.watched else ()),
+        )
+        self.say(
+            Results(
+                [
+                    Result(
+                        item.run,
+                        item.done,
+                        stop,
+                        status,
+                        0.001 * (stop - item.done),
+                        len(buffers),
+                        item.watched,
+                    )
+                ]
+            ),
+            *buffers,
+        )
         item.done = stop
         if item.done == item.stop:
             batch.pop(0)
@@ -301,7 +353,10 @@ class Play(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.little = [mock.patch.object(objects, "KEPT_FUNCTIONS", 1), mock.patch.object(state, "MOST_GIVEN", 3)]
+        self.little = [
+            mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
+            mock.patch.object(state, "MOST_GIVEN", 3),
+        ]
         for one in self.little:
             one.start()
 
@@ -355,7 +410,8 @@ class Play(RuleBasedStateMachine):
         self.last_handle = 0
         self.honest = False
 
-    # ------------------------------------------------------------ the shell: performs effects and checks each
+    # ------------------------------------------------------------ the shell: performs effects and
+    # checks each
 
     def play(self, event: Event) -> None:
         if isinstance(event, Received) and isinstance(event.message, Hello):
@@ -384,7 +440,9 @@ class Play(RuleBasedStateMachine):
                         peer.inbox.append(effect)
             elif isinstance(effect, Launch):
                 assert effect.count > 0
-                assert all(one.demand != effect.demand for one in self.launches), "asked before the last answer"
+                assert all(one.demand != effect.demand for one in self.launches), (
+                    "asked before the last answer"
+                )
                 self.launches.append(effect)
             elif isinstance(effect, Withdraw):
                 for peer in self.peers:
@@ -398,13 +456,19 @@ class Play(RuleBasedStateMachine):
         self.left[effect.task] -= calls
         assert effect.last == (not self.left[effect.task])
         assert (effect.payload is None) == (effect.error is not None)
-        assert not effect.recalled or calls <= self.recalled.get(effect.task, set()), "taken back, and nobody asked for it"
+        assert not effect.recalled or calls <= self.recalled.get(effect.task, set()), (
+            "taken back, and nobody asked for it"
+        )
         if effect.payload is not None:
-            assert [bytes(buffer) for buffer in effect.payload] == [f"{effect.task} {effect.start} {effect.stop}".encode()]
+            assert [bytes(buffer) for buffer in effect.payload] == [
+                f"{effect.task} {effect.start} {effect.stop}".encode()
+            ]
 
     def send(self, effect: Send) -> None:
         assert effect.worker in self.known, "sent to a worker that is gone"
-        assert effect.worker not in self.stopped or not isinstance(effect.message, (Assign, Define)), "work for a worker that leaves"
+        assert effect.worker not in self.stopped or not isinstance(
+            effect.message, (Assign, Define)
+        ), "work for a worker that leaves"
         if isinstance(effect.message, Stop):
             self.stopped.add(effect.worker)
         if isinstance(effect.message, Assign):
@@ -418,7 +482,9 @@ class Play(RuleBasedStateMachine):
         calls = set(range(one.start, one.stop))
         assert calls
         assert calls <= self.left[one.task], "handed out what is settled"
-        back = {call for start, stop in self.core.open[one.task].recalled for call in range(start, stop)}
+        back = {
+            call for start, stop in self.core.open[one.task].recalled for call in range(start, stop)
+        }
         assert one.attempt > 1 or not calls & back, "handed out what was to be taken back"
         assert one.attempt <= self.core.open[one.task].task.retries + 1
 
@@ -433,20 +499,43 @@ class Play(RuleBasedStateMachine):
         demand=st.sampled_from(DEMANDS),
         submitter=st.integers(0, 2),
     )
-    def submit(self, sizes: list[int], function: int, retries: int, watched: bool, needs: set[int], demand: Demand, submitter: int) -> None:
+    def submit(
+        self,
+        sizes: list[int],
+        function: int,
+        retries: int,
+        watched: bool,
+        needs: set[int],
+        demand: Demand,
+        submitter: int,
+    ) -> None:
         if self.policy.resources is None and not self.policy.pooled:
             demand = ANY
         tasks = []
-        lent, of_function = tuple(LENT[number] for number in sorted(needs)), NEEDS_OF_FUNCTION.get(function, ())
+        lent, of_function = (
+            tuple(LENT[number] for number in sorted(needs)),
+            NEEDS_OF_FUNCTION.get(function, ()),
+        )
         names = {one.name for one in all_needed(lent, of_function)}
         for size in sizes:
             self.last_task += 1
             self.left[self.last_task] = set(range(size))
             self.counts[self.last_task] = size
             self.needs[self.last_task] = names
-            options = {"retries": retries, "watched": watched, "needs": lent, "demand": demand, "submitter": submitter}
+            options = {
+                "retries": retries,
+                "watched": watched,
+                "needs": lent,
+                "demand": demand,
+                "submitter": submitter,
+            }
             tasks.append(Task(self.last_task, (b"calls",), size, escalate_memory=2.0, **options))  # type: ignore[arg-type]
-        self.play(Submitted(Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function), tasks))
+        self.play(
+            Submitted(
+                Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function),
+                tasks,
+            )
+        )
         for name in sorted(names & self.released):
             self.play(Released(name))
 
@@ -459,7 +548,12 @@ class Play(RuleBasedStateMachine):
     def cancel(self, which: int, number: int) -> None:
         self.play(CancelAsked([self.last_task - which, self.last_task - which - 1], number))
 
-    @rule(which=st.integers(0, 5), start=st.integers(0, 3), count=st.sampled_from([1, 2, 100]), both=st.booleans())
+    @rule(
+        which=st.integers(0, 5),
+        start=st.integers(0, 3),
+        count=st.sampled_from([1, 2, 100]),
+        both=st.booleans(),
+    )
     def recall(self, which: int, start: int, count: int, both: bool) -> None:
         calls = []
         for task in (self.last_task - which, self.last_task - which - 1)[: 1 + both]:
@@ -477,7 +571,9 @@ class Play(RuleBasedStateMachine):
         }
         self.play(RecallAsked(calls))
         for task, first, stop in calls:
-            assert not any((task, call) in waiting and call in self.left[task] for call in range(first, stop)), "not taken back"
+            assert not any(
+                (task, call) in waiting and call in self.left[task] for call in range(first, stop)
+            ), "not taken back"
 
     @rule()
     def look(self) -> None:
@@ -486,11 +582,17 @@ class Play(RuleBasedStateMachine):
     # ------------------------------------------------------------ the scheduler
 
     @precondition(lambda self: self.launches)
-    @rule(many=st.integers(0, 5), how=st.sampled_from(["takes", "takes", "takes", "for now", "for good"]), log=st.booleans())
+    @rule(
+        many=st.integers(0, 5),
+        how=st.sampled_from(["takes", "takes", "takes", "for now", "for good"]),
+        log=st.booleans(),
+    )
     def answer_launch(self, many: int, how: str, log: bool) -> None:
         launch = self.launches.popleft()
         if how != "takes":
-            self.play(LaunchFailed(ClusterError("no"), for_now=how == "for now", demand=launch.demand))
+            self.play(
+                LaunchFailed(ClusterError("no"), for_now=how == "for now", demand=launch.demand)
+            )
             return
         peers = [self.new_peer(log) for _ in range(min(launch.count, many))]
         if peers and many % 2:
@@ -500,9 +602,18 @@ class Play(RuleBasedStateMachine):
 
     def new_peer(self, log: bool) -> Peer:
         self.last_handle += 1
-        handle = Handle(str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else "")
+        handle = Handle(
+            str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else ""
+        )
         version = "0" if not self.honest and self.last_handle % 7 == 0 else "1"
-        peer = Peer(f"w{self.last_handle}".encode(), handle, self.policy.slots, version, self.needs, self.policy.resources is not None)
+        peer = Peer(
+            f"w{self.last_handle}".encode(),
+            handle,
+            self.policy.slots,
+            version,
+            self.needs,
+            self.policy.resources is not None,
+        )
         self.peers.append(peer)
         return peer
 
@@ -526,7 +637,9 @@ class Play(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 9))
     def call_home(self, place: int) -> None:
-        peer = self.one_of(place, lambda peer: peer.alive and not peer.called and not peer.suspended)
+        peer = self.one_of(
+            place, lambda peer: peer.alive and not peer.called and not peer.suspended
+        )
         if peer is not None:
             peer.hello()
             self.deliver_from(peer)
@@ -534,7 +647,19 @@ class Play(RuleBasedStateMachine):
     @rule(
         place=st.integers(0, 9),
         runner=st.integers(0, 2),
-        act=st.sampled_from(["values", "values", "values", "raise", "retry", "crash", "memory", "timeout", "returned"]),
+        act=st.sampled_from(
+            [
+                "values",
+                "values",
+                "values",
+                "raise",
+                "retry",
+                "crash",
+                "memory",
+                "timeout",
+                "returned",
+            ]
+        ),
         many=st.integers(1, 12),
         deliver=st.booleans(),
     )
@@ -565,7 +690,9 @@ class Play(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 9), which=st.integers(0, 50))
     def repeat(self, place: int, which: int) -> None:
-        """An old message comes once more. A greeting does not: the connection numbers its messages, and that is number one."""
+        """An old message comes once more. A greeting does not: the connection numbers its messages,
+        and that is number one.
+        """
         peer = self.one_of(place, lambda peer: len(peer.said) - len(peer.outbox) > 1)
         if peer is not None:
             told = peer.said[1 : len(peer.said) - len(peer.outbox)]
@@ -611,8 +738,13 @@ class Play(RuleBasedStateMachine):
             assert len(self.core.withdrawn) <= KEPT_WITHDRAWN
             for fleet in [pool.fleet for pool in self.core.pools.values()]:
                 for key, started in fleet.started.items():
-                    assert (key in fleet.expected) == (started.worker is None and started.ended_at is None)
-                    assert started.worker is None or self.core.workers[started.worker].started is started
+                    assert (key in fleet.expected) == (
+                        started.worker is None and started.ended_at is None
+                    )
+                    assert (
+                        started.worker is None
+                        or self.core.workers[started.worker].started is started
+                    )
 
     # ------------------------------------------------------------ the end
 
@@ -629,12 +761,19 @@ class Play(RuleBasedStateMachine):
             assert not any(self.left.values()), "not settled at closing"
         self.finish(lambda: not self.core.open)
         assert not any(self.left.values()), "never settled"
-        self.finish(lambda: not self.core.workers and not any(pool.fleet.started for pool in self.core.pools.values()))
+        self.finish(
+            lambda: (
+                not self.core.workers
+                and not any(pool.fleet.started for pool in self.core.pools.values())
+            )
+        )
         self.books_agree()
         assert not self.core.strangers
         for one in LENT:
             self.play(Released(one.name))
-        assert not any(known.shared for known in self.core.functions.values()), "a shared object is kept for nobody"
+        assert not any(known.shared for known in self.core.functions.values()), (
+            "a shared object is kept for nobody"
+        )
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
@@ -646,7 +785,11 @@ class Play(RuleBasedStateMachine):
             self.now += 0.3
             while self.launches:
                 launch = self.launches.popleft()
-                self.play(Launched([self.new_peer(True).handle for _ in range(launch.count)], launch.demand))
+                self.play(
+                    Launched(
+                        [self.new_peer(True).handle for _ in range(launch.count)], launch.demand
+                    )
+                )
             for peer in self.peers:
                 if peer.alive and not peer.called:
                     peer.hello()
@@ -675,17 +818,25 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
-        assert set(one.runs) == {number for number, run in core.runs.items() if run.span.open is one}
+        assert set(one.runs) == {
+            number for number, run in core.runs.items() if run.span.open is one
+        }
     check_submitters(core)
     assert core.calls_waiting == sum(span.stop - span.start for span in waiting)
-    assert core.runs == {number: run for worker in core.workers.values() for number, run in worker.runs.items()}
+    assert core.runs == {
+        number: run for worker in core.workers.values() for number, run in worker.runs.items()
+    }
     for pool in core.pools.values():
         assert pool.calls == sum(span.calls for span in pool.waiting)
-        seats = [seat for worker in core.workers.values() for seat in worker.seats if seat.pool is pool]
+        seats = [
+            seat for worker in core.workers.values() for seat in worker.seats if seat.pool is pool
+        ]
         assert pool.slots == sum(seat.slots for seat in seats)
         assert set(pool.idle) | set(pool.ahead) <= set(seats)
         assert not (pool.idle and pool.waiting), "work waits while a worker has nothing to do"
-        assert core.lending is None or pool is core.common or pool.waiting or seats, "an empty pool is kept"
+        assert core.lending is None or pool is core.common or pool.waiting or seats, (
+            "an empty pool is kept"
+        )
     for home in core.homes:
         assert home.workers == sum(worker.pool is home for worker in core.workers.values())
     check_workers(core)
@@ -693,7 +844,9 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
 
 
 def check_submitters(core: DispatchState) -> None:
-    batches = list({id(run.batch): (run.batch, run.span.open.submitter) for run in core.runs.values()}.values())
+    batches = list(
+        {id(run.batch): (run.batch, run.span.open.submitter) for run in core.runs.values()}.values()
+    )
     for number, submitter in core.submitters.items():
         assert submitter.number == number
         assert submitter.open == sum(one.submitter is submitter for one in core.open.values()) > 0
@@ -711,22 +864,32 @@ def check_workers(core: DispatchState) -> None:
             assert batch.left == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
         assert (worker.id in core.resting) == (worker.phase is Phase.READY and not worker.batches)
-        assert core.lending is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots, "more is lent than there is"
+        assert (
+            core.lending is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots
+        ), "more is lent than there is"
         for seat in worker.seats:
-            assert seat.batches == len({id(run.batch) for run in worker.runs.values() if run.seat is seat})
+            assert seat.batches == len(
+                {id(run.batch) for run in worker.runs.values() if run.seat is seat}
+            )
             willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
             assert seat not in seat.pool.idle or (willing and seat.batches < seat.slots)
-            assert seat not in seat.pool.ahead or (willing and share is None and seat.slots <= seat.batches < 2 * seat.slots)
+            assert seat not in seat.pool.ahead or (
+                willing and share is None and seat.slots <= seat.batches < 2 * seat.slots
+            )
             if core.lending is None and core.policy.walltime is None and not seat.pool.soft:
                 assert (seat in seat.pool.idle) == (willing and seat.batches < seat.slots)
 
 
 def check_functions(core: DispatchState) -> None:
     for digest, known in core.functions.items():
-        assert known.open == sum(one.function is known or known in one.needs for one in core.open.values())
+        assert known.open == sum(
+            one.function is known or known in one.needs for one in core.open.values()
+        )
         assert (digest in core.retired) == (not known.open and not known.shared)
         assert known.open or known.held or not known.shared
-        assert known.workers == {worker.id for worker in core.workers.values() if digest in worker.functions}
+        assert known.workers == {
+            worker.id for worker in core.workers.values() if digest in worker.functions
+        }
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)

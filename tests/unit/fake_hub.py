@@ -1,4 +1,6 @@
-"""A hub without sockets or processes: runs calls here, through real pickling, when and in the order that a test says."""
+"""A hub without sockets or processes: runs calls here, through real pickling, when and in the order
+that a test says.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class FakeHub:
         """Take any request."""
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Give back what has not begun: of the tasks that are not settled all but the first `slots`."""
+        """Give back what has not begun: of the tasks that are not settled all but the first
+        `slots`.
+        """
         open_tasks = [entry for entry in self.entries if entry.task.id not in self.settled]
         waiting = {entry.task.id: entry for entry in open_tasks[self.slots :]}
         for task, start, stop in calls:
@@ -73,7 +77,11 @@ class FakeHub:
                 for index in sorted(set(range(start, stop)) - gone):
                     gone.add(index)
                     error = Cancelled("it was taken back")
-                    waiting[task].listener.settled(Settled(task, index, index + 1, None, error=error, exitcode=1, recalled=True))
+                    waiting[task].listener.settled(
+                        Settled(
+                            task, index, index + 1, None, error=error, exitcode=1, recalled=True
+                        )
+                    )
                 if len(gone) == waiting[task].task.count:
                     self.settled.add(task)
 
@@ -107,7 +115,9 @@ class FakeHub:
 
     def fail(self, entry: Entry, error: GridEngineError, exitcode: int = 1) -> None:
         """Settle all of a task's calls with an error."""
-        self.settle(entry, Settled(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode))
+        self.settle(
+            entry, Settled(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode)
+        )
 
     def cancel(self, tasks: Iterable[int], number: int = 15) -> None:
         for task in tasks:
@@ -125,7 +135,9 @@ class FakeHub:
 
     def _outcome(self, entry: Entry, index: int, call: Any) -> Settled:
         task = entry.task
-        args, kwargs = ((call,), {}) if task.form == SINGLE else call if task.form == FULL else (call, {})
+        args, kwargs = (
+            ((call,), {}) if task.form == SINGLE else call if task.form == FULL else (call, {})
+        )
         extra = {"controller": FakeController(entry, task.id)} if task.controlled else {}
         stderr = io.StringIO()
         function = pickling.load_function(entry.function.payload)
@@ -133,11 +145,21 @@ class FakeHub:
             with contextlib.redirect_stderr(stderr):
                 value = function(*args, **kwargs, **extra)
             return Settled(
-                task.id, index, index + 1, pickling.dump_values([value]), stderr=stderr.getvalue().encode(), seconds=self.seconds
+                task.id,
+                index,
+                index + 1,
+                pickling.dump_values([value]),
+                stderr=stderr.getvalue().encode(),
+                seconds=self.seconds,
             )
         except BaseException as error:
             payload = pickling.dump_exception(error)
-            outcome = {"raised": True, "exitcode": 1, "stderr": stderr.getvalue().encode(), "seconds": self.seconds}
+            outcome = {
+                "raised": True,
+                "exitcode": 1,
+                "stderr": stderr.getvalue().encode(),
+                "seconds": self.seconds,
+            }
             return Settled(task.id, index, index + 1, payload, **outcome)
 
 

@@ -14,14 +14,20 @@ from gridengine.schedulers.logs import is_empty
 
 
 class Limited(BatchLauncher):
-    """A batch system with room for so many tasks, in arrays of a certain size, that says what its limit is or does not."""
+    """A batch system with room for so many tasks, in arrays of a certain size, that says what its
+    limit is or does not.
+    """
 
-    def __init__(self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True
+    ) -> None:
         super().__init__(Run("test", folder, folder / "connection", print), script="true")
         self.room, self.most, self.says = room, largest, says
         self.asked: list[int] = []
 
-    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> Mapping[str, object]:
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> Mapping[str, object]:
         return {"tasks": count, "log": log("TASK")}
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
@@ -86,13 +92,25 @@ def test_a_refusal_after_some_were_taken_is_told_with_the_next_launch(tmp_path: 
     [
         ("", True),
         ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n", True),
-        ("slurmstepd: error: *** STEP 62.0 ON node-7 CANCELLED AT 2026-11-22T01:44:36 ***\n" * 2, True),
-        ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME LIMIT ***\n", False),
-        ("hello\nslurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n", False),
+        (
+            "slurmstepd: error: *** STEP 62.0 ON node-7 CANCELLED AT 2026-11-22T01:44:36 ***\n" * 2,
+            True,
+        ),
+        (
+            "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME "
+            "LIMIT ***\n",
+            False,
+        ),
+        (
+            "hello\nslurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n",
+            False,
+        ),
         ("x" * 10_000, False),
     ],
 )
-def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(tmp_path: Path, text: str, empty: bool) -> None:
+def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
+    tmp_path: Path, text: str, empty: bool
+) -> None:
     (tmp_path / "a.log").write_text(text)
     assert is_empty(tmp_path / "a.log") is empty
 
@@ -105,5 +123,9 @@ def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None
 
 def test_what_would_be_submitted_is_told_and_nothing_written(tmp_path: Path) -> None:
     plan = Limited(tmp_path).plan(3)
-    assert (plan.count, plan.request, plan.script) == (3, {"tasks": 3, "log": f"{tmp_path}/logs/worker.1.TASK.log"}, "true")
+    assert (plan.count, plan.request, plan.script) == (
+        3,
+        {"tasks": 3, "log": f"{tmp_path}/logs/worker.1.TASK.log"},
+        "true",
+    )
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,6 @@
-"""Blocks: large buffers of a function in memory that other processes can map, in this one process."""
+"""Blocks: large buffers of a function in memory that other processes can map, in this one
+process.
+"""
 
 from __future__ import annotations
 
@@ -77,14 +79,20 @@ def test_what_is_stored_is_not_stored_again() -> None:
 
 def test_what_is_fetched_is_what_was_stored() -> None:
     payload = stored()
-    assert [bytes(buffer) for buffer in fetch(payload.block.path, payload.places, payload.others())] == PAYLOAD
+    assert [
+        bytes(buffer) for buffer in fetch(payload.block.path, payload.places, payload.others())
+    ] == PAYLOAD
 
 
 def test_what_is_written_to_what_was_fetched_is_seen_by_nobody_else() -> None:
     payload = stored()
     mine = memoryview(payload.fetch()[1])
     mine[0] = 0
-    assert (mine[0], memoryview(payload[1])[0], memoryview(payload.fetch()[1])[0]) == (0, ord("a"), ord("a"))
+    assert (mine[0], memoryview(payload[1])[0], memoryview(payload.fetch()[1])[0]) == (
+        0,
+        ord("a"),
+        ord("a"),
+    )
 
 
 def test_nobody_can_write_to_the_block_by_a_payload() -> None:
@@ -124,7 +132,9 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     assert pickling.load_function(payload)() == ord("x")
 
 
-def test_a_process_that_nobody_may_look_into_makes_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_nobody_may_look_into_makes_no_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
     assert not isinstance(store(PAYLOAD), Stored)
     assert store(PAYLOAD) == PAYLOAD
@@ -176,7 +186,9 @@ def test_equal_functions_have_equal_digests() -> None:
 
 def test_a_function_with_too_much_to_digest_is_like_no_other() -> None:
     def digest_of(most: float) -> bytes:
-        return pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))), most_digested=most)[0]
+        return pickling.dump_function(
+            functools.partial(first, Array(bytearray(LARGE))), most_digested=most
+        )[0]
 
     assert digest_of(LARGE - 1) != digest_of(LARGE - 1)
     assert digest_of(LARGE) == digest_of(LARGE)
@@ -193,7 +205,9 @@ def test_functions_that_differ_in_a_large_buffer_have_digests_that_differ(place:
 
 def test_a_function_that_cannot_be_pickled_leaves_no_block() -> None:
     with pytest.raises(PicklingError):
-        pickling.dump_function(functools.partial(print, Array(bytearray(LARGE)), (letter for letter in "ab")))
+        pickling.dump_function(
+            functools.partial(print, Array(bytearray(LARGE)), (letter for letter in "ab"))
+        )
     assert open_blocks() == []
 
 
@@ -218,7 +232,14 @@ class NoNursery:
 
 
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
-    agent = Agent(lambda message, buffers: None, NoNursery(), slots=1, grace_seconds=1.0, output_bytes=0, outlets=None)  # type: ignore[arg-type]
+    agent = Agent(
+        lambda message, buffers: None,
+        NoNursery(),
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        outlets=None,
+    )  # type: ignore[arg-type]
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []
     agent.handle(Forget([b"f"]))
@@ -228,7 +249,9 @@ def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten
 
 def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to_itself() -> None:
     stage = Stage()
-    digest, payload = pickling.dump_function(functools.partial(first, Array(bytearray(b"x" * LARGE))))
+    digest, payload = pickling.dump_function(
+        functools.partial(first, Array(bytearray(b"x" * LARGE)))
+    )
     assert isinstance(payload, Stored)
     others = payload.others()
     define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109

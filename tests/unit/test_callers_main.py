@@ -79,11 +79,17 @@ def test_what_is_not_of_the_callers_main_is_not_told(main: CallersMain) -> None:
     assert not hasattr(main, "SimpleNamespace")
 
 
-def test_names_are_hidden_from_children_that_are_no_forks(main: CallersMain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_hidden_from_children_that_are_no_forks(
+    main: CallersMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load(helper)
-    monkeypatch.setattr(multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="fork")])
+    monkeypatch.setattr(
+        multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="fork")]
+    )
     assert hasattr(main, "helper")
-    monkeypatch.setattr(multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="spawn")])
+    monkeypatch.setattr(
+        multiprocessing, "active_children", lambda: [types.SimpleNamespace(_start_method="spawn")]
+    )
     assert not hasattr(main, "helper")
 
 

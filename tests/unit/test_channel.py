@@ -14,7 +14,9 @@ from gridengine.wire.messages import Define, Message, Payload, Started
 
 
 class Wire:
-    """A socket pair without the sockets: what one end sends is read from `data`, at most `step` bytes at a time."""
+    """A socket pair without the sockets: what one end sends is read from `data`, at most `step`
+    bytes at a time.
+    """
 
     def __init__(self, data: bytes = b"", *, step: int = 1 << 30, room: int = 1 << 40) -> None:
         self.data = bytearray(data)
@@ -70,7 +72,8 @@ SIZES = [0, 1, 1000, 32 * 1024, 32 * 1024 + 1, 70_000, 3_000_000]
 def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(step: int) -> None:
     scale = 1 if step > 7 else 100
     messages: list[tuple[Message, Payload]] = [
-        (Define(bytes([i]), [b"/a"], b"/", 2), [bytes([i]) * (size // scale), b"small"]) for i, size in enumerate(SIZES)
+        (Define(bytes([i]), [b"/a"], b"/", 2), [bytes([i]) * (size // scale), b"small"])
+        for i, size in enumerate(SIZES)
     ]
     messages.append((Started(1, 2), []))
     wire = Wire(step=step)
@@ -133,7 +136,13 @@ def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_will_tell() -> Non
         struct.pack("=IQ", 1, 2**39),
         struct.pack("=IQ", 1, 4) + b"what",
     ],
-    ids=["no frames", "countless frames", "endless frame", "frame larger than memory", "no message"],
+    ids=[
+        "no frames",
+        "countless frames",
+        "endless frame",
+        "frame larger than memory",
+        "no message",
+    ],
 )
 def test_garbage_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):

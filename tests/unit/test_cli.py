@@ -33,8 +33,12 @@ def test_help_has_examples(command: tuple[str, ...]) -> None:
     assert f"  gridengine {' '.join(command)}".rstrip() in result.output
 
 
-def test_settings_says_of_each_value_who_said_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("gridengine.toml").write_text('max_workers = 5\n\n[grid_engine.tokens]\nbig = "-q [big].q"\n')
+def test_settings_says_of_each_value_who_said_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("gridengine.toml").write_text(
+        'max_workers = 5\n\n[grid_engine.tokens]\nbig = "-q [big].q"\n'
+    )
     monkeypatch.setenv("GRIDENGINE_HOST", "node1")
     lines = {line.split()[0]: line for line in call("settings").output.splitlines()}
     assert lines["max_workers"].split()[1:] == ["5", f"{tmp_path}/gridengine.toml:1"]
@@ -54,7 +58,11 @@ def test_a_wrong_setting_is_one_line_and_status_1(tmp_path: Path) -> None:
     Path("gridengine.toml").write_text("max_worker = 5")
     result = call("settings")
     assert result.exit_code == 1
-    assert result.output == f"Error: {tmp_path}/gridengine.toml:1: there is no setting 'max_worker'\n  try: 'max_workers' is one\n"
+    assert (
+        result.output
+        == f"Error: {tmp_path}/gridengine.toml:1: there is no setting 'max_worker'\n  try: "
+        "'max_workers' is one\n"
+    )
 
 
 def test_workers_want_a_connection_file() -> None:
@@ -66,6 +74,9 @@ def test_workers_want_a_connection_file() -> None:
 
 
 def test_neither_the_package_nor_a_worker_loads_the_command_line() -> None:
-    code = "import sys, gridengine, gridengine.worker; print([name for name in ('click', 'rich', 'tomllib') if name in sys.modules])"
+    code = (
+        "import sys, gridengine, gridengine.worker; print([name for name in ('click', 'rich', "
+        "'tomllib') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

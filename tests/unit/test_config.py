@@ -41,7 +41,10 @@ def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: 
 
 
 def test_other_variables_are_left_alone() -> None:
-    assert Settings.from_environment({"GRIDENGINE_TEST_PYTHON": "/x", "HOME": "/home/me"}) == Settings()
+    assert (
+        Settings.from_environment({"GRIDENGINE_TEST_PYTHON": "/x", "HOME": "/home/me"})
+        == Settings()
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,9 @@ def test_other_variables_are_left_alone() -> None:
         ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(variable: str, text: str) -> None:
+def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
+    variable: str, text: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Settings.from_environment({variable: text})
     assert f"{variable}={text!r}" in str(caught.value)
@@ -69,11 +74,17 @@ def test_settings_cannot_be_changed() -> None:
         Settings().max_workers = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("often", "rarely"), [("beat_seconds", "lease_seconds"), ("poll_seconds", "start_seconds")])
-def test_by_default_what_is_asked_often_is_asked_several_times_before_it_matters(often: str, rarely: str) -> None:
+@pytest.mark.parametrize(
+    ("often", "rarely"), [("beat_seconds", "lease_seconds"), ("poll_seconds", "start_seconds")]
+)
+def test_by_default_what_is_asked_often_is_asked_several_times_before_it_matters(
+    often: str, rarely: str
+) -> None:
     assert getattr(Settings(), often) * 3 < getattr(Settings(), rarely)
 
 
 def test_a_table_of_names_is_not_for_the_environment() -> None:
-    with pytest.raises(ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"):
+    with pytest.raises(
+        ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"
+    ):
         Settings.from_environment({"GRIDENGINE_SLURM_TOKENS": "big"})

@@ -27,12 +27,17 @@ NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "s
         ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], "processes", True),
     ],
 )
-def test_what_is_not_here_is_only_wrong_when_it_was_asked_for(findings: list[Finding], asked: str | None, broken: bool) -> None:
+def test_what_is_not_here_is_only_wrong_when_it_was_asked_for(
+    findings: list[Finding], asked: str | None, broken: bool
+) -> None:
     assert is_broken(findings, asked) is broken
 
 
 def test_the_names_states_and_sizes_of_partitions_are_read() -> None:
-    assert parse_partitions("main*|up|2\nclosed|down|12\n\nodd\n") == [("main*", "up", "2"), ("closed", "down", "12")]
+    assert parse_partitions("main*|up|2\nclosed|down|12\n\nodd\n") == [
+        ("main*", "up", "2"),
+        ("closed", "down", "12"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,9 @@ def test_the_names_states_and_sizes_of_partitions_are_read() -> None:
         ("", "", State.BROKEN, "died"),
     ],
 )
-def test_what_a_trivial_job_s_process_said_is_judged(output: str, errors: str, state: State, words: str) -> None:
+def test_what_a_trivial_job_s_process_said_is_judged(
+    output: str, errors: str, state: State, words: str
+) -> None:
     finding = judged("grid_engine", output, errors, 1.0)
     assert finding.state is state
     assert words in finding.text
@@ -55,12 +62,22 @@ def test_what_a_trivial_job_s_process_said_is_judged(output: str, errors: str, s
 def test_scripts_read_the_same_as_json() -> None:
     assert json.loads(as_json([NO_MASTER], True)) == {
         "ok": False,
-        "findings": [{"of": "grid_engine", "check": "master", "state": "broken", "text": "does not answer", "remedy": "start it"}],
+        "findings": [
+            {
+                "of": "grid_engine",
+                "check": "master",
+                "state": "broken",
+                "text": "does not answer",
+                "remedy": "start it",
+            }
+        ],
     }
 
 
 @pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])
-def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(rate: float, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
+    rate: float, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encryption_speed, "encrypted_bytes_per_second", lambda: rate)
     finding = doctor.encryption()
     assert finding.state is state

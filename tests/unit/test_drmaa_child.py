@@ -1,4 +1,6 @@
-"""What the process that speaks DRMAA does with cluster tasks that are to go, played with a library that is not there."""
+"""What the process that speaks DRMAA does with cluster tasks that are to go, played with a library
+that is not there.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ class NoActiveSessionException(DrmaaException):
     """As the package's."""
 
 
-ERRORS = (DrmaaException, InvalidJobException, InternalException, DrmCommunicationException, TryLaterException, NoActiveSessionException)
+ERRORS = (
+    DrmaaException,
+    InvalidJobException,
+    InternalException,
+    DrmCommunicationException,
+    TryLaterException,
+    NoActiveSessionException,
+)
 
 ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
 
@@ -54,7 +63,9 @@ class Session:
         self.problems: list[Exception] = []
         self.states: dict[str, str] = {}
         self.stubborn: set[str] = set()
-        """What cannot be deleted, and no more what comes after it when all of the session is to go."""
+        """What cannot be deleted, and no more what comes after it when all of the session is to
+        go.
+        """
 
     def initialize(self, contact: str | None) -> None:
         self.contact = contact or self.contact
@@ -83,7 +94,11 @@ def session() -> Session:
 @pytest.fixture
 def desk(session: Session) -> Desk:
     errors = types.SimpleNamespace(**ERRORS_BY_NAME)
-    package = types.SimpleNamespace(Session=session, errors=errors, JobControlAction=types.SimpleNamespace(TERMINATE="terminate"))
+    package = types.SimpleNamespace(
+        Session=session,
+        errors=errors,
+        JobControlAction=types.SimpleNamespace(TERMINATE="terminate"),
+    )
     made = Desk(package, "")
     made.adopt(["1.1", "1.2", "1.3"])
     return made
@@ -103,14 +118,18 @@ def test_all_cluster_tasks_of_a_session_are_deleted_at_once(desk: Desk, session:
     assert desk.left == 0
 
 
-def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(desk: Desk, session: Session) -> None:
+def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(
+    desk: Desk, session: Session
+) -> None:
     desk.terminate(["1.2", "1.3"])
     assert (session.deleted, desk.left) == ([], 2)
     assert sweep(desk) == 2
     assert (session.deleted, desk.left) == (["1.2", "1.3"], 0)
 
 
-def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(desk: Desk, session: Session) -> None:
+def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(
+    desk: Desk, session: Session
+) -> None:
     desk.terminate(["1.2", "1.3"])
     desk.terminate(["1.1"])
     assert (session.deleted, desk.left) == ([ALL], 0)
@@ -152,13 +171,17 @@ def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_agai
     assert (desk.sweep(), session.deleted[-1], desk.left) == (True, "1.1", 0)
 
 
-def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(desk: Desk, session: Session) -> None:
+def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
+    desk: Desk, session: Session
+) -> None:
     session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
     desk.clean()
     assert sorted(session.deleted) == ["1.1", "1.3"]
 
 
-def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(desk: Desk, session: Session) -> None:
+def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(
+    desk: Desk, session: Session
+) -> None:
     session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
     assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {
         "1.1": ["undetermined", None],
@@ -174,7 +197,9 @@ def test_when_no_answer_comes_what_was_learnt_before_is_told(desk: Desk, session
         desk.status(["1.2", "1.3"], 10.0)
 
 
-def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_deleted_now_is_tried_again_later(
+    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
     session.problems = [DrmCommunicationException("the master is away")]
     desk.terminate(["1.1"])
@@ -182,7 +207,9 @@ def test_what_cannot_be_deleted_now_is_tried_again_later(desk: Desk, session: Se
     assert (desk.sweep(), session.deleted) == (True, ["1.1"])
 
 
-def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(desk: Desk, session: Session) -> None:
+def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(
+    desk: Desk, session: Session
+) -> None:
     session.problems = [DrmCommunicationException("the master is away")]
     desk.terminate(["1.1"])
     assert not desk.sweep()
@@ -190,7 +217,9 @@ def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(desk: Desk, 
     assert (session.deleted, desk.left) == ([], 1)
 
 
-def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(desk: Desk, session: Session, tmp_path: Path) -> None:
+def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
+    desk: Desk, session: Session, tmp_path: Path
+) -> None:
     (tmp_path / "keys").touch()
     (tmp_path / "other").touch()
     desk.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
@@ -200,9 +229,14 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(desk: De
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_the_end_waits_for_a_master_that_is_away(desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_a_master_that_is_away(
+    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
-    session.problems = [DrmCommunicationException("the master is away"), DrmCommunicationException("the master is away")]
+    session.problems = [
+        DrmCommunicationException("the master is away"),
+        DrmCommunicationException("the master is away"),
+    ]
     desk.clean()
     assert session.deleted == [ALL]
 

@@ -10,7 +10,13 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers.base import Demand
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, SLURM, System, system_of, worded
+from gridengine.schedulers.grid_engine.drmaa_systems import (
+    GRID_ENGINE,
+    SLURM,
+    System,
+    system_of,
+    worded,
+)
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings, SlurmSite
 
@@ -34,7 +40,9 @@ TORQUE = system_of("Torque 6.1.2", "PBS DRMAA 1.0.19")
         ("", "", ""),
     ],
 )
-def test_a_system_is_known_by_how_its_library_names_it(name: str, implementation: str, kind: str) -> None:
+def test_a_system_is_known_by_how_its_library_names_it(
+    name: str, implementation: str, kind: str
+) -> None:
     assert system_of(name, implementation).kind == kind
 
 
@@ -44,9 +52,16 @@ def test_a_system_reads_as_its_name_and_its_library_s() -> None:
 
 
 def asked(
-    request: Request, resources: Resource = ZERO, *, system: System = SLURM_HERE, factor: float = 1.0, site: SlurmSite | None = None
+    request: Request,
+    resources: Resource = ZERO,
+    *,
+    system: System = SLURM_HERE,
+    factor: float = 1.0,
+    site: SlurmSite | None = None,
 ) -> str:
-    return worded(system, request, Demand(resources, factor), ZERO, Settings(slurm=site or SlurmSite())).specification()
+    return worded(
+        system, request, Demand(resources, factor), ZERO, Settings(slurm=site or SlurmSite())
+    ).specification()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +69,11 @@ def asked(
     [
         (Request(), ZERO, ""),
         (Request(queue="long"), ZERO, "--partition=long"),
-        (Request(resources={"h_rt": "26:30:00", "h_vmem": "1.5G"}), ZERO, "--time=26:30:00 --mem-per-cpu=1536"),
+        (
+            Request(resources={"h_rt": "26:30:00", "h_vmem": "1.5G"}),
+            ZERO,
+            "--time=26:30:00 --mem-per-cpu=1536",
+        ),
         (Request(native="--exclusive -p fast --mem=2G"), ZERO, "--exclusive -p fast --mem=2048"),
         (Request(), Cores(2), "--cpus-per-task=2"),
         (Request(), Memory(4), "--mem=4096"),
@@ -62,11 +81,17 @@ def asked(
         (Request(), GPUs(2), "--gres=gpu:2"),
         (Request(), Token("big"), "--constraint=big"),
         (Request(), Capacity(3), ""),
-        (Request(queue="long"), Cores(2) & Memory(1), "--partition=long --cpus-per-task=2 --mem=1024"),
+        (
+            Request(queue="long"),
+            Cores(2) & Memory(1),
+            "--partition=long --cpus-per-task=2 --mem=1024",
+        ),
         (Request(native="--signal=B:USR1@10"), WTime(3600), "--signal=B:USR1@10 --time=01:02:00"),
     ],
 )
-def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(request_: Request, resources: Resource, words: str) -> None:
+def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
+    request_: Request, resources: Resource, words: str
+) -> None:
     assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
 
 
@@ -75,13 +100,21 @@ def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
 
 
 def test_a_slurm_is_asked_for_more_memory_after_a_call_ran_out_of_it() -> None:
-    assert asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--no-requeue --mem-per-cpu=2048"
+    assert (
+        asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--no-requeue --mem-per-cpu=2048"
+    )
     assert asked(Request(), Memory(1), factor=2.0) == "--no-requeue --mem=2048"
 
 
 def test_a_slurm_site_s_settings_are_taken() -> None:
-    assert asked(Request(), site=SlurmSite(partition="short", account="a7")) == "--no-requeue --partition=short --account=a7"
-    assert asked(Request(queue="long"), site=SlurmSite(partition="short")) == "--no-requeue --partition=long"
+    assert (
+        asked(Request(), site=SlurmSite(partition="short", account="a7"))
+        == "--no-requeue --partition=short --account=a7"
+    )
+    assert (
+        asked(Request(queue="long"), site=SlurmSite(partition="short"))
+        == "--no-requeue --partition=long"
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +157,9 @@ class Seats(Capacity):
         (Request(), Token("big"), "Token"),
     ],
 )
-def test_what_cannot_be_said_to_another_system_is_refused_by_name(request_: Request, resources: Resource, named: str) -> None:
+def test_what_cannot_be_said_to_another_system_is_refused_by_name(
+    request_: Request, resources: Resource, named: str
+) -> None:
     with pytest.raises(ConfigurationError, match=named) as caught:
         asked(request_, resources, system=TORQUE)
     assert "Torque 6.1.2" in str(caught.value)
@@ -132,7 +167,10 @@ def test_what_cannot_be_said_to_another_system_is_refused_by_name(request_: Requ
 
 
 def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
-    assert asked(Request(native=" -l nodes=1:ppn=4 "), Cores(1) & Capacity(2), system=TORQUE) == "-l nodes=1:ppn=4"
+    assert (
+        asked(Request(native=" -l nodes=1:ppn=4 "), Cores(1) & Capacity(2), system=TORQUE)
+        == "-l nodes=1:ppn=4"
+    )
 
 
 def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_name() -> None:
@@ -146,8 +184,13 @@ def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system(
     assert worded(TORQUE, request, Demand(held), held, Settings()).specification() == request.native
 
 
-@pytest.mark.parametrize(("native", "seconds"), [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)])
-def test_how_long_workers_may_stay_is_read_in_either_system_s_words(native: str, seconds: float | None) -> None:
+@pytest.mark.parametrize(
+    ("native", "seconds"),
+    [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)],
+)
+def test_how_long_workers_may_stay_is_read_in_either_system_s_words(
+    native: str, seconds: float | None
+) -> None:
     assert GridEngineScheduler(native=native).walltime == seconds
 
 

@@ -27,7 +27,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
-    plan = GridEngineScheduler(queue="all.q", prologue=["module load x"], python="/opt/python").dry_run(Node(4, 8), count=3)
+    plan = GridEngineScheduler(
+        queue="all.q", prologue=["module load x"], python="/opt/python"
+    ).dry_run(Node(4, 8), count=3)
     assert plan.count == 3
     assert plan.request == {
         "remoteCommand": f"{here}/RUN/worker.sh",
@@ -39,7 +41,10 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
     }
     lines = plan.script.splitlines()
     assert "module load x" in lines
-    assert f"exec {shlex.join(worker_command('/opt/python', here / 'RUN' / 'connection.json'))}" in lines
+    assert (
+        f"exec {shlex.join(worker_command('/opt/python', here / 'RUN' / 'connection.json'))}"
+        in lines
+    )
 
 
 def test_a_dry_run_leaves_no_trace(here: Path) -> None:
@@ -50,7 +55,13 @@ def test_a_dry_run_leaves_no_trace(here: Path) -> None:
 def test_a_dry_run_of_processes_shows_their_command_line() -> None:
     (argv,) = ProcessScheduler(2).dry_run().request.values()
     assert isinstance(argv, list)
-    assert argv[1:] == [*interpreter_flags(), "-P", "-m", "gridengine.worker.forkserver_main", "SOCKET"]
+    assert argv[1:] == [
+        *interpreter_flags(),
+        "-P",
+        "-m",
+        "gridengine.worker.forkserver_main",
+        "SOCKET",
+    ]
 
 
 def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:
@@ -75,6 +86,8 @@ def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:
 
 def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> None:
     scheduler = GridEngineScheduler(worker_resources=Node(8, 16))
-    assert scheduler.dry_run(Cores(2)).request["nativeSpecification"] == "-l h_vmem=2G -pe threads 8"
+    assert (
+        scheduler.dry_run(Cores(2)).request["nativeSpecification"] == "-l h_vmem=2G -pe threads 8"
+    )
     with pytest.raises(ConfigurationError, match=r"no worker can ever hold Cores\(9\)"):
         scheduler.dry_run(Cores(9))

@@ -1,4 +1,6 @@
-"""The error tree: each class is caught as what it is, says all that is known, and survives a pickle."""
+"""The error tree: each class is caught as what it is, says all that is known, and survives a
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ import pytest
 from gridengine import errors
 from gridengine.errors import GridEngineError
 
-CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, GridEngineError)]
+CLASSES = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, GridEngineError)
+]
 
 
 def full(kind: type[GridEngineError]) -> GridEngineError:
@@ -29,7 +35,16 @@ def full(kind: type[GridEngineError]) -> GridEngineError:
 @pytest.mark.parametrize("kind", CLASSES)
 def test_the_text_holds_all_that_is_known(kind: type[GridEngineError]) -> None:
     text = str(full(kind))
-    for part in ["SIGKILL", "node7", "4711.3", "worker.1.3.log", "| one", "| two", "node6, 3 s", "ask for more memory"]:
+    for part in [
+        "SIGKILL",
+        "node7",
+        "4711.3",
+        "worker.1.3.log",
+        "| one",
+        "| two",
+        "node6, 3 s",
+        "ask for more memory",
+    ]:
         assert part in text
 
 
@@ -67,17 +82,31 @@ def test_the_tree_in_the_docstring_names_each_class(kind: type[GridEngineError])
         (errors.ConfigurationError, ValueError),
     ],
 )
-def test_an_error_is_caught_as_the_builtin_one_too(kind: type[GridEngineError], builtin: type[Exception]) -> None:
+def test_an_error_is_caught_as_the_builtin_one_too(
+    kind: type[GridEngineError], builtin: type[Exception]
+) -> None:
     with pytest.raises(builtin):
         raise kind("it broke")
 
 
-@pytest.mark.parametrize("kind", [errors.WorkerCrashed, errors.OutOfMemory, errors.TimeoutError, errors.Cancelled, errors.PicklingError])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        errors.WorkerCrashed,
+        errors.OutOfMemory,
+        errors.TimeoutError,
+        errors.Cancelled,
+        errors.PicklingError,
+    ],
+)
 def test_what_befell_one_call_is_a_call_error(kind: type[GridEngineError]) -> None:
     assert issubclass(kind, errors.CallError)
 
 
-@pytest.mark.parametrize("kind", [errors.SubmissionRefused, errors.WorkerNotStarted, errors.WorkerLost, errors.JobDeleted])
+@pytest.mark.parametrize(
+    "kind",
+    [errors.SubmissionRefused, errors.WorkerNotStarted, errors.WorkerLost, errors.JobDeleted],
+)
 def test_what_the_batch_system_did_is_a_cluster_error(kind: type[GridEngineError]) -> None:
     assert issubclass(kind, errors.ClusterError)
 

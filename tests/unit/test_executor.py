@@ -17,7 +17,13 @@ import gridengine
 from gridengine.client.batcher import MOST_CALLS
 from gridengine.client.future import Stretch
 from gridengine.client.submission import Outcome
-from gridengine.errors import Cancelled, ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.errors import (
+    Cancelled,
+    ConfigurationError,
+    PicklingError,
+    RemoteTraceback,
+    WorkerCrashed,
+)
 from tests.unit.fake_hub import Entry, FakeHub, FakeScheduler
 
 SECONDS = 10
@@ -43,7 +49,9 @@ class Stage(FakeHub):
         self.submissions = threading.Semaphore(0)
 
     def run_all(self, *, until: Callable[[], bool]) -> None:
-        """Run what has been handed over, and what is handed over in its stead, until it is enough."""
+        """Run what has been handed over, and what is handed over in its stead, until it is
+        enough.
+        """
         while not until():
             left = [entry for entry in self.entries if entry.task.id not in self.settled]
             if left:
@@ -100,7 +108,10 @@ def test_a_call_gives_its_result(executor: gridengine.Executor) -> None:
 def test_arguments_of_all_kinds_arrive(executor: gridengine.Executor) -> None:
     assert executor.submit(give).result() == ((), {})
     assert executor.submit(give, (1, 2)).result() == (((1, 2),), {})
-    assert executor.submit(give, [1], {"a": 2}, x="long" * 1000).result() == (([1], {"a": 2}), {"x": "long" * 1000})
+    assert executor.submit(give, [1], {"a": 2}, x="long" * 1000).result() == (
+        ([1], {"a": 2}),
+        {"x": "long" * 1000},
+    )
 
 
 def test_a_keyword_may_have_any_name(executor: gridengine.Executor) -> None:
@@ -121,25 +132,33 @@ def test_a_returned_exception_is_a_value(executor: gridengine.Executor) -> None:
     assert future.exception() is None
 
 
-def test_an_argument_that_cannot_travel_is_the_futures_exception(executor: gridengine.Executor) -> None:
+def test_an_argument_that_cannot_travel_is_the_futures_exception(
+    executor: gridengine.Executor,
+) -> None:
     with pytest.raises(PicklingError, match="argument 1 of the call of square"):
         executor.submit(square, threading.Lock()).result()  # type: ignore[arg-type]
 
 
-def test_a_function_that_cannot_travel_is_the_futures_exception(executor: gridengine.Executor) -> None:
+def test_a_function_that_cannot_travel_is_the_futures_exception(
+    executor: gridengine.Executor,
+) -> None:
     lock = threading.Lock()
     with pytest.raises(PicklingError, match="lock"):
         executor.submit(lambda: lock).result()
 
 
-def test_what_kept_a_call_from_ending_is_its_exception(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_what_kept_a_call_from_ending_is_its_exception(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     future = waiting.submit(square, 1)
     hub.fail(hub.entries[0], WorkerCrashed("the process died"))
     with pytest.raises(WorkerCrashed):
         future.result()
 
 
-def test_arguments_arrive_as_they_were_when_submitted(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_arguments_arrive_as_they_were_when_submitted(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     argument: list[int] = []
     futures = []
     for index in range(20):
@@ -165,12 +184,16 @@ def test_a_function_runs_as_it_was_when_submitted(waiting: gridengine.Executor, 
 # ------------------------------------------------------------------ gathering
 
 
-def test_a_call_that_finds_the_workers_idle_is_handed_over_at_once(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_call_that_finds_the_workers_idle_is_handed_over_at_once(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     waiting.submit(square, 1)
     assert calls_of(hub.entries) == 1
 
 
-def test_calls_beyond_what_the_workers_can_begin_wait(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_calls_beyond_what_the_workers_can_begin_wait(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     for index in range(100):
         waiting.submit(square, index)
     assert calls_of(hub.entries) == 2 * hub.slots
@@ -184,24 +207,35 @@ def test_quick_calls_travel_together(waiting: gridengine.Executor, hub: Stage) -
     assert max(entry.task.count for entry in hub.entries) <= MOST_CALLS
 
 
-def test_calls_that_travel_together_are_of_one_function(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_calls_that_travel_together_are_of_one_function(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     expected = []
     futures = []
     for index in range(1000):
-        futures.append(waiting.submit(square, index) if index % 3 else waiting.submit(give, index, end=index))
+        futures.append(
+            waiting.submit(square, index) if index % 3 else waiting.submit(give, index, end=index)
+        )
         expected.append(index * index if index % 3 else ((index,), {"end": index}))
     run_all(waiting)
     assert [future.result() for future in futures] == expected
 
 
-def test_one_failing_call_leaves_those_beside_it_alone(waiting: gridengine.Executor, hub: Stage) -> None:
-    futures = [waiting.submit(pow, 2, index if index != 700 else -1, 5 if index != 700 else 4) for index in range(1000)]
+def test_one_failing_call_leaves_those_beside_it_alone(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
+    futures = [
+        waiting.submit(pow, 2, index if index != 700 else -1, 5 if index != 700 else 4)
+        for index in range(1000)
+    ]
     run_all(waiting)
     errors = [index for index, future in enumerate(futures) if future.exception() is not None]
     assert errors == [700]
 
 
-def test_results_in_one_message_each_find_their_future(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_results_in_one_message_each_find_their_future(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(3)]
     for entry in reversed(hub.entries):
         hub.run(entry)
@@ -237,7 +271,9 @@ def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
 def test_wait_and_as_completed_take_them(waiting: gridengine.Executor, hub: Stage) -> None:
     futures = [waiting.submit(square, index) for index in range(3)]
     hub.run(hub.entries[1])
-    assert concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED).done == {futures[1]}
+    assert concurrent.futures.wait(
+        futures, return_when=concurrent.futures.FIRST_COMPLETED
+    ).done == {futures[1]}
     completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
     assert next(completed) is futures[1]
     hub.run(hub.entries[2])
@@ -249,16 +285,22 @@ def test_wait_and_as_completed_take_them(waiting: gridengine.Executor, hub: Stag
 def test_wait_ends_at_the_first_exception(waiting: gridengine.Executor, hub: Stage) -> None:
     futures = [waiting.submit(square, 1), waiting.submit(fail, 2)]
     threading.Thread(target=hub.run, args=(hub.entries[1],)).start()
-    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION).done == {futures[1]}
+    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION).done == {
+        futures[1]
+    }
 
 
 def test_wait_takes_them_beside_others(executor: gridengine.Executor) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         futures = [executor.submit(square, 2), threads.submit(square, 3)]
-        assert {future.result() for future in concurrent.futures.as_completed(futures, SECONDS)} == {4, 9}
+        assert {
+            future.result() for future in concurrent.futures.as_completed(futures, SECONDS)
+        } == {4, 9}
 
 
-def test_a_callback_gets_the_future_once_it_is_done(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_callback_gets_the_future_once_it_is_done(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     seen: list[Any] = []
     come = threading.Event()
 
@@ -275,19 +317,27 @@ def test_a_callback_gets_the_future_once_it_is_done(waiting: gridengine.Executor
     assert seen == [9, future]
 
 
-def test_callbacks_do_not_run_in_the_thread_that_brings_results(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_callbacks_do_not_run_in_the_thread_that_brings_results(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     threads: list[threading.Thread] = []
     come = threading.Event()
-    waiting.submit(square, 3).add_done_callback(lambda _: (threads.append(threading.current_thread()), come.set()))
+    waiting.submit(square, 3).add_done_callback(
+        lambda _: (threads.append(threading.current_thread()), come.set())
+    )
     run_all(waiting)
     assert come.wait(SECONDS)
     assert threads != [threading.current_thread()]
 
 
-def test_a_callback_may_submit_and_wait(executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_callback_may_submit_and_wait(
+    executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage
+) -> None:
     answers: list[int] = []
     come = threading.Event()
-    waiting.submit(square, 3).add_done_callback(lambda done: (answers.append(executor.submit(square, done.result()).result()), come.set()))
+    waiting.submit(square, 3).add_done_callback(
+        lambda done: (answers.append(executor.submit(square, done.result()).result()), come.set())
+    )
     run_all(waiting)
     assert come.wait(SECONDS)
     assert answers == [81]
@@ -322,7 +372,9 @@ def test_a_callback_that_raises_system_exit_ends_no_other(
     assert "exception calling callback" in caplog.text
 
 
-def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_others(waiting: gridengine.Executor) -> None:
+def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_others(
+    waiting: gridengine.Executor,
+) -> None:
     def leave(_: Future[Any]) -> None:
         raise SystemExit("no licence")
 
@@ -335,7 +387,9 @@ def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_ot
     assert called == [future]
 
 
-def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(hub: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
+    hub: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = gridengine.Pool(scheduler=FakeScheduler(hub))
     result = pool.map_async(square, range(4), chunksize=1)
     hub.run_all(until=result.ready)
@@ -359,7 +413,9 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(hub: Stage, monk
 def test_asyncio_awaits_them(executor: gridengine.Executor) -> None:
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
-        return await asyncio.gather(*(loop.run_in_executor(executor, square, index) for index in range(50)))
+        return await asyncio.gather(
+            *(loop.run_in_executor(executor, square, index) for index in range(50))
+        )
 
     assert asyncio.run(main()) == [index * index for index in range(50)]
 
@@ -397,7 +453,9 @@ def test_nothing_is_kept_of_futures_that_nobody_has(executor: gridengine.Executo
 # ------------------------------------------------------------------ cancelling
 
 
-def test_a_call_that_waits_can_be_cancelled_and_never_runs(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_call_that_waits_can_be_cancelled_and_never_runs(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(10)]
     assert futures[9].cancel()
     assert futures[9].cancel()
@@ -409,7 +467,9 @@ def test_a_call_that_waits_can_be_cancelled_and_never_runs(waiting: gridengine.E
     assert calls_of(hub.entries) == 9
 
 
-def test_a_call_that_was_handed_over_cannot_be_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_call_that_was_handed_over_cannot_be_cancelled(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     future = waiting.submit(square, 3)
     assert not future.cancel()
     run_all(waiting)
@@ -423,7 +483,9 @@ def test_who_waits_hears_of_a_cancelled_call(waiting: gridengine.Executor) -> No
     futures[9].add_done_callback(called.append)
     canceller = threading.Timer(0.05, futures[9].cancel)
     canceller.start()
-    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_COMPLETED).done == {futures[9]}
+    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_COMPLETED).done == {
+        futures[9]
+    }
     canceller.join()
     assert called == [futures[9]]
 
@@ -437,7 +499,9 @@ def test_a_killed_call_fails_with_cancelled(waiting: gridengine.Executor, hub: S
     assert not waiting.kill(future)
 
 
-def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(10)]
     assert waiting.kill(futures[9])
     with pytest.raises(Cancelled):
@@ -446,31 +510,57 @@ def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(waiting: 
     assert calls_of(hub.entries) == 9
 
 
-def test_killing_one_of_several_that_travel_together_spares_the_others(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_killing_one_of_several_that_travel_together_spares_the_others(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(give, index) for index in range(3000)]
-    hub.run_all(until=lambda: any(one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries))
-    entry = next(one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled)
+    hub.run_all(
+        until=lambda: any(
+            one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries
+        )
+    )
+    entry = next(
+        one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled
+    )
     victim = entry.listener._promises[5]
     assert waiting.kill(victim)
     run_all(waiting)
     for index, future in enumerate(futures):
-        assert isinstance(future.exception(SECONDS), Cancelled) if future is victim else future.result(SECONDS) == ((index,), {})
+        assert (
+            isinstance(future.exception(SECONDS), Cancelled)
+            if future is victim
+            else future.result(SECONDS) == ((index,), {})
+        )
 
 
-def test_several_of_those_that_travel_together_can_be_killed(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_several_of_those_that_travel_together_can_be_killed(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     hub.cancel = lambda tasks, number=15: None  # type: ignore[method-assign,assignment]  # it takes its time
     futures = [waiting.submit(give, index) for index in range(3000)]
-    hub.run_all(until=lambda: any(one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries))
-    entry = next(one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled)
+    hub.run_all(
+        until=lambda: any(
+            one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries
+        )
+    )
+    entry = next(
+        one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled
+    )
     victims = entry.listener._promises[5:7]
     assert all(waiting.kill(victim) for victim in victims)
     hub.fail(entry, Cancelled("it was killed"))
     run_all(waiting)
     for index, future in enumerate(futures):
-        assert isinstance(future.exception(SECONDS), Cancelled) if future in victims else future.result(SECONDS) == ((index,), {})
+        assert (
+            isinstance(future.exception(SECONDS), Cancelled)
+            if future in victims
+            else future.result(SECONDS) == ((index,), {})
+        )
 
 
-def test_only_ones_own_futures_can_be_killed(waiting: gridengine.Executor, executor: gridengine.Executor) -> None:
+def test_only_ones_own_futures_can_be_killed(
+    waiting: gridengine.Executor, executor: gridengine.Executor
+) -> None:
     with pytest.raises(ValueError, match="not a future of this executor"):
         waiting.kill(executor.submit(square, 1))
     with pytest.raises(ValueError, match="not a future of this executor"):
@@ -517,13 +607,17 @@ def test_a_map_that_is_abandoned_ends_its_calls(waiting: gridengine.Executor, hu
     assert calls_of(hub.entries) < 10
 
 
-def test_an_argument_that_cannot_travel_ends_the_map_and_what_was_submitted(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_an_argument_that_cannot_travel_ends_the_map_and_what_was_submitted(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     with pytest.raises(PicklingError, match="argument 1 of call 7"):
         waiting.map(give, [*range(7), threading.Lock()], chunksize=2)
     assert {entry.task.id for entry in hub.entries} == hub.settled
 
 
-def test_chunksize_says_how_many_calls_travel_together(executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage) -> None:
+def test_chunksize_says_how_many_calls_travel_together(
+    executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage
+) -> None:
     waiting.map(square, range(6), chunksize=3)
     assert [entry.task.count for entry in hub.entries] == [3, 3]
     with pytest.raises(ConfigurationError):
@@ -542,7 +636,9 @@ def test_after_the_shutdown_nothing_can_be_submitted(executor: gridengine.Execut
         executor.map(square, [1])
 
 
-def test_the_shutdown_waits_for_what_was_submitted(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_the_shutdown_waits_for_what_was_submitted(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]
     results = waiting.map(square, range(20))
     threading.Timer(0.05, run_all, (waiting,)).start()
@@ -558,7 +654,9 @@ def test_the_shutdown_can_cancel_what_waits(waiting: gridengine.Executor, hub: S
 
 
 def after_quick_calls(executor: gridengine.Executor, hub: Stage) -> list[Future[Any]]:
-    """Return the futures of slow calls that were handed over as quick ones, as those before them were; the first have begun."""
+    """Return the futures of slow calls that were handed over as quick ones, as those before them
+    were; the first have begun.
+    """
     for index in range(5000):
         executor.submit(square, index)
     run_all(executor)
@@ -570,7 +668,9 @@ def after_quick_calls(executor: gridengine.Executor, hub: Stage) -> list[Future[
     return [future for future in futures if not future.done()]
 
 
-def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(2 * hub.slots)]
     called: list[Future[int]] = []
     ended = threading.Event()
@@ -585,7 +685,9 @@ def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(waiting:
     assert [future.result() for future in futures[:2]] == [0, 1]
 
 
-def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     hub.slots = 0  # nothing has begun
     futures = after_quick_calls(waiting, hub)
     assert futures[7].cancel()
@@ -594,7 +696,9 @@ def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(
     assert all(future.result(SECONDS) is not None for future in futures if future is not futures[7])
 
 
-def test_the_shutdown_can_cancel_what_was_handed_over(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_the_shutdown_can_cancel_what_was_handed_over(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     hub.slots = 0
     futures = after_quick_calls(waiting, hub)
     waiting.shutdown(wait=False, cancel_futures=True)
@@ -602,7 +706,9 @@ def test_the_shutdown_can_cancel_what_was_handed_over(waiting: gridengine.Execut
     waiting.shutdown(wait=True)
 
 
-def test_calls_that_have_become_slow_are_taken_back(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_calls_that_have_become_slow_are_taken_back(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     futures = after_quick_calls(waiting, hub)
     hub.slots, hub.seconds = 0, 0.5
     hub.run(next(entry for entry in hub.entries if entry.task.id not in hub.settled))
@@ -613,7 +719,9 @@ def test_calls_that_have_become_slow_are_taken_back(waiting: gridengine.Executor
     assert all(future.result(SECONDS) is not None for future in futures)
 
 
-def test_a_map_over_whose_calls_the_shutdown_comes_is_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_map_over_whose_calls_the_shutdown_comes_is_cancelled(
+    waiting: gridengine.Executor, hub: Stage
+) -> None:
     hub.slots = 0
     results = waiting.map(square, range(100), chunksize=10)
     assert [entry.task.count for entry in hub.entries] == [10]
@@ -675,12 +783,18 @@ def test_options_go_with_the_calls(hub: Stage) -> None:
     executor.submit(square, 1)
     executor.with_options(timeout=3).submit(square, 1)
     executor.with_options(retries=0).with_options(timeout=4).submit(square, 1)
-    assert [(entry.task.retries, entry.task.timeout) for entry in hub.entries] == [(5, None), (5, 3), (0, 4)]
+    assert [(entry.task.retries, entry.task.timeout) for entry in hub.entries] == [
+        (5, None),
+        (5, 3),
+        (0, 4),
+    ]
     executor.shutdown(wait=False)
     hub.run_what_is_there()
 
 
-def test_an_executor_with_options_ends_with_the_one_it_came_from(executor: gridengine.Executor) -> None:
+def test_an_executor_with_options_ends_with_the_one_it_came_from(
+    executor: gridengine.Executor,
+) -> None:
     other = executor.with_options(retries=0)
     executor.shutdown()
     with pytest.raises(RuntimeError):
@@ -688,7 +802,9 @@ def test_an_executor_with_options_ends_with_the_one_it_came_from(executor: gride
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"timeout": 0}])
-def test_an_option_out_of_range_is_an_error(executor: gridengine.Executor, options: dict[str, Any]) -> None:
+def test_an_option_out_of_range_is_an_error(
+    executor: gridengine.Executor, options: dict[str, Any]
+) -> None:
     with pytest.raises(ConfigurationError):
         executor.with_options(**options)
     with pytest.raises(ConfigurationError):
@@ -700,7 +816,9 @@ def test_an_option_out_of_range_is_an_error(executor: gridengine.Executor, optio
 
 def test_the_initializer_runs_once_before_the_first_call() -> None:
     begun: list[str] = []
-    with gridengine.Executor(FakeScheduler(), initializer=note_start, initargs=("key",)) as executor:
+    with gridengine.Executor(
+        FakeScheduler(), initializer=note_start, initargs=("key",)
+    ) as executor:
         assert [executor.submit(starts, "key").result() for _ in range(3)] == [1, 1, 1]
         assert list(executor.map(starts, ["key"] * 3)) == [1, 1, 1]
     assert begun == []

@@ -24,11 +24,15 @@ def handles(*ids: int) -> list[Handle]:
     return [Handle(str(one), f"/home/user/runs/r/{one}.log") for one in ids]
 
 
-def scale(fleet: Fleet, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0) -> Sequence[Effect]:
+def scale(
+    fleet: Fleet, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
+) -> Sequence[Effect]:
     return fleet.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
 
 
-def say(fleet: Fleet, state: TaskState, *ids: int, now: float = 0.0, **report: Any) -> list[Started]:
+def say(
+    fleet: Fleet, state: TaskState, *ids: int, now: float = 0.0, **report: Any
+) -> list[Started]:
     return fleet.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
 
 
@@ -74,7 +78,9 @@ def test_demand_that_goes_away_is_gathered_anew() -> None:
     assert scale(fleet, 2.5, waiting=1) == [Launch(1)]
 
 
-def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_others_gathered() -> None:
+def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_others_gathered() -> (
+    None
+):
     fleet = make(gather_seconds=1.0, start_at_once=True)
     assert scale(fleet, 0.0, waiting=1) == [Launch(1)]
     fleet.launched(handles(1), 0.1)
@@ -308,8 +314,13 @@ def test_an_array_that_is_deleted_is_one_failure() -> None:
     fleet = make(failed_starts=3)
     for now in (1.0, 2.0, 3.0):
         fleet.launched(handles(1, 2, 3, 4), now)
-        errors = [fleet.start_failed(one, now + 0.5) for one in say(fleet, FAILED, 1, 2, 3, 4, deleted=True)]
-        assert [type(error) for error in errors if error is not None] == ([JobDeleted] if now == 3.0 else [])
+        errors = [
+            fleet.start_failed(one, now + 0.5)
+            for one in say(fleet, FAILED, 1, 2, 3, 4, deleted=True)
+        ]
+        assert [type(error) for error in errors if error is not None] == (
+            [JobDeleted] if now == 3.0 else []
+        )
 
 
 def test_a_welcome_breaks_the_row() -> None:
@@ -367,13 +378,16 @@ def test_a_worker_that_is_starting_needs_no_explanation() -> None:
     assert [explain(fleet, now) for now in (0, 100)] == [[], []]
 
 
-def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may_not_wait_so_long() -> None:
+def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may_not_wait_so_long() -> (
+    None
+):
     fleet = make(start_timeout=4.0)
     fleet.launched(handles(1), 0)
     assert [now for now in range(10) if explain(fleet, now)] == [2]
 
 
-# -------------------------------------------------------------------- what never starts, or not in time
+# -------------------------------------------------------------------- what never starts, or not in
+# time
 
 
 def test_a_worker_that_waits_and_can_never_start_is_told_of() -> None:
@@ -388,7 +402,9 @@ def test_a_worker_that_waits_and_can_never_start_is_told_of() -> None:
     assert fleet.impossible() is None
 
 
-def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_for_an_error() -> None:
+def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_for_an_error() -> (
+    None
+):
     fleet = make(start_timeout=30.0)
     scale(fleet, 10.0, waiting=1)
     fleet.launched(handles(1), 11.0)
@@ -396,7 +412,10 @@ def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_fo
     assert fleet.start_timed_out(39.9) is None
     error = fleet.start_timed_out(40.0)
     assert type(error) is WorkerNotStarted
-    assert error.message == "no worker has started within 30 s (start_timeout): Priority: other jobs come first"
+    assert (
+        error.message
+        == "no worker has started within 30 s (start_timeout): Priority: other jobs come first"
+    )
     assert error.job == "1"
     assert "start_timeout=" in (error.hint or "")
 
@@ -417,8 +436,12 @@ def test_without_a_limit_calls_wait_for_ever() -> None:
     assert fleet.start_timed_out(1e9) is None
 
 
-@pytest.mark.parametrize("served", [{"waiting": 0}, {"waiting": 1, "busy": 1}, {"waiting": 1, "idle": 1}])
-def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_waited(served: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "served", [{"waiting": 0}, {"waiting": 1, "busy": 1}, {"waiting": 1, "idle": 1}]
+)
+def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_waited(
+    served: dict[str, int],
+) -> None:
     fleet = make(start_timeout=30.0)
     scale(fleet, 0.0, waiting=1)
     scale(fleet, 20.0, **served)

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.errors import (
+    Cancelled,
+    ConfigurationError,
+    PicklingError,
+    RemoteTraceback,
+    WorkerCrashed,
+)
 from tests.unit.fake_hub import FakeHub, FakeScheduler
 
 
@@ -46,7 +52,9 @@ def unpicklable_result(x: int) -> Any:
 
 
 def later(count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries) -> FakeHub:
-    """A hub that runs nothing until so many tasks are there, and then all of them in the given order."""
+    """A hub that runs nothing until so many tasks are there, and then all of them in the given
+    order.
+    """
 
     def on_submit(hub: FakeHub) -> None:
         if len(hub.entries) == count:
@@ -67,7 +75,13 @@ def test_map_returns_results_in_order(scheduler: FakeScheduler) -> None:
 
 def test_results_that_come_in_another_order_are_put_in_place() -> None:
     hub = later(5, lambda entries: entries[::-1])
-    assert gridengine.map(square, range(5), scheduler=FakeScheduler(hub), chunksize=1) == [0, 1, 4, 9, 16]
+    assert gridengine.map(square, range(5), scheduler=FakeScheduler(hub), chunksize=1) == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
 
 
 def test_several_iterables_are_zipped_to_the_shortest(scheduler: FakeScheduler) -> None:
@@ -79,7 +93,9 @@ def test_starmap_spreads_each_item(scheduler: FakeScheduler) -> None:
 
 
 def test_a_generator_may_be_mapped(scheduler: FakeScheduler) -> None:
-    assert gridengine.map(square, (x for x in range(10)), scheduler=scheduler) == [x * x for x in range(10)]
+    assert gridengine.map(square, (x for x in range(10)), scheduler=scheduler) == [
+        x * x for x in range(10)
+    ]
 
 
 def test_nothing_to_map_makes_no_scheduler() -> None:
@@ -95,7 +111,9 @@ def test_a_map_without_iterables_is_a_type_error() -> None:
         gridengine.map(square)
 
 
-@pytest.mark.parametrize("call", [gridengine.map, gridengine.starmap, gridengine.imap, gridengine.imap_unordered])
+@pytest.mark.parametrize(
+    "call", [gridengine.map, gridengine.starmap, gridengine.imap, gridengine.imap_unordered]
+)
 def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="3 is not callable"):
         call(3, [1])
@@ -112,7 +130,9 @@ def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
         ({"timeout": 0}, ConfigurationError),
     ],
 )
-def test_an_option_out_of_range_is_an_error(options: dict[str, Any], error: type[Exception], scheduler: FakeScheduler) -> None:
+def test_an_option_out_of_range_is_an_error(
+    options: dict[str, Any], error: type[Exception], scheduler: FakeScheduler
+) -> None:
     with pytest.raises(error, match=next(iter(options))):
         gridengine.map(square, [1], scheduler=scheduler, **options)
 
@@ -134,10 +154,14 @@ def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
     assert max(entry.task.count for entry in hub.entries) == 1000 // (4 * 5)
 
 
-def test_few_small_calls_of_a_known_number_are_submitted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_small_calls_of_a_known_number_are_submitted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("gridengine.api.map_results.GATHER_SECONDS", 3600)
     hub = FakeHub()
-    assert gridengine.map(square, range(10), scheduler=FakeScheduler(hub)) == [number**2 for number in range(10)]
+    assert gridengine.map(square, range(10), scheduler=FakeScheduler(hub)) == [
+        number**2 for number in range(10)
+    ]
     assert hub.departures == [len(hub.entries)]
 
 
@@ -204,7 +228,9 @@ def test_without_reraise_each_exception_stands_in_its_place(scheduler: FakeSched
 
 
 def test_a_returned_exception_is_a_value(scheduler: FakeScheduler) -> None:
-    assert [type(value) for value in gridengine.map(give_exception, range(2), scheduler=scheduler)] == [KeyError, KeyError]
+    assert [
+        type(value) for value in gridengine.map(give_exception, range(2), scheduler=scheduler)
+    ] == [KeyError, KeyError]
 
 
 def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) -> None:
@@ -214,12 +240,16 @@ def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) ->
 
 
 def test_an_error_of_the_cluster_is_raised() -> None:
-    hub = FakeHub(on_submit=lambda hub: hub.fail(hub.entries[-1], WorkerCrashed("it died of SIGSEGV")))
+    hub = FakeHub(
+        on_submit=lambda hub: hub.fail(hub.entries[-1], WorkerCrashed("it died of SIGSEGV"))
+    )
     with pytest.raises(WorkerCrashed, match="SIGSEGV"):
         gridengine.map(square, range(3), scheduler=FakeScheduler(hub))
 
 
-def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
+def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(
+    scheduler: FakeScheduler,
+) -> None:
     made: list[FakeScheduler] = []
 
     def make() -> FakeScheduler:
@@ -269,9 +299,13 @@ def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> No
     assert set(hub.cancelled) == {entry.task.id for entry in hub.entries}
 
 
-def test_without_reraise_an_unpicklable_argument_fails_its_own_call_alone(scheduler: FakeScheduler) -> None:
+def test_without_reraise_an_unpicklable_argument_fails_its_own_call_alone(
+    scheduler: FakeScheduler,
+) -> None:
     arguments = [0, 1, 2, 3, 4, threading.Lock(), 6, 7]
-    results: list[Any] = gridengine.map(square, arguments, scheduler=scheduler, reraise=False, chunksize=8)
+    results: list[Any] = gridengine.map(
+        square, arguments, scheduler=scheduler, reraise=False, chunksize=8
+    )
     assert isinstance(results.pop(5), PicklingError)
     assert results == [0, 1, 4, 9, 16, 36, 49]
 
@@ -290,7 +324,9 @@ def test_an_unpicklable_function_is_an_error_before_a_scheduler_is_made() -> Non
 
 
 def test_imap_yields_in_order(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(square, range(100), scheduler=scheduler)) == [x * x for x in range(100)]
+    assert list(gridengine.imap(square, range(100), scheduler=scheduler)) == [
+        x * x for x in range(100)
+    ]
 
 
 def test_imap_zips(scheduler: FakeScheduler) -> None:
@@ -316,7 +352,9 @@ def test_imap_of_nothing_is_empty(scheduler: FakeScheduler) -> None:
 
 def test_imap_takes_calls_that_end_at_once_one_by_one(scheduler: FakeScheduler) -> None:
     taken: list[int] = []
-    results = gridengine.imap(square, (taken.append(x) or x for x in itertools.count()), scheduler=scheduler)  # type: ignore[func-returns-value]
+    results = gridengine.imap(
+        square, (taken.append(x) or x for x in itertools.count()), scheduler=scheduler
+    )  # type: ignore[func-returns-value]
     assert [next(results), next(results), next(results)] == [0, 1, 4]
     assert len(taken) == 3
 
@@ -333,14 +371,23 @@ def test_imap_keeps_a_bounded_number_of_calls_on_their_way() -> None:
 
 def test_the_bound_counts_results_that_nobody_has_taken() -> None:
     hub = FakeHub(slots=1)
-    hub.on_submit = lambda hub: [hub.run(entry) for entry in hub.entries if entry.task.id not in hub.settled and entry.task.id > 1]  # type: ignore[assignment]
+    hub.on_submit = lambda hub: [
+        hub.run(entry)
+        for entry in hub.entries
+        if entry.task.id not in hub.settled and entry.task.id > 1
+    ]  # type: ignore[assignment]
     gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(hub))
     assert len(hub.entries) <= 16
 
 
 def test_imap_unordered_yields_as_they_come() -> None:
     hub = later(4, lambda entries: entries[::-1])
-    assert list(gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(hub))) == [9, 4, 1, 0]
+    assert list(gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(hub))) == [
+        9,
+        4,
+        1,
+        0,
+    ]
 
 
 def test_imap_raises_a_failed_call_in_its_turn_and_goes_on(scheduler: FakeScheduler) -> None:
@@ -352,12 +399,20 @@ def test_imap_raises_a_failed_call_in_its_turn_and_goes_on(scheduler: FakeSchedu
 
 
 def test_imap_without_reraise_yields_the_exception(scheduler: FakeScheduler) -> None:
-    results: list[Any] = list(gridengine.imap(fail_at_three, range(5), scheduler=scheduler, reraise=False))
+    results: list[Any] = list(
+        gridengine.imap(fail_at_three, range(5), scheduler=scheduler, reraise=False)
+    )
     assert isinstance(results[3], ValueError)
 
 
 def test_a_chunk_of_an_imap_is_one_task(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(square, range(5), scheduler=scheduler, chunksize=2)) == [0, 1, 4, 9, 16]
+    assert list(gridengine.imap(square, range(5), scheduler=scheduler, chunksize=2)) == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
     assert [entry.task.count for entry in scheduler.hub.entries] == [2, 2, 1]
 
 
@@ -400,7 +455,9 @@ def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
         assert list(results) == []
 
 
-def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(scheduler: FakeScheduler) -> None:
+def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(
+    scheduler: FakeScheduler,
+) -> None:
     results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
     assert [next(results) for _ in range(6)] == [x * x for x in range(6)]
     with pytest.raises(LookupError, match="no more arguments"):
@@ -426,8 +483,14 @@ def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: Fak
     assert list(results) == [9]
 
 
-def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(scheduler: FakeScheduler) -> None:
-    results: list[Any] = list(gridengine.imap(square, [2, threading.Lock(), 3], scheduler=scheduler, reraise=False, chunksize=3))
+def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(
+    scheduler: FakeScheduler,
+) -> None:
+    results: list[Any] = list(
+        gridengine.imap(
+            square, [2, threading.Lock(), 3], scheduler=scheduler, reraise=False, chunksize=3
+        )
+    )
     assert [results[0], type(results[1]), results[2]] == [4, PicklingError, 9]
 
 

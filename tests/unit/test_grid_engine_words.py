@@ -70,20 +70,30 @@ def specification(**given: object) -> str:
 
 
 def test_resources_become_one_l_option() -> None:
-    assert specification(resources={"h_vmem": "10G", "h_rt": 7200, "gpu": True}) == "-l h_vmem=10G,h_rt=7200,gpu=true"
+    assert (
+        specification(resources={"h_vmem": "10G", "h_rt": 7200, "gpu": True})
+        == "-l h_vmem=10G,h_rt=7200,gpu=true"
+    )
 
 
 def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
-    given = specification(queue="all.q", parallel_environment="smp 4", native=" -P physics ", resources={"gpu": 1})
+    given = specification(
+        queue="all.q", parallel_environment="smp 4", native=" -P physics ", resources={"gpu": 1}
+    )
     assert given == "-l gpu=1 -q all.q -pe smp 4 -P physics"
 
 
-@pytest.mark.parametrize(("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)]
+)
 def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
     assert parse_memory(text) == size
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)],
+)
 def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
@@ -103,12 +113,16 @@ def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
 def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
     usage: dict[str, str], environment: str | None, fault: type[Exception] | None
 ) -> None:
-    request = Request(parallel_environment=environment, resources={"h_rt": "00:01:00", "h_vmem": "1G"})
+    request = Request(
+        parallel_environment=environment, resources={"h_rt": "00:01:00", "h_vmem": "1G"}
+    )
     assert request.fault(usage) is fault
 
 
 def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
-    request = Request(parallel_environment="smp 2", resources={"h_vmem": "1G"}, memory_per_slot=False)
+    request = Request(
+        parallel_environment="smp 2", resources={"h_vmem": "1G"}, memory_per_slot=False
+    )
     assert request.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
 
 
@@ -137,7 +151,9 @@ def test_nothing_asked_for_is_an_empty_specification() -> None:
         ({"python": Path("/usr/bin/python3")}, TypeError),
     ],
 )
-def test_a_wrong_argument_is_named_with_its_value(given: dict[str, object], error: type[Exception]) -> None:
+def test_a_wrong_argument_is_named_with_its_value(
+    given: dict[str, object], error: type[Exception]
+) -> None:
     ((name, value),) = given.items()
     with pytest.raises(error) as caught:
         GridEngineScheduler(**given)  # type: ignore[arg-type]
@@ -150,33 +166,56 @@ def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "worker.sh"
     path.write_text(script)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
-    return subprocess.run(["bash", str(path)], capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        ["bash", str(path)], capture_output=True, text=True, env=environment, check=False
+    )
 
 
 def test_the_launch_script_quotes_what_it_is_given(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import os, sys; print(sys.argv[1:], os.environ['ODD'])", "a 'b'; $HOME"]
+    command = [
+        sys.executable,
+        "-c",
+        "import os, sys; print(sys.argv[1:], os.environ['ODD'])",
+        "a 'b'; $HOME",
+    ]
     script = launch_script(command, prologue=(), environment={"ODD": "it's $HOME"}, path="")
     assert run_script(script, tmp_path).stdout == """["a 'b'; $HOME"] it's $HOME\n"""
 
 
 def test_a_failing_prologue_line_keeps_the_worker_from_starting_and_says_so(tmp_path: Path) -> None:
-    done = run_script(launch_script(["echo", "worker"], prologue=["false", "true"], environment={}, path=""), tmp_path)
+    done = run_script(
+        launch_script(["echo", "worker"], prologue=["false", "true"], environment={}, path=""),
+        tmp_path,
+    )
     assert done.returncode == 1
     assert "worker\n" not in done.stdout
     assert "the prologue failed with status 1" in done.stderr
 
 
 def test_after_a_prologue_the_worker_starts_with_its_variables(tmp_path: Path) -> None:
-    script = launch_script(["printenv", "A", "B"], prologue=["export A=1", "export B=1"], environment={"B": "2"}, path="")
+    script = launch_script(
+        ["printenv", "A", "B"],
+        prologue=["export A=1", "export B=1"],
+        environment={"B": "2"},
+        path="",
+    )
     assert run_script(script, tmp_path).stdout == "1\n2\n"
 
 
 def test_the_package_s_folder_comes_before_a_path_that_the_prologue_sets(tmp_path: Path) -> None:
-    script = launch_script(["printenv", "PYTHONPATH"], prologue=["export PYTHONPATH=/site"], environment={}, path="/check out")
+    script = launch_script(
+        ["printenv", "PYTHONPATH"],
+        prologue=["export PYTHONPATH=/site"],
+        environment={},
+        path="/check out",
+    )
     assert run_script(script, tmp_path).stdout == "/check out:/site\n"
 
 
-@pytest.mark.parametrize(("id", "parts"), [("29.1", ("29", "1")), ("29", ("29", "1")), ("node.29", ("", "")), ("29.1.2", ("", ""))])
+@pytest.mark.parametrize(
+    ("id", "parts"),
+    [("29.1", ("29", "1")), ("29", ("29", "1")), ("node.29", ("", "")), ("29.1.2", ("", ""))],
+)
 def test_only_ids_of_grid_engine_s_form_are_taken_apart(id: str, parts: tuple[str, str]) -> None:
     assert parse_id(id) == parts
 
@@ -210,7 +249,9 @@ def test_the_master_s_log_tells_nothing_of_another_job() -> None:
 
 
 def test_an_error_state_has_its_reason() -> None:
-    assert parse_error_reasons(QSTAT) == ["""can't open output file "/nosuch/x": No such file or directory"""]
+    assert parse_error_reasons(QSTAT) == [
+        """can't open output file "/nosuch/x": No such file or directory"""
+    ]
 
 
 def test_of_other_queues_than_those_asked_for_nothing_is_said() -> None:
@@ -221,9 +262,9 @@ def test_of_other_queues_than_those_asked_for_nothing_is_said() -> None:
 
 
 def test_where_scheduling_information_is_off_nothing_is_said() -> None:
-    assert parse_scheduling("job_number: 43\nscheduling info: (Collecting of scheduler job information is turned off)\n") == [
-        "(Collecting of scheduler job information is turned off)"
-    ]
+    assert parse_scheduling(
+        "job_number: 43\nscheduling info: (Collecting of scheduler job information is turned off)\n"
+    ) == ["(Collecting of scheduler job information is turned off)"]
     assert parse_scheduling("job_number: 43\n") == []
 
 
@@ -271,7 +312,11 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ("job rejected: only 10 jobs are allowed per user (current job count: 10)", True),
         ("job rejected: you tried to submit a job with more than 75000 tasks", False),
         ('unknown resource "nosuch"', False),
-        ("job rejected: your user id 0 is lower than minimum user id 1000 of cluster configuration", False),
+        (
+            "job rejected: your user id 0 is lower than minimum user id 1000 of cluster "
+            "configuration",
+            False,
+        ),
         ("error: no suitable queues", False),
         ("requested memory exceeds the maximum allowed", False),
     ],
@@ -285,7 +330,9 @@ def test_what_the_library_itself_calls_later_is_for_now() -> None:
 
 
 def test_the_library_that_the_user_names_is_the_only_one() -> None:
-    assert library_paths({"DRMAA_LIBRARY_PATH": "/opt/lib/libdrmaa.so", "SGE_ROOT": "/opt/sge"}) == ["/opt/lib/libdrmaa.so"]
+    assert library_paths(
+        {"DRMAA_LIBRARY_PATH": "/opt/lib/libdrmaa.so", "SGE_ROOT": "/opt/sge"}
+    ) == ["/opt/lib/libdrmaa.so"]
 
 
 def test_grid_engine_s_own_library_comes_first(tmp_path: Path) -> None:
@@ -296,18 +343,26 @@ def test_grid_engine_s_own_library_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_room_for_the_library_is_added_to_other_tunables() -> None:
-    assert child_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}, "x")["GLIBC_TUNABLES"] == (
-        "glibc.malloc.arena_max=1:glibc.rtld.optional_static_tls=8192"
-    )
+    assert child_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}, "x")[
+        "GLIBC_TUNABLES"
+    ] == ("glibc.malloc.arena_max=1:glibc.rtld.optional_static_tls=8192")
 
 
 def test_relative_folders_of_the_python_path_are_not_passed_on() -> None:
-    assert "here" not in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(":")
-    assert "/there" in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(":")
+    assert "here" not in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
+        ":"
+    )
+    assert "/there" in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
+        ":"
+    )
 
 
-@pytest.mark.parametrize(("script", "answer"), [("exit 1", None), ("[ $1 = -sh ] && echo node1", {})])
-def test_no_parallel_environment_is_another_thing_than_no_answer(tmp_path: Path, script: str, answer: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("script", "answer"), [("exit 1", None), ("[ $1 = -sh ] && echo node1", {})]
+)
+def test_no_parallel_environment_is_another_thing_than_no_answer(
+    tmp_path: Path, script: str, answer: dict[str, str] | None
+) -> None:
     qconf = tmp_path / "qconf"
     qconf.write_text(f"#!/bin/sh\n{script}\n")
     qconf.chmod(0o755)

@@ -1,6 +1,7 @@
 """How single calls are handed over, on simulated workers.
 
-They are as quick on ten thousand slots as on one, and not much is handed over ahead of what slow calls need.
+They are as quick on ten thousand slots as on one, and not much is handed over ahead of what slow
+calls need.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from gridengine.serialize import pickling
 from tests.unit.fake_hub import FakeHub, FakeScheduler
 
 SUBMIT_SECONDS, TASK_SECONDS, ANSWER_SECONDS, CALL_SECONDS = 3e-6, 50e-6, 30e-6, 1e-6
-"""What it takes to submit a call, to hand a task over, to take an answer in, and each call of these: about as measured."""
+"""What it takes to submit a call, to hand a task over, to take an answer in, and each call of
+these: about as measured.
+"""
 
 
 def work(x: int) -> int:
@@ -31,7 +34,9 @@ def work(x: int) -> int:
 
 
 class Simulated(FakeHub):
-    """Workers on which each call takes so many seconds of a clock of their own, and an I/O thread that does one thing after the other."""
+    """Workers on which each call takes so many seconds of a clock of their own, and an I/O thread
+    that does one thing after the other.
+    """
 
     def __init__(self, slots: int, seconds: float) -> None:
         super().__init__(slots=slots, seconds=seconds)
@@ -68,7 +73,11 @@ class Simulated(FakeHub):
         self.in_flight -= stop - start
         seconds = (stop - start) * self.seconds
         self._pace.measured(stop - start, seconds)
-        listener.settled(Settled(task.id, start, stop, pickling.dump_values([None] * (stop - start)), seconds=seconds))
+        listener.settled(
+            Settled(
+                task.id, start, stop, pickling.dump_values([None] * (stop - start)), seconds=seconds
+            )
+        )
         while self.requests:  # what the intake's threads are asked for
             self.requests.popleft()()
 
@@ -76,7 +85,11 @@ class Simulated(FakeHub):
         """Return how many calls make one batch, as `pools` has it."""
         known = self._pace.seconds
         share = -(-count // (2 * self.slots))
-        return 1 if known is None else max(1, min(max(share, int(LEAST_SECONDS / known)), int(BATCH_SECONDS / known)))
+        return (
+            1
+            if known is None
+            else max(1, min(max(share, int(LEAST_SECONDS / known)), int(BATCH_SECONDS / known)))
+        )
 
     def advance(self, until: float) -> None:
         """Let time pass, and the I/O thread do its rounds."""
@@ -129,7 +142,9 @@ CALLS = 20_000
 
 
 @pytest.mark.parametrize("slots", [1, 10, 100, 900, 1_000, 1_100, 5_000, 10_000])
-def test_quick_calls_are_as_many_a_second_whatever_the_number_of_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+def test_quick_calls_are_as_many_a_second_whatever_the_number_of_slots(
+    monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
     hub = played(monkeypatch, slots=slots, seconds=1e-6, calls=CALLS)
     assert hub.now < 3 * CALLS * SUBMIT_SECONDS
     assert len(hub.departures) < CALLS / 20
@@ -137,20 +152,26 @@ def test_quick_calls_are_as_many_a_second_whatever_the_number_of_slots(monkeypat
 
 @pytest.mark.parametrize("seconds", [1e-4, 1e-3, 1e-2, 5e-2])
 @pytest.mark.parametrize("slots", [1, 30, 1_000, 10_000])
-def test_workers_are_kept_busy_whatever_calls_take(monkeypatch: pytest.MonkeyPatch, slots: int, seconds: float) -> None:
+def test_workers_are_kept_busy_whatever_calls_take(
+    monkeypatch: pytest.MonkeyPatch, slots: int, seconds: float
+) -> None:
     hub = played(monkeypatch, slots=slots, seconds=seconds, calls=CALLS)
     least = max(CALLS * seconds / slots, CALLS * (ANSWER_SECONDS + CALL_SECONDS))
     assert hub.now < 1.5 * least
 
 
 @pytest.mark.parametrize("slots", [1, 30, 1_000])
-def test_of_slow_calls_two_for_each_slot_are_handed_over(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+def test_of_slow_calls_two_for_each_slot_are_handed_over(
+    monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
     hub = played(monkeypatch, slots=slots, seconds=0.5, calls=5 * slots)
     assert hub.most_in_flight == 2 * slots
     assert max(hub.departures) == 1
 
 
 @pytest.mark.parametrize("slots", [1, 30, 1_000])
-def test_no_more_is_handed_over_than_some_tenths_of_a_second_take(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+def test_no_more_is_handed_over_than_some_tenths_of_a_second_take(
+    monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
     hub = played(monkeypatch, slots=slots, seconds=0.01, calls=CALLS)
     assert hub.most_in_flight * hub.seconds / slots <= 0.3

@@ -41,7 +41,9 @@ def test_an_item_that_cannot_be_rebuilt_is_replaced_by_its_error() -> None:
 
 def test_what_a_failing_item_brings_is_there_for_the_others() -> None:
     common = {"a": [1, 2]}
-    pairs = load_items(pickle.dumps([(Stubborn(KeyError("no")), common), (1, common), (2, common)], 5), ())
+    pairs = load_items(
+        pickle.dumps([(Stubborn(KeyError("no")), common), (1, common), (2, common)], 5), ()
+    )
     assert pairs[1:] == [(1, common), (2, common)]
     assert pairs[1][1] is pairs[2][1]
 
@@ -49,7 +51,9 @@ def test_what_a_failing_item_brings_is_there_for_the_others() -> None:
 def test_buffers_of_their_own_find_their_items() -> None:
     numpy = pytest.importorskip("numpy")
     arrays = [numpy.full(100_000, number) for number in range(3)]
-    payload = pickling.dump_calls([arrays[0], Stubborn(KeyError("no")), (arrays[1], Stubborn(KeyError("no"))), arrays[2]])
+    payload = pickling.dump_calls(
+        [arrays[0], Stubborn(KeyError("no")), (arrays[1], Stubborn(KeyError("no"))), arrays[2]]
+    )
     calls, complete = pickling.load_items(payload)
     assert not complete
     assert [type(one) for one in calls] == [numpy.ndarray, Unloadable, Unloadable, numpy.ndarray]
@@ -57,14 +61,23 @@ def test_buffers_of_their_own_find_their_items() -> None:
     assert calls[3][0] == 2
 
 
-def test_what_is_not_here_to_import_fails_those_who_need_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_here_to_import_fails_those_who_need_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pickled = pickle.dumps([1, NOWHERE, (2, NOWHERE), 3], 5)
     monkeypatch.delattr(f"{__name__}.NOWHERE")
-    assert [type(one) is Unloadable for one in load_items(pickled, ())] == [False, True, True, False]
+    assert [type(one) is Unloadable for one in load_items(pickled, ())] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_an_error_that_is_no_exception_belongs_to_its_item_too() -> None:
-    items, complete = pickling.load_items([pickle.dumps([Stubborn(SystemExit("no licence")), 1], 5)])
+    items, complete = pickling.load_items(
+        [pickle.dumps([Stubborn(SystemExit("no licence")), 1], 5)]
+    )
     assert not complete
     assert isinstance(items[0].error, SystemExit)
     assert items[1] == 1

@@ -1,4 +1,6 @@
-"""`Job`, against a hub that runs calls here: the API and the misuse errors of `multiprocessing.Process`, and what comes besides."""
+"""`Job`, against a hub that runs calls here: the API and the misuse errors of
+`multiprocessing.Process`, and what comes besides.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def test_a_target_that_is_not_callable_is_a_type_error_at_construction() -> None
         Job(target=3)  # type: ignore[arg-type]
 
 
-def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(scheduler: FakeScheduler) -> None:
+def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(
+    scheduler: FakeScheduler,
+) -> None:
     job = ended(Job(target=fail, name="sad", scheduler=scheduler))
     assert job.exitcode == 1
     lines = job.stderr().splitlines()
@@ -121,7 +125,11 @@ def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(sche
 
 
 def test_arguments_that_do_not_fit_are_told_with_a_traceback(scheduler: FakeScheduler) -> None:
-    lines = ended(Job(target=add, args=(1, 2, 3), name="sad", scheduler=scheduler)).stderr().splitlines()
+    lines = (
+        ended(Job(target=add, args=(1, 2, 3), name="sad", scheduler=scheduler))
+        .stderr()
+        .splitlines()
+    )
     assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
     assert lines[-1].startswith("TypeError: add() takes")
 
@@ -135,12 +143,20 @@ def test_the_result_of_a_failed_job_raises_its_exception(scheduler: FakeSchedule
     assert job.outcome() is caught.value
 
 
-@pytest.mark.parametrize(("code", "exitcode"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("words", 1), (True, 1)])
-def test_the_exit_code_of_sys_exit_is_that_of_a_process(code: object, exitcode: int, scheduler: FakeScheduler) -> None:
+@pytest.mark.parametrize(
+    ("code", "exitcode"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("words", 1), (True, 1)]
+)
+def test_the_exit_code_of_sys_exit_is_that_of_a_process(
+    code: object, exitcode: int, scheduler: FakeScheduler
+) -> None:
     process = multiprocessing.get_context("fork").Process(target=leave, args=(code,))
     process.start()
     process.join()
-    assert ended(Job(target=leave, args=(code,), scheduler=scheduler)).exitcode == process.exitcode == exitcode
+    assert (
+        ended(Job(target=leave, args=(code,), scheduler=scheduler)).exitcode
+        == process.exitcode
+        == exitcode
+    )
 
 
 def test_words_given_to_sys_exit_go_to_standard_error(scheduler: FakeScheduler) -> None:
@@ -157,8 +173,12 @@ def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeSched
         job.result()
 
 
-@pytest.mark.parametrize(("end", "number"), [(Job.terminate, signal.SIGTERM), (Job.kill, signal.SIGKILL)])
-def test_a_job_is_ended_by_its_signal(end: Callable[[Job], None], number: int, silent: FakeScheduler) -> None:
+@pytest.mark.parametrize(
+    ("end", "number"), [(Job.terminate, signal.SIGTERM), (Job.kill, signal.SIGKILL)]
+)
+def test_a_job_is_ended_by_its_signal(
+    end: Callable[[Job], None], number: int, silent: FakeScheduler
+) -> None:
     job = Job(target=add, args=(1,), scheduler=silent)
     job.start()
     end(job)
@@ -245,7 +265,9 @@ def test_a_closed_job_still_has_its_name(scheduler: FakeScheduler) -> None:
 
 
 @pytest.mark.parametrize("daemon", [None, False, True])
-def test_the_hub_is_told_whether_a_job_is_waited_for(daemon: bool | None, scheduler: FakeScheduler) -> None:
+def test_the_hub_is_told_whether_a_job_is_waited_for(
+    daemon: bool | None, scheduler: FakeScheduler
+) -> None:
     job = ended(Job(target=add, args=(1,), daemon=daemon, scheduler=scheduler))
     assert job.daemon is bool(daemon)
     assert scheduler.hub.entries[0].listener.daemon is bool(daemon)
@@ -281,7 +303,10 @@ def test_jobs_of_a_subclass_share_their_function(scheduler: FakeScheduler) -> No
 
 
 def test_limits_travel_with_the_job(scheduler: FakeScheduler) -> None:
-    task = ended(Job(target=add, args=(1,), retries=7, timeout=2.5, scheduler=scheduler)) and scheduler.hub.entries[0].task
+    task = (
+        ended(Job(target=add, args=(1,), retries=7, timeout=2.5, scheduler=scheduler))
+        and scheduler.hub.entries[0].task
+    )
     assert (task.retries, task.timeout, task.watched) == (7, 2.5, True)
 
 
@@ -415,7 +440,9 @@ def test_messages_before_start_are_misuse() -> None:
 # ------------------------------------------------------------------ waiting
 
 
-def test_a_result_that_is_not_there_in_time_is_a_timeout_error_and_the_job_runs_on(silent: FakeScheduler) -> None:
+def test_a_result_that_is_not_there_in_time_is_a_timeout_error_and_the_job_runs_on(
+    silent: FakeScheduler,
+) -> None:
     job = Job(target=add, args=(1,), name="slow", scheduler=silent)
     job.start()
     with pytest.raises(gridengine.TimeoutError, match="slow"):

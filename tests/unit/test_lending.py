@@ -146,7 +146,10 @@ def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
 
 
 def test_what_no_worker_can_hold_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match=r"no worker can ever hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no worker can ever hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)",
+    ):
         can_hold(Policy(**GOOD, resources=NODE), Cores(5))
 
 
@@ -202,7 +205,9 @@ class Upset(Capacity):
         raise KeyboardInterrupt
 
 
-def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_calls_each_time_and_leaves() -> None:
+def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_calls_each_time_and_leaves() -> (
+    None
+):
     play = Play(pooled=True)
     for worker in (b"u", b"v"):
         play.submit(1, demand=Demand(Upset(1)))

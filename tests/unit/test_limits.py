@@ -26,18 +26,36 @@ from tests.unit.fake_hub import FakeScheduler
         ({"timeout": "5"}, TypeError, "timeout must be a number, not '5'"),
         ({"escalate_memory": 0.5}, ValueError, "escalate_memory must be at least 1, not 0.5"),
         ({"escalate_memory": "twice"}, TypeError, "escalate_memory must be a number, not 'twice'"),
-        ({"retry_on": (OSError, "ValueError")}, TypeError, "retry_on must be exception classes, not 'ValueError'"),
+        (
+            {"retry_on": (OSError, "ValueError")},
+            TypeError,
+            "retry_on must be exception classes, not 'ValueError'",
+        ),
         ({"retry_on": int}, TypeError, "retry_on must be exception classes, not <class 'int'>"),
         ({"retry_on": OSError()}, TypeError, "retry_on must be exception classes, not OSError()"),
-        ({"timeout": 1e308}, ValueError, "timeout must be a positive number of seconds or None, not 1e+308"),
+        (
+            {"timeout": 1e308},
+            ValueError,
+            "timeout must be a positive number of seconds or None, not 1e+308",
+        ),
         ({"timeout": 10**400}, ValueError, "not 10000000000"),
         ({"timeout": 10**5000}, ValueError, "not a number of 16610 bits"),
-        ({"retries": 10**30}, ValueError, "retries must be at most 2,147,483,647, not 1000000000000000000000000000000"),
-        ({"escalate_memory": 10**400}, ValueError, "escalate_memory must be above zero, and finite"),
+        (
+            {"retries": 10**30},
+            ValueError,
+            "retries must be at most 2,147,483,647, not 1000000000000000000000000000000",
+        ),
+        (
+            {"escalate_memory": 10**400},
+            ValueError,
+            "escalate_memory must be above zero, and finite",
+        ),
         ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
     ],
 )
-def test_what_makes_no_sense_is_named_before_anything_runs(options: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_what_makes_no_sense_is_named_before_anything_runs(
+    options: dict[str, Any], error: type[Exception], words: str
+) -> None:
     scheduler = FakeScheduler()
     for act in (
         lambda: gridengine.map(abs, [1], scheduler=scheduler, **options),
@@ -59,7 +77,9 @@ def test_memory_in_gigabytes_becomes_a_demand_in_bytes() -> None:
 
 
 def test_one_exception_class_or_several_may_be_given() -> None:
-    assert [Limits(retry_on=one).exceptions for one in (OSError, [OSError], (OSError, KeyError))] == [  # type: ignore[arg-type]
+    assert [
+        Limits(retry_on=one).exceptions for one in (OSError, [OSError], (OSError, KeyError))
+    ] == [  # type: ignore[arg-type]
         (OSError,),
         (OSError,),
         (OSError, KeyError),
@@ -69,7 +89,12 @@ def test_one_exception_class_or_several_may_be_given() -> None:
 def test_a_task_travels_with_its_limits() -> None:
     task = Limits(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
     assert (task.id, task.count, task.first) == (5, 4, 7)
-    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (1, 2.0, 3.0, 2**30)
+    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (
+        1,
+        2.0,
+        3.0,
+        2**30,
+    )
 
 
 def test_what_is_none_is_not_given() -> None:
@@ -87,7 +112,10 @@ def test_a_job_s_own_limits_come_before_its_dispatcher_s() -> None:
     with JobDispatcher(scheduler, retries=5, timeout=7.0) as dispatcher:
         dispatcher.dispatch([Job(target=abs, args=(1,)), Job(target=abs, args=(1,), retries=0)])
         dispatcher.join()
-    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.hub.entries] == [(5, 7.0), (0, 7.0)]
+    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.hub.entries] == [
+        (5, 7.0),
+        (0, 7.0),
+    ]
 
 
 PACKAGE = Path(gridengine.__file__).parent
@@ -98,7 +126,8 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
         path.name
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
     }
     assert readers <= {"job_dispatcher.py"}, "where the time of day is told to people"
 

@@ -28,7 +28,9 @@ GIGABYTE = 2**30
         (1, GIGABYTE, GIGABYTE, False, False),
     ],
 )
-def test_a_death_for_want_of_memory_is_told_from_others(exitcode: int, peak: int, limit: int, kernel: bool, verdict: bool) -> None:
+def test_a_death_for_want_of_memory_is_told_from_others(
+    exitcode: int, peak: int, limit: int, kernel: bool, verdict: bool
+) -> None:
     assert killed_for_memory(exitcode=exitcode, peak=peak, limit=limit, kernel=kernel) is verdict
 
 
@@ -70,11 +72,15 @@ def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
         ("9:cpu:/\n4:memory:/sge/4711.1\n0::/\n", "memory/sge/4711.1/memory.oom_control"),
     ],
 )
-def test_the_counter_of_both_versions_of_control_groups_is_found(listing: str, file: str, tmp_path: Path) -> None:
+def test_the_counter_of_both_versions_of_control_groups_is_found(
+    listing: str, file: str, tmp_path: Path
+) -> None:
     (tmp_path / "listing").write_text(listing)
     (tmp_path / "fs" / file).parent.mkdir(parents=True)
     (tmp_path / "fs" / file).touch()
-    assert memory_limit._events_file(tmp_path / "listing", tmp_path / "fs") == tmp_path / "fs" / file
+    assert (
+        memory_limit._events_file(tmp_path / "listing", tmp_path / "fs") == tmp_path / "fs" / file
+    )
 
 
 def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
@@ -85,8 +91,13 @@ def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
     assert memory_limit.data_of(2**22 + 1) == 0
 
 
-def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = {resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY), resource.RLIMIT_AS: (7000, 9000)}
+def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = {
+        resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
+        resource.RLIMIT_AS: (7000, 9000),
+    }
     monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
     monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
     limit = MemoryLimit(100)

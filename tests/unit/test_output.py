@@ -90,15 +90,23 @@ def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
     outlet = outlet_to(pipe[1])
     outlet.write(bytes(100_000))
     outlet.close()
-    said = "34464 bytes that runners printed were not written to standard output: its reader took nothing for 0.05 s"
+    said = (
+        "34464 bytes that runners printed were not written to standard output: its reader took "
+        "nothing for 0.05 s"
+    )
     assert [record.getMessage() for record in caplog.records] == [said]
     assert len(read(pipe[0], 65536)) == 65536
     outlet.close()
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize(("path", "why"), [("/dev/full", "No space left on device"), ("/dev/null", "Bad file descriptor")])
-def test_what_cannot_be_written_is_said_with_its_size(path: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("/dev/full", "No space left on device"), ("/dev/null", "Bad file descriptor")],
+)
+def test_what_cannot_be_written_is_said_with_its_size(
+    path: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     fd = os.open(path, os.O_WRONLY if path == "/dev/full" else os.O_RDONLY)
     outlet = outlet_to(fd)
     outlet.write(b"x" * 10_000)
@@ -111,12 +119,17 @@ def test_what_cannot_be_written_is_said_with_its_size(path: str, why: str, caplo
     ]
 
 
-def test_a_reader_who_is_gone_is_no_error_of_the_writer(pipe: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_who_is_gone_is_no_error_of_the_writer(
+    pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     os.close(pipe[0])
     outlet = outlet_to(pipe[1])
     outlet.write(b"x")
     outlet.close()
-    assert "1 bytes that runners printed were not written to standard output: Broken pipe" in caplog.text
+    assert (
+        "1 bytes that runners printed were not written to standard output: Broken pipe"
+        in caplog.text
+    )
 
 
 def test_a_descriptor_that_somebody_made_nonblocking_is_waited_for(pipe: tuple[int, int]) -> None:
@@ -136,11 +149,15 @@ def test_what_is_written_after_the_end_is_passed_on_too(pipe: tuple[int, int]) -
 
 
 def test_pieces_are_of_whole_lines() -> None:
-    text = b"".join(b"x" * length + b"\n" for length in (10, 4000, 300, 9000, 0, 4095, 1)) + b"the end"
+    text = (
+        b"".join(b"x" * length + b"\n" for length in (10, 4000, 300, 9000, 0, 4095, 1)) + b"the end"
+    )
     steps = [bytes(step) for step in output._steps(text)]
     assert b"".join(steps) == text
     assert max(map(len, steps)) <= 4096
-    assert [step[-1:] for step in steps[:-1]].count(b"\n") == len(steps) - 3  # the line of 9000 is cut twice
+    assert [step[-1:] for step in steps[:-1]].count(b"\n") == len(
+        steps
+    ) - 3  # the line of 9000 is cut twice
 
 
 class Taker:

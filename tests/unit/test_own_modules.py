@@ -71,7 +71,9 @@ def test_an_edit_that_leaves_the_size_is_a_change(make: Make, watch: Callable[[]
     assert watch() == 1
 
 
-def test_a_reload_is_a_change_though_the_file_is_as_it_was(make: Make, watch: Callable[[], int]) -> None:
+def test_a_reload_is_a_change_though_the_file_is_as_it_was(
+    make: Make, watch: Callable[[], int]
+) -> None:
     module = make("x = 1")
     watch()
     importlib.reload(module)
@@ -87,7 +89,9 @@ def test_a_module_that_is_imported_anew_is_a_change(make: Make, watch: Callable[
     assert (watch(), watch()) == (1, 1)
 
 
-def test_a_module_that_comes_when_another_has_gone_is_watched(make: Make, watch: Callable[[], int]) -> None:
+def test_a_module_that_comes_when_another_has_gone_is_watched(
+    make: Make, watch: Callable[[], int]
+) -> None:
     name = make("x = 1").__name__
     watch()
     del sys.modules[name]
@@ -97,7 +101,9 @@ def test_a_module_that_comes_when_another_has_gone_is_watched(make: Make, watch:
     assert watch() == 1
 
 
-def test_a_file_that_is_gone_is_a_change_and_so_is_its_return(make: Make, watch: Callable[[], int]) -> None:
+def test_a_file_that_is_gone_is_a_change_and_so_is_its_return(
+    make: Make, watch: Callable[[], int]
+) -> None:
     file = file_of(make("x = 1"))
     watch()
     file.unlink()
@@ -115,12 +121,16 @@ def test_what_is_nobodys_own_is_not_watched(module: ModuleType) -> None:
     assert not is_own(str(module.__file__))
 
 
-def test_a_module_that_is_loaded_when_first_used_is_not_loaded_to_look_at_it(make: Make, watch: Callable[[], int], tmp_path: Path) -> None:
+def test_a_module_that_is_loaded_when_first_used_is_not_loaded_to_look_at_it(
+    make: Make, watch: Callable[[], int], tmp_path: Path
+) -> None:
     from importlib.util import LazyLoader, find_spec, module_from_spec
 
     name = make("x = 1").__name__
     del sys.modules[name]
-    (tmp_path / f"{name}.py").write_text(f"from pathlib import Path; Path({str(tmp_path / 'loaded')!r}).touch()")
+    (tmp_path / f"{name}.py").write_text(
+        f"from pathlib import Path; Path({str(tmp_path / 'loaded')!r}).touch()"
+    )
     importlib.invalidate_caches()
     spec = find_spec(name)
     assert spec is not None

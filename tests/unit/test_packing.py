@@ -27,7 +27,9 @@ def add(packer: Packer[str, str], now: float = 0.0, **tasks: Resource) -> None:
 
 
 def overtaken() -> Packer[str, str]:
-    """Return a packer of four cores where `large`, which wants them all, was overtaken at time 0; `small` and `other` run."""
+    """Return a packer of four cores where `large`, which wants them all, was overtaken at time 0;
+    `small` and `other` run.
+    """
     made = packer(node=Cores(4))
     add(made, small=Cores(1))
     places(made)
@@ -45,7 +47,10 @@ def test_tasks_begin_in_order_on_the_first_holder_that_has_room() -> None:
 def test_what_is_given_is_told() -> None:
     made = packer(node=Node(4, 8))
     add(made, one=Node(1, 2), two=Node(2, 3))
-    assert [placed.given for placed in made.place(0.0)] == [Cores(1, [0]) & Memory(2), Cores(2, [1, 2]) & Memory(3)]
+    assert [placed.given for placed in made.place(0.0)] == [
+        Cores(1, [0]) & Memory(2),
+        Cores(2, [1, 2]) & Memory(3),
+    ]
 
 
 def test_a_task_that_fits_runs_while_a_large_one_waits() -> None:
@@ -93,13 +98,17 @@ def test_a_token_is_asked_of_the_holder_that_has_it() -> None:
 # -------------------------------------------------------------------- what can never be
 
 
-@pytest.mark.parametrize("request_", [Cores(5), Cores(1) & Memory(1), Token("fast"), WTime(61)], ids=repr)
+@pytest.mark.parametrize(
+    "request_", [Cores(5), Cores(1) & Memory(1), Token("fast"), WTime(61)], ids=repr
+)
 def test_what_no_holder_can_ever_hold_is_an_error_at_once(request_: Resource) -> None:
     made: Packer[str, str] = Packer([Cores(4) & WTime(60)])
     made.open("node", Cores(2), 0.0)
     if request_ == WTime(61):
         made.shut("node")
-    with pytest.raises(ConfigurationError, match=r"no worker can ever hold .*: they hold .*Cores\(4\) & WTime"):
+    with pytest.raises(
+        ConfigurationError, match=r"no worker can ever hold .*: they hold .*Cores\(4\) & WTime"
+    ):
         made.add("one", request_, 0.0)
     assert made.waiting == 0
 
@@ -124,7 +133,8 @@ def test_an_offer_made_later_counts() -> None:
     assert made.waiting == 1
 
 
-# -------------------------------------------------------------------- who may overtake, and how long
+# -------------------------------------------------------------------- who may overtake, and how
+# long
 
 
 def test_a_large_task_is_overtaken_for_a_minute() -> None:

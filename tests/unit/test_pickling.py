@@ -49,7 +49,13 @@ def test_what_can_be_imported_travels_by_name() -> None:
 def test_a_function_by_value_is_a_new_one_with_only_the_global_variables_it_names() -> None:
     function = through(lambda: FULL)
     assert function() == FULL
-    assert set(function.__globals__) <= {"FULL", "__name__", "__package__", "__file__", "__builtins__"}
+    assert set(function.__globals__) <= {
+        "FULL",
+        "__name__",
+        "__package__",
+        "__file__",
+        "__builtins__",
+    }
 
 
 def test_names_of_attributes_are_not_taken_for_global_variables() -> None:
@@ -137,7 +143,13 @@ def test_classes_that_nobody_uses_are_forgotten_in_the_end() -> None:
 
 
 def run(text: str) -> None:
-    done = subprocess.run([sys.executable, "-c", text], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -210,10 +222,16 @@ def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
         ((1, LOCK), STAR, "argument 2 of call 1 (a _thread.lock)"),
         ((1, LOCK), None, "argument 2 of call 1 (a _thread.lock)"),
         (((1,), {"key": LOCK}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
-        ({"a": [0, Holder(LOCK)]}, None, "argument 1 of call 1, at ['a'][1].model (a _thread.lock)"),
+        (
+            {"a": [0, Holder(LOCK)]},
+            None,
+            "argument 1 of call 1, at ['a'][1].model (a _thread.lock)",
+        ),
     ],
 )
-def test_an_error_names_the_call_the_argument_and_the_place_in_it(call: Any, form: int | None, words: str) -> None:
+def test_an_error_names_the_call_the_argument_and_the_place_in_it(
+    call: Any, form: int | None, words: str
+) -> None:
     fine: Any = ((1,), {}) if form == FULL else (1,)
     text = text_of(pickling.dump_calls, [fine, call], form=form)
     assert words in text
@@ -221,11 +239,15 @@ def test_an_error_names_the_call_the_argument_and_the_place_in_it(call: Any, for
 
 
 def test_an_error_uses_the_callers_name_for_the_call() -> None:
-    assert "argument 1 of job 'train'" in text_of(pickling.dump_calls, [LOCK], describe=lambda _: "job 'train'")
+    assert "argument 1 of job 'train'" in text_of(
+        pickling.dump_calls, [LOCK], describe=lambda _: "job 'train'"
+    )
 
 
 def test_an_error_names_the_result() -> None:
-    assert "the result of call 1 (a generator)" in text_of(pickling.dump_values, [0, (one for one in [])])
+    assert "the result of call 1 (a generator)" in text_of(
+        pickling.dump_values, [0, (one for one in [])]
+    )
 
 
 def uses_lock() -> object:
@@ -237,10 +259,18 @@ uses_lock.__qualname__ = "nowhere"
 
 def test_an_error_names_the_variable_of_a_function() -> None:
     held = LOCK
-    assert "its global variable 'LOCK' (a _thread.lock)" in text_of(pickling.dump_function, uses_lock)
-    assert "its captured variable 'held' (a _thread.lock)" in text_of(pickling.dump_function, lambda: held)
-    assert "argument 1 of the function functools.partial (a _thread.lock)" in text_of(pickling.dump_function, functools.partial(len, LOCK))
-    assert "its object, at .model (a _thread.lock)" in text_of(pickling.dump_function, Holder(LOCK).__init__)
+    assert "its global variable 'LOCK' (a _thread.lock)" in text_of(
+        pickling.dump_function, uses_lock
+    )
+    assert "its captured variable 'held' (a _thread.lock)" in text_of(
+        pickling.dump_function, lambda: held
+    )
+    assert "argument 1 of the function functools.partial (a _thread.lock)" in text_of(
+        pickling.dump_function, functools.partial(len, LOCK)
+    )
+    assert "its object, at .model (a _thread.lock)" in text_of(
+        pickling.dump_function, Holder(LOCK).__init__
+    )
 
 
 def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
@@ -261,7 +291,9 @@ class Node:
         self.following = following
 
 
-def test_what_is_nested_too_deeply_is_told_after_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_nested_too_deeply_is_told_after_few_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node: Node | None = None
     for _ in range(20_000):
         node = Node(node)
@@ -311,7 +343,9 @@ def test_what_cannot_be_rebuilt_is_told() -> None:
 
 
 def test_our_own_errors_keep_all_they_know() -> None:
-    error = WorkerCrashed("died", host="node7", job="12.3", log="/log", log_tail="end", attempts=["one"], hint="look")
+    error = WorkerCrashed(
+        "died", host="node7", job="12.3", log="/log", log_tail="end", attempts=["one"], hint="look"
+    )
     back = pickling.load_exception(pickling.dump_exception(error))
     assert type(back) is WorkerCrashed
     assert vars(back) == vars(error)
@@ -356,7 +390,10 @@ def test_builtin_exceptions_keep_what_is_not_among_their_arguments() -> None:
     assert back(leave).code == 3
     assert back(raised_by(Path("/nowhere").open)).filename == "/nowhere"
     assert back(raised_by(lambda: "ä".encode("ascii"))).start == 0
-    assert back(ExceptionGroup("two", [raised_by(lambda: (3).nothing)])).exceptions[0].name == "nothing"  # type: ignore[attr-defined]
+    assert (
+        back(ExceptionGroup("two", [raised_by(lambda: (3).nothing)])).exceptions[0].name
+        == "nothing"
+    )  # type: ignore[attr-defined]
 
 
 def test_exceptions_of_ones_own_keep_what_their_builtin_base_has() -> None:
@@ -381,7 +418,12 @@ def test_the_object_that_lacked_an_attribute_comes_when_it_can() -> None:
 def test_the_traceback_begins_with_the_users_frames() -> None:
     space: dict[str, Any] = {}
     ours = Path(pickling.__file__).with_name("runner.py")
-    exec(compile("def call(f):\n    try: f()\n    except Exception as error: return error", ours, "exec"), space)
+    exec(
+        compile(
+            "def call(f):\n    try: f()\n    except Exception as error: return error", ours, "exec"
+        ),
+        space,
+    )
     error = space["call"](lambda: functools.reduce(lambda a, b: a / b, [1, 0]))
     cause = pickling.load_exception(pickling.dump_exception(error)).__cause__
     assert isinstance(cause, RemoteTraceback)
@@ -416,7 +458,11 @@ def test_an_exception_whose_own_code_fails_still_arrives() -> None:
     came = back(error)
     assert type(came) is Unhelpful
     assert came.args == ("text",)
-    assert ("Unhelpful (its text cannot be had: KeyError)" if sys.version_info < (3, 13) else "Unhelpful: text") in came.__cause__.text
+    assert (
+        "Unhelpful (its text cannot be had: KeyError)"
+        if sys.version_info < (3, 13)
+        else "Unhelpful: text"
+    ) in came.__cause__.text
     assert "raised_by" in came.__cause__.text
 
 
@@ -424,7 +470,11 @@ def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:
     by_value.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
     by_value.note_source("<nowhere 7>", 1, ["first\n"])
     linecache.checkcache()
-    assert [linecache.getline("<nowhere 7>", number) for number in (1, 3, 4)] == ["first\n", "third\n", "fourth\n"]
+    assert [linecache.getline("<nowhere 7>", number) for number in (1, 3, 4)] == [
+        "first\n",
+        "third\n",
+        "fourth\n",
+    ]
     by_value.note_source(__file__, 1, ["wrong\n"])
     assert linecache.getline(__file__, 1).startswith('"""')
 

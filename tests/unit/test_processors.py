@@ -9,20 +9,29 @@ from gridengine.worker import affinity
 from gridengine.worker.affinity import Processors, present
 
 
-def test_cores_are_the_processors_that_the_worker_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_the_processors_that_the_worker_is_bound_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
     assert Processors(4).actual(Lend(1, 2, cores=[1, 3])).cores == [5, 7]
 
 
-def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5})
     worker = Processors(1)
     assert worker.actual(Lend(1, 2, cores=[0, 1])).cores == [4, 5]
     assert worker.actual(Lend(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
 
 
-@pytest.mark.parametrize(("cores", "meant"), [([4, 5], {4, 5}), ([4, 5, 0, 1], {4, 5}), ([0, 1], {4, 5}), ([1], {5}), ([4, 0], {4, 5})])
-def test_cores_that_are_no_processors_share_those_of_others(cores: list[int], meant: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("cores", "meant"),
+    [([4, 5], {4, 5}), ([4, 5, 0, 1], {4, 5}), ([0, 1], {4, 5}), ([1], {5}), ([4, 0], {4, 5})],
+)
+def test_cores_that_are_no_processors_share_those_of_others(
+    cores: list[int], meant: set[int]
+) -> None:
     assert present(cores, [4, 5]) == meant
 
 
@@ -35,7 +44,12 @@ def test_what_was_not_asked_for_is_left_alone() -> None:
     assert Processors(1).actual(Lend(1, 1)) == Lend(1, 1)
 
 
-@pytest.mark.parametrize(("visible", "gpus"), [("", [0, 1]), ("3,5", [3, 5]), ("GPU-a, GPU-b", ["GPU-a", "GPU-b"]), ("7", [7, 1])])
-def test_gpus_are_those_that_the_worker_may_see(monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[int | str]) -> None:
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [("", [0, 1]), ("3,5", [3, 5]), ("GPU-a, GPU-b", ["GPU-a", "GPU-b"]), ("7", [7, 1])],
+)
+def test_gpus_are_those_that_the_worker_may_see(
+    monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[int | str]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert Processors(1).actual(Lend(1, 1, gpus=[0, 1])).gpus == gpus

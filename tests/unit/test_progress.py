@@ -44,12 +44,17 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 
 @pytest.fixture
 def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
-    """Return what stands on a terminal after an update so many seconds after the start, and all that was ever written."""
+    """Return what stands on a terminal after an update so many seconds after the start, and all
+    that was ever written.
+    """
 
-    def draw(seconds: float, *, shown: bool | None = None, stderr: io.StringIO | None = None) -> tuple[str, str]:
+    def draw(
+        seconds: float, *, shown: bool | None = None, stderr: io.StringIO | None = None
+    ) -> tuple[str, str]:
         terminal, clock = stderr or Terminal(), Clock()
         with environment.context() as here:
-            # Not earlier: the test runner puts its own standard error in place when the test begins.
+            # Not earlier: the test runner puts its own standard error in place when the test
+            # begins.
             here.setattr(sys, "stderr", terminal)
             with ProgressBar(Counts, shown=shown, clock=clock) as bar:
                 clock.now += seconds
@@ -98,7 +103,9 @@ def test_the_cursor_is_never_hidden(draw: Draw) -> None:
     assert "\x1b[?25l" not in draw(3)[1]
 
 
-def test_it_wants_to_be_called_in_time_only_while_it_may_show(environment: pytest.MonkeyPatch) -> None:
+def test_it_wants_to_be_called_in_time_only_while_it_may_show(
+    environment: pytest.MonkeyPatch,
+) -> None:
     environment.setattr(sys, "stderr", Terminal())
     assert ProgressBar(Counts, shown=False, clock=Clock()).patience() is None
     assert ProgressBar(Counts, shown=True, clock=Clock()).patience() == 2.0

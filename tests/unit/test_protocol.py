@@ -28,7 +28,16 @@ from gridengine.wire.messages import (
 
 
 def assignment(run: int, buffers: int) -> Assignment:
-    return Assignment(run=run, task=run, function=b"digest", start=0, stop=1, attempt=1, form=messages.SINGLE, buffers=buffers)
+    return Assignment(
+        run=run,
+        task=run,
+        function=b"digest",
+        start=0,
+        stop=1,
+        attempt=1,
+        form=messages.SINGLE,
+        buffers=buffers,
+    )
 
 
 def header(sizes: list[int], message: object) -> bytes:
@@ -58,7 +67,9 @@ def test_a_large_buffer_is_received_without_a_copy() -> None:
 
 def test_small_and_large_buffers_keep_their_order() -> None:
     sent = [b"first", b"L" * (SMALL + 1), b"", b"x" * SMALL, b"M" * (SMALL + 2), b"last"]
-    message, buffers = decode(encode(Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6), sent))
+    message, buffers = decode(
+        encode(Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6), sent)
+    )
     assert [bytes(buffer) for buffer in buffers] == sent
     assert message == Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6)
 
@@ -76,7 +87,9 @@ def test_each_item_gets_the_buffers_that_belong_to_it() -> None:
 
 
 def test_a_dead_runners_message_brings_its_two_outputs() -> None:
-    message, buffers = decode(encode(Crashed(run=1, index=0, exitcode=-9, reason=messages.CRASH, pid=7), [b"out", b"err"]))
+    message, buffers = decode(
+        encode(Crashed(run=1, index=0, exitcode=-9, reason=messages.CRASH, pid=7), [b"out", b"err"])
+    )
     assert isinstance(message, Crashed)
     assert [bytes(buffer) for buffer in buffers] == [b"out", b"err"]
 
@@ -96,7 +109,9 @@ MALFORMED = {
     "a field of another type": [header([], ["Goodbye", 3])],
     "a field too few": [header([], ["Started", 3])],
     "text that is not UTF-8": [MAGIC + b"\x92\x90\x92\xa7Goodbye\xa2\xff\xfe"],
-    "a number beyond 64 bits for a size": [MAGIC + b"\x92\x91\xcb" + bytes(8) + bytes(WELCOME)[-9:]],
+    "a number beyond 64 bits for a size": [
+        MAGIC + b"\x92\x91\xcb" + bytes(8) + bytes(WELCOME)[-9:]
+    ],
     "a deep nest": [MAGIC + b"\x91" * 100_000],
     "a negative size": [header([-1], ["Welcome"]), b""],
     "a size without a frame": [header([3], ["Pushed", 1])],
@@ -108,7 +123,10 @@ MALFORMED = {
     "a buffer that nothing asked for": [header([1], ["Welcome"]), b"x"],
     "a buffer too few": [header([1], ["Define", b"digest", [], "/", 2]), b"x"],
     "a negative count": [header([], ["Define", b"digest", [], "/", -1])],
-    "counts that cancel out": [header([1], ["Results", [[1, 0, 1, 0, 0.0, 2], [1, 1, 2, 0, 0.0, -1]]]), b"x"],
+    "counts that cancel out": [
+        header([1], ["Results", [[1, 0, 1, 0, 0.0, 2], [1, 1, 2, 0, 0.0, -1]]]),
+        b"x",
+    ],
     "more sizes than allowed": [header([0] * (messages.MOST_BUFFERS + 1), ["Welcome"]), b""],
 }
 

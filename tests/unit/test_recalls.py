@@ -14,7 +14,9 @@ from tests.unit.test_state import Play
 
 
 def recalled(play: Play) -> list[tuple[int, int, int]]:
-    """Return what was settled as taken back: the task, the first call and the one after the last."""
+    """Return what was settled as taken back: the task, the first call and the one after the
+    last.
+    """
     assert all(isinstance(one.error, Cancelled) for one in play.seen(Settled) if one.recalled)
     return [(one.task, one.start, one.stop) for one in play.seen(Settled) if one.recalled]
 

@@ -44,7 +44,11 @@ class Seats(Resource):
         return self.seats - self._free, self.seats
 
     def _native(self, system: str) -> list[str]:
-        return ["-l", f"{self.product}={self.seats}"] if system == "gridengine" else [f"--licenses={self.product}:{self.seats}"]
+        return (
+            ["-l", f"{self.product}={self.seats}"]
+            if system == "gridengine"
+            else [f"--licenses={self.product}:{self.seats}"]
+        )
 
 
 class Disk(Capacity):
@@ -89,7 +93,19 @@ def test_equal_requests_are_equal_and_hash_alike_in_whatever_order_they_were_com
 
 @pytest.mark.parametrize(
     "other",
-    [Cores(5), Cores(4, [0, 1, 2, 3]), GPUs(4), Capacity(4), Disk(4), Memory(4), Cores(4) & Memory(1), ZERO, WTime(4), Token("4"), 4],
+    [
+        Cores(5),
+        Cores(4, [0, 1, 2, 3]),
+        GPUs(4),
+        Capacity(4),
+        Disk(4),
+        Memory(4),
+        Cores(4) & Memory(1),
+        ZERO,
+        WTime(4),
+        Token("4"),
+        4,
+    ],
     ids=repr,
 )
 def test_what_asks_for_something_else_is_not_equal(other: object) -> None:
@@ -120,7 +136,11 @@ def test_its_repr_is_the_call_that_makes_it(request_: Resource) -> None:
     assert eval(repr(request_)) == request_
 
 
-@pytest.mark.parametrize("request_", [ZERO, Cores(2, [5, 7]) & Memory(0.1) & WTime(60, group="a") & Seats("matlab")], ids=repr)
+@pytest.mark.parametrize(
+    "request_",
+    [ZERO, Cores(2, [5, 7]) & Memory(0.1) & WTime(60, group="a") & Seats("matlab")],
+    ids=repr,
+)
 def test_it_travels(request_: Resource) -> None:
     assert pickle.loads(pickle.dumps(request_)) == request_
     assert load(dump(request_)) == request_
@@ -136,7 +156,9 @@ def test_a_kind_that_cannot_be_imported_travels_too() -> None:
     assert arrived.get(Local).count == 3
 
 
-@pytest.mark.parametrize("combine", [lambda: Cores(1) & Cores(2), lambda: Node(1, 2) & (Token("a") & Memory(2))])
+@pytest.mark.parametrize(
+    "combine", [lambda: Cores(1) & Cores(2), lambda: Node(1, 2) & (Token("a") & Memory(2))]
+)
 def test_one_kind_twice_is_an_error_that_names_it(combine: Callable[[], Resource]) -> None:
     with pytest.raises(ValueError, match=r"(Cores|Memory) twice"):
         combine()
@@ -148,7 +170,8 @@ def test_nothing_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "name"), [(Cores(4), "N"), (Memory(8), "M"), (WTime(60), "T"), (Node(4, 8), "M"), (Node(4, 8), "new")]
+    ("request_", "name"),
+    [(Cores(4), "N"), (Memory(8), "M"), (WTime(60), "T"), (Node(4, 8), "M"), (Node(4, 8), "new")],
 )
 def test_a_request_cannot_be_changed(request_: Resource, name: str) -> None:
     with pytest.raises(AttributeError, match="does not change"):
@@ -182,9 +205,17 @@ def test_a_part_is_found_by_its_kind() -> None:
     ("make", "error", "text"),
     [
         (lambda: Cores(0), ConfigurationError, "N must be at least 1, not 0"),
-        (lambda: Cores(10**30), ConfigurationError, "N must be at most 2,147,483,647, not 1000000000000000000000000000000"),
+        (
+            lambda: Cores(10**30),
+            ConfigurationError,
+            "N must be at most 2,147,483,647, not 1000000000000000000000000000000",
+        ),
         (lambda: Cores(10**5000), ConfigurationError, "not a number of 16610 bits"),
-        (lambda: Memory(1e308), ConfigurationError, r"M must be at most 2,147,483,647, not 1e\+308"),
+        (
+            lambda: Memory(1e308),
+            ConfigurationError,
+            r"M must be at most 2,147,483,647, not 1e\+308",
+        ),
         (lambda: Memory(10**400), ConfigurationError, "M must be above zero, and finite"),
         (lambda: WTime(1e308), ConfigurationError, r"T must be at most 2,147,483,647, not 1e\+308"),
         (lambda: WTime("99999999999-00:00:00"), ConfigurationError, "is not a time"),
@@ -206,10 +237,16 @@ def test_a_part_is_found_by_its_kind() -> None:
         (lambda: Token(3), TypeError, "name must be a text, not 3"),
         (lambda: Capacity(0), ConfigurationError, "count must be at least 1, not 0"),
         (lambda: Cores(1) & 2, TypeError, "&"),
-        (lambda: scaled(Memory(1), memory=0), ConfigurationError, "memory must be above zero, and finite, not 0"),
+        (
+            lambda: scaled(Memory(1), memory=0),
+            ConfigurationError,
+            "memory must be above zero, and finite, not 0",
+        ),
     ],
 )
-def test_bad_input_is_an_error_that_names_argument_and_value(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+def test_bad_input_is_an_error_that_names_argument_and_value(
+    make: Callable[[], Any], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         make()
 
@@ -258,7 +295,11 @@ def test_giving_more_than_is_free_is_an_error() -> None:
         Cores(4).holder()._alloc(Cores(5))
 
 
-@pytest.mark.parametrize(("held", "asked"), [(Cores(4), Cores(2)), (Memory(4), Memory(2)), (Capacity(4), Capacity(2))], ids=repr)
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [(Cores(4), Cores(2)), (Memory(4), Memory(2)), (Capacity(4), Capacity(2))],
+    ids=repr,
+)
 def test_giving_back_twice_is_an_error(held: Resource, asked: Resource) -> None:
     holder = held.holder()
     given = holder._alloc(asked)
@@ -390,21 +431,44 @@ def test_what_a_job_is_given_says_its_own_limits() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2:00:00", 7200), ("00:00:01", 1), ("100:00:00", 360_000), ("1-12:30:05", 131_405), (" 0:01:00 ", 60), (1.5, 1.5)],
+    [
+        ("2:00:00", 7200),
+        ("00:00:01", 1),
+        ("100:00:00", 360_000),
+        ("1-12:30:05", 131_405),
+        (" 0:01:00 ", 60),
+        (1.5, 1.5),
+    ],
 )
 def test_times_are_read(text: str | float, seconds: float) -> None:
     assert parse_seconds("T", text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "60", "1:30", "0:00:00", "1:60:00", "1:00:60", "1-24:00:00", "-1:00:00", "1:00:00.5", "1-1:0:0", "\u0661:00:00"]
+    "text",
+    [
+        "",
+        "60",
+        "1:30",
+        "0:00:00",
+        "1:60:00",
+        "1:00:60",
+        "1-24:00:00",
+        "-1:00:00",
+        "1:00:00.5",
+        "1-1:0:0",
+        "\u0661:00:00",
+    ],
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"limit='.*' is not a time"):
         parse_seconds("limit", text)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(1, "00:00:01"), (7200, "02:00:00"), (86_399.5, "1-00:00:00"), (131_405, "1-12:30:05")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1, "00:00:01"), (7200, "02:00:00"), (86_399.5, "1-00:00:00"), (131_405, "1-12:30:05")],
+)
 def test_times_are_written_and_rounded_up(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
@@ -475,13 +539,17 @@ def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
 # -------------------------------------------------------------------- the face
 
 
-@pytest.mark.parametrize("name", ["Cores", "Memory", "Node", "GPUs", "WTime", "Token", "Capacity", "ZERO"])
+@pytest.mark.parametrize(
+    "name", ["Cores", "Memory", "Node", "GPUs", "WTime", "Token", "Capacity", "ZERO"]
+)
 def test_the_kinds_are_on_the_face(name: str) -> None:
     assert getattr(gridengine, name) is getattr(gridengine.resources, name)
     assert name in gridengine.__all__
 
 
 def test_the_users_page_is_true() -> None:
-    failed, tried = doctest.testfile(str(Path(__file__).parents[2] / "docs" / "resources.md"), module_relative=False)
+    failed, tried = doctest.testfile(
+        str(Path(__file__).parents[2] / "docs" / "resources.md"), module_relative=False
+    )
     assert failed == 0
     assert tried > 10

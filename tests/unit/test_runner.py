@@ -40,7 +40,9 @@ from gridengine.worker.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, 
 
 
 class Script:
-    """A channel that brings one message after the other, and then ends; `said` is what the runner sends."""
+    """A channel that brings one message after the other, and then ends; `said` is what the runner
+    sends.
+    """
 
     def __init__(self) -> None:
         self.coming: list[tuple[Message, Payload]] = []
@@ -64,13 +66,26 @@ class Stage:
         self.words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
         self.runner = Runner(self.channel, self.words)  # type: ignore[arg-type]
 
-    def define(self, function: Callable[..., Any], directory: str | None = None, retry_on: tuple[type[BaseException], ...] = ()) -> bytes:
+    def define(
+        self,
+        function: Callable[..., Any],
+        directory: str | None = None,
+        retry_on: tuple[type[BaseException], ...] = (),
+    ) -> bytes:
         digest, payload = pickling.dump_function(function, retry_on)
         folder = os.fsencode(directory or Path.cwd())
-        self.channel.coming.append((Define(digest, list(map(os.fsencode, sys.path)), folder, len(payload)), payload))
+        self.channel.coming.append(
+            (Define(digest, list(map(os.fsencode, sys.path)), folder, len(payload)), payload)
+        )
         return digest
 
-    def assign(self, function: Callable[..., Any], *runs: list[Any], directory: str | None = None, **options: Any) -> None:
+    def assign(
+        self,
+        function: Callable[..., Any],
+        *runs: list[Any],
+        directory: str | None = None,
+        **options: Any,
+    ) -> None:
         """Assign runs, numbered from 1."""
         digest = self.define(function, directory, options.pop("retry_on", ()))
         assignments, buffers = [], []
@@ -104,7 +119,12 @@ class Stage:
         return found
 
     def values(self) -> list[Any]:
-        return [value for result, values in self.outcomes() if result.status == VALUES for value in values]
+        return [
+            value
+            for result, values in self.outcomes()
+            if result.status == VALUES
+            for value in values
+        ]
 
 
 @pytest.fixture
@@ -116,7 +136,9 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def spans(stage: Stage) -> list[tuple[int, int, int, int]]:
-    return [(result.run, result.start, result.stop, result.status) for result, _ in stage.outcomes()]
+    return [
+        (result.run, result.start, result.stop, result.status) for result, _ in stage.outcomes()
+    ]
 
 
 def test_quick_values_of_a_run_travel_together(stage: Stage) -> None:
@@ -130,7 +152,11 @@ def test_each_form_passes_its_arguments() -> None:
     def call(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
 
-    for form, calls, expected in [(SINGLE, [(1, 2)], ((1, 2),)), (STAR, [(1, 2)], (1, 2)), (FULL, [((1,), {"b": 2})], (1,))]:
+    for form, calls, expected in [
+        (SINGLE, [(1, 2)], ((1, 2),)),
+        (STAR, [(1, 2)], (1, 2)),
+        (FULL, [((1,), {"b": 2})], (1,)),
+    ]:
         stage = Stage()
         stage.assign(call, calls, form=form)
         stage.play()
@@ -195,7 +221,9 @@ def test_a_held_runner_drops_what_is_cancelled_and_goes_on_with_the_rest(stage: 
     assert dropped == [Crashed(run, -1, -signal.SIGTERM, CANCELLED, 0) for run in (1, 3)]
 
 
-def test_a_held_runner_is_in_no_run_while_it_listens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_runner_is_in_no_run_while_it_listens(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
     wait = stage.channel.wait
     monkeypatch.setattr(stage.channel, "wait", lambda: seen.append(stage.words[RUN]) or wait())
@@ -210,7 +238,12 @@ def test_a_held_runner_is_in_no_run_while_it_listens(stage: Stage, monkeypatch: 
 def test_results_that_cannot_be_pickled_become_errors_of_their_calls(stage: Stage) -> None:
     stage.assign(lambda x: (i for i in ()) if x % 2 else x, [0, 1, 2, 3])
     stage.play()
-    assert spans(stage) == [(1, 0, 1, VALUES), (1, 1, 2, RAISED), (1, 2, 3, VALUES), (1, 3, 4, RAISED)]
+    assert spans(stage) == [
+        (1, 0, 1, VALUES),
+        (1, 1, 2, RAISED),
+        (1, 2, 3, VALUES),
+        (1, 3, 4, RAISED),
+    ]
     assert "the result of call 3" in str(stage.outcomes()[3][1])
 
 
@@ -230,7 +263,9 @@ def test_a_missing_folder_is_a_configuration_error_that_names_it(stage: Stage) -
     assert "/no/such/folder" in str(error)
 
 
-def test_a_call_that_changes_folder_does_not_move_the_next_run(stage: Stage, tmp_path: Path) -> None:
+def test_a_call_that_changes_folder_does_not_move_the_next_run(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.assign(lambda x: (os.getcwd(), os.chdir("/"))[0], [1], [1], directory=str(tmp_path))  # noqa: PTH109
     stage.play()
     assert stage.values() == [str(tmp_path), str(tmp_path)]
@@ -251,7 +286,10 @@ def test_what_a_call_pushes_leaves_at_once_and_in_order(stage: Stage) -> None:
 
     stage.assign(call, [5, 6], controlled=True, attempt=3)
     stage.play()
-    said = [pickling.load(buffers) if isinstance(message, Pushed) else type(message) for message, buffers in stage.channel.said]
+    said = [
+        pickling.load(buffers) if isinstance(message, Pushed) else type(message)
+        for message, buffers in stage.channel.said
+    ]
     assert [item for item in said if item is not Results] == [5, [5], 6, [6]]
     assert said[-1] is Results
     assert stage.values() == [(7, 3), (7, 3)]
@@ -290,7 +328,9 @@ def test_an_exception_of_those_to_be_retried_says_so(stage: Stage) -> None:
     assert [result.status for result, _ in stage.outcomes()] == [RETRYABLE, RAISED, RETRYABLE]
 
 
-def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def end(status: int) -> None:
         raise EOFError(status)
 
@@ -305,7 +345,9 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
     assert stage.values() == [0]
 
 
-def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(stage: Stage) -> None:
+def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(
+    stage: Stage,
+) -> None:
     stage.assign(lambda x: open(os.devnull) if x else x, [0, 1], first=40)  # noqa: SIM115
     stage.play()
     assert "the result of call 41" in str(stage.outcomes()[1][1])

@@ -1,4 +1,6 @@
-"""The connection file and private folders: nobody else may read them, and nothing else is taken for one."""
+"""The connection file and private folders: nobody else may read them, and nothing else is taken for
+one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ CONNECTION = Connection(
 
 @pytest.fixture(params=[0o000, 0o022, 0o777], ids=["umask-000", "umask-022", "umask-777"])
 def umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
-    """A umask, once there is a folder to write to: with 777 nobody but root could write into one made after."""
+    """A umask, once there is a folder to write to: with 777 nobody but root could write into one
+    made after.
+    """
     assert tmp_path.is_dir()
     before = os.umask(request.param)
     yield request.param
@@ -96,7 +100,9 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_setting_to_change(tmp_pa
 
 
 @pytest.mark.parametrize("open_mode", [0o640, 0o604, 0o620, 0o601])
-def test_a_connection_file_that_is_open_to_others_is_refused(tmp_path: Path, open_mode: int) -> None:
+def test_a_connection_file_that_is_open_to_others_is_refused(
+    tmp_path: Path, open_mode: int
+) -> None:
     CONNECTION.save(tmp_path / "connection")
     (tmp_path / "connection").chmod(open_mode)
     with pytest.raises(ConfigurationError, match="mode 0600"):
@@ -119,12 +125,16 @@ CONTENT = {
     "no addresses": b"{}",
     "addresses that are none": b'{"addresses": 3}',
     "a field too few": b'{"addresses": []}',
-    "a field too many": json.dumps({**dict.fromkeys(Connection.__slots__, 1), "addresses": [], "more": 1}).encode(),
+    "a field too many": json.dumps(
+        {**dict.fromkeys(Connection.__slots__, 1), "addresses": [], "more": 1}
+    ).encode(),
 }
 
 
 @pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT.keys())
-def test_a_file_that_is_no_connection_file_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_connection_file_is_named_in_the_error(
+    tmp_path: Path, content: bytes
+) -> None:
     write_private(tmp_path / "connection", content)
     with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
         Connection.load(tmp_path / "connection")

@@ -1,4 +1,6 @@
-"""Settings files: where they are looked for, what they say, in which line they are wrong, and whose are believed."""
+"""Settings files: where they are looked for, what they say, in which line they are wrong, and whose
+are believed.
+"""
 
 from __future__ import annotations
 
@@ -44,23 +46,45 @@ tokens.big = "-q big.q"
     ("text", "words", "hint"),
     [
         ("max_worker = 1", "/etc/site.toml:1: there is no setting 'max_worker'", "'max_workers'"),
-        ("\n[grid_engine]\nmemry = 'x'", "/etc/site.toml:3: there is no setting 'grid_engine.memry'", "'grid_engine.memory'"),
-        ("grid_engine.memry = 'x'", "/etc/site.toml:1: there is no setting 'grid_engine.memry'", "'grid_engine.memory'"),
+        (
+            "\n[grid_engine]\nmemry = 'x'",
+            "/etc/site.toml:3: there is no setting 'grid_engine.memry'",
+            "'grid_engine.memory'",
+        ),
+        (
+            "grid_engine.memry = 'x'",
+            "/etc/site.toml:1: there is no setting 'grid_engine.memry'",
+            "'grid_engine.memory'",
+        ),
         ("queue = 'x'", "/etc/site.toml:1: there is no setting 'queue'", "'grid_engine.queue'"),
         ("\n[slrm]\npartition = 'x'", "/etc/site.toml:2: there is no setting 'slrm'", "'slurm'"),
         ("zzzz = 1", "/etc/site.toml:1: there is no setting 'zzzz'", "there are: run_directory"),
         ("slurm = 'x'", "/etc/site.toml:1: slurm is a table", "[slurm]"),
         ("[max_workers]", "/etc/site.toml:1: max_workers = {} is not a positive whole number", ""),
-        ("max_workers = '12'", "/etc/site.toml:1: max_workers = '12' is not a positive whole number", ""),
-        ("max_workers = true", "/etc/site.toml:1: max_workers = True is not a positive whole number", ""),
+        (
+            "max_workers = '12'",
+            "/etc/site.toml:1: max_workers = '12' is not a positive whole number",
+            "",
+        ),
+        (
+            "max_workers = true",
+            "/etc/site.toml:1: max_workers = True is not a positive whole number",
+            "",
+        ),
         ("beat_seconds = -1", "/etc/site.toml:1: beat_seconds = -1 is not a positive number", ""),
         ("progress = 'yes'", "/etc/site.toml:1: progress = 'yes' is not true or false", ""),
         ('host = "a\\nb"', "/etc/site.toml:1: host = 'a\\nb' is not a line of text", ""),
-        ("[slurm]\ntokens = {a = 1}", "/etc/site.toml:2: slurm.tokens = {'a': 1} is not a table of texts", ""),
+        (
+            "[slurm]\ntokens = {a = 1}",
+            "/etc/site.toml:2: slurm.tokens = {'a': 1} is not a table of texts",
+            "",
+        ),
         ("\nhost = x", "/etc/site.toml:2: Invalid value", "TOML"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(text: str, words: str, hint: str) -> None:
+def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(
+    text: str, words: str, hint: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parsed(FILE, text)
     assert words in str(caught.value)
@@ -69,11 +93,17 @@ def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(text: str, w
 
 def test_the_user_s_file_is_below_the_home_or_where_xdg_says() -> None:
     assert users_file({"HOME": "/home/me"}) == Path("/home/me/.config/gridengine/settings.toml")
-    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "/x"}) == Path("/x/gridengine/settings.toml")
-    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}) == Path("/home/me/.config/gridengine/settings.toml")
+    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "/x"}) == Path(
+        "/x/gridengine/settings.toml"
+    )
+    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}) == Path(
+        "/home/me/.config/gridengine/settings.toml"
+    )
 
 
-def test_the_project_s_file_is_the_nearest_above_up_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_s_file_is_the_nearest_above_up_to_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     below = tmp_path / "repository" / "a" / "b"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
@@ -86,16 +116,28 @@ def test_the_project_s_file_is_the_nearest_above_up_to_the_repository(tmp_path: 
     assert projects_file({"HOME": "/home/me"}) == tmp_path / "repository" / "gridengine.toml"
 
 
-def test_the_project_overrules_the_user_and_the_environment_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_overrules_the_user_and_the_environment_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
     users.parent.mkdir(parents=True)
-    users.write_text('host = "user"\nmax_workers = 1\npoll_seconds = 1\n[grid_engine]\nqueue = "user.q"\nmemory = "mem_free"')
-    (tmp_path / "gridengine.toml").write_text('host = "project"\nmax_workers = 2\n[grid_engine]\nqueue = "project.q"')
+    users.write_text(
+        'host = "user"\nmax_workers = 1\npoll_seconds = 1\n[grid_engine]\nqueue = "user.q"\nmemory '
+        '= "mem_free"'
+    )
+    (tmp_path / "gridengine.toml").write_text(
+        'host = "project"\nmax_workers = 2\n[grid_engine]\nqueue = "project.q"'
+    )
     monkeypatch.chdir(tmp_path)
     environment = {"HOME": str(tmp_path / "home"), "GRIDENGINE_HOST": "variable"}
     said = gathered(environment, layers(environment))
     settings = made({name: one.value for name, one in said.items()})
-    assert (settings.host, settings.max_workers, settings.poll_seconds, settings.progress) == ("variable", 2, 1.0, True)
+    assert (settings.host, settings.max_workers, settings.poll_seconds, settings.progress) == (
+        "variable",
+        2,
+        1.0,
+        True,
+    )
     assert (settings.grid_engine.queue, settings.grid_engine.memory) == ("project.q", "mem_free")
     assert said["host"].by == "GRIDENGINE_HOST"
     assert said["grid_engine.queue"].by == f"{tmp_path}/gridengine.toml:4"
@@ -103,7 +145,9 @@ def test_the_project_overrules_the_user_and_the_environment_both(tmp_path: Path,
     assert said["progress"].by == "default"
 
 
-def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
     users.parent.mkdir(parents=True)
     users.write_text('drmaa_library = "/opt/libdrmaa.so"')
@@ -111,7 +155,9 @@ def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(tmp_
     environment = {"HOME": str(tmp_path / "home")}
     assert layers(environment) == [{"drmaa_library": Said("/opt/libdrmaa.so", f"{users}:1")}]
     (tmp_path / "gridengine.toml").write_text('max_workers = 2\ndrmaa_library = "./libdrmaa.so"')
-    with pytest.raises(ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed"
+    ) as caught:
         layers(environment)
     assert str(users) in str(caught.value.hint)
 
@@ -131,7 +177,9 @@ def facts(mode: int, owner: int) -> os.stat_result:
         (0o010644, os.getuid(), "no regular file"),
     ],
 )
-def test_only_files_that_nobody_else_may_write_are_believed(mode: int, owner: int, doubt: str) -> None:
+def test_only_files_that_nobody_else_may_write_are_believed(
+    mode: int, owner: int, doubt: str
+) -> None:
     found = why_not_believed(facts(mode, owner))
     assert doubt in found
     assert bool(doubt) == bool(found)
@@ -145,7 +193,10 @@ def test_a_file_that_others_may_write_is_left_out_with_a_warning(
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING, logger="gridengine"):
         assert layers({"HOME": "/nosuch"}) == []
-    assert f"the settings in {tmp_path}/gridengine.toml are left out: others may write to it" in caplog.text
+    assert (
+        f"the settings in {tmp_path}/gridengine.toml are left out: others may write to it"
+        in caplog.text
+    )
 
 
 OTHER = 12345
@@ -231,7 +282,10 @@ LEFT_OUT = {
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
 @pytest.mark.parametrize("leave", LEFT_OUT, ids=lambda leave: leave.__name__)
 def test_whatever_another_user_leaves_in_a_shared_folder_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, leave: Callable[[Path, Path], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    leave: Callable[[Path, Path], None],
 ) -> None:
     shared, victims = tmp_path / "shared", tmp_path / "pyproject.toml"
     shared.mkdir()
@@ -242,8 +296,13 @@ def test_whatever_another_user_leaves_in_a_shared_folder_is_left_out(
     monkeypatch.chdir(shared / "work")
     with caplog.at_level(logging.WARNING, logger="gridengine"):
         assert layers({"HOME": "/nosuch"}) == []
-    assert f"the settings in {shared}/gridengine.toml are left out: {LEFT_OUT[leave]}" in caplog.text
-    assert told(shared / "gridengine.toml") == f"{shared}/gridengine.toml (left out: {LEFT_OUT[leave]})"
+    assert (
+        f"the settings in {shared}/gridengine.toml are left out: {LEFT_OUT[leave]}" in caplog.text
+    )
+    assert (
+        told(shared / "gridengine.toml")
+        == f"{shared}/gridengine.toml (left out: {LEFT_OUT[leave]})"
+    )
 
 
 def test_links_of_one_s_own_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +348,9 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gridengine.toml").write_text("max_workers = 7")
     (tmp_path / "gridengine.toml").chmod(0)
     monkeypatch.chdir(tmp_path)
@@ -297,7 +358,9 @@ def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(tmp_path: Path, mo
         layers({"HOME": "/nosuch"})
 
 
-def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_text_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gridengine.toml").write_bytes(b"\xff\xfe")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/gridengine.toml"):
@@ -310,10 +373,16 @@ def test_a_file_that_is_no_text_is_an_error_that_names_it(tmp_path: Path, monkey
         ("a = " + "[" * 5000 + "]" * 5000, "/etc/site.toml"),
         ("max_workers = " + "1" * 5000, "/etc/site.toml"),
         ("max_workers = " + "1" * 4000, "max_workers = 1111111111"),
-        ("lease_seconds = 1e308", "/etc/site.toml:1: lease_seconds = 1e+308 is not a positive number, at most 2,147,483,647"),
+        (
+            "lease_seconds = 1e308",
+            "/etc/site.toml:1: lease_seconds = 1e+308 is not a positive number, at most "
+            "2,147,483,647",
+        ),
     ],
 )
-def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(text: str, words: str) -> None:
+def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(
+    text: str, words: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parsed(FILE, text)
     assert words in str(caught.value)
@@ -321,16 +390,34 @@ def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(t
 
 
 def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
-    script = "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
+    script = (
+        "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
+    )
     environment = {**os.environ, "HOME": str(tmp_path)}
-    without = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    without = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     (tmp_path / "gridengine.toml").write_text("max_workers = 3")
-    having = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    having = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert (without.stdout, having.stdout) == ("False\n", "True\n")
 
 
 EXAMPLES = re.findall(
-    r"^```toml\n(.*?)^```", (Path(__file__).parents[2] / "docs" / "settings.md").read_text(), flags=re.DOTALL | re.MULTILINE
+    r"^```toml\n(.*?)^```",
+    (Path(__file__).parents[2] / "docs" / "settings.md").read_text(),
+    flags=re.DOTALL | re.MULTILINE,
 )
 
 

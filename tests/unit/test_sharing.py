@@ -1,4 +1,6 @@
-"""Objects that many calls use, shared in this one process: handles, names and what they stand for."""
+"""Objects that many calls use, shared in this one process: handles, names and what they stand
+for.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_large_object_without_buffers_lies_in_a_block() -> None:
 def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
     payload = lent_of(gridengine.share(Array(bytes(LARGE)))).payload
     assert isinstance(payload, Stored)
-    assert all(one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False))  # type: ignore[union-attr]
+    assert all(
+        one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False)
+    )  # type: ignore[union-attr]
 
 
 def test_a_closed_handle_says_so() -> None:
@@ -120,7 +124,9 @@ def test_elsewhere_a_handle_cannot_be_pickled() -> None:
 
 
 def test_what_cannot_be_shared_is_named() -> None:
-    with pytest.raises(gridengine.PicklingError, match=r"the object to be shared, at \['a'\]\[1\] \(a generator\)"):
+    with pytest.raises(
+        gridengine.PicklingError, match=r"the object to be shared, at \['a'\]\[1\] \(a generator\)"
+    ):
         gridengine.share({"a": [1, (_ for _ in ())]})
 
 

@@ -29,8 +29,16 @@ PartitionName=kind Default=NO DefMemPerCPU=500
 NODES = "main|4|8000\nmain|2|3001\nbig|64+|256000+\nkind|1|1\n"
 
 
-def command(run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()) -> list[str]:
-    return sbatch_command(options, name="me", count=count, log=lambda task: f"{run}/logs/worker.1.{task}.log", script=run / "worker.sh")
+def command(
+    run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()
+) -> list[str]:
+    return sbatch_command(
+        options,
+        name="me",
+        count=count,
+        log=lambda task: f"{run}/logs/worker.1.{task}.log",
+        script=run / "worker.sh",
+    )
 
 
 def test_an_array_is_submitted_in_one_command() -> None:
@@ -55,7 +63,13 @@ def test_without_arrays_a_single_job_is_submitted() -> None:
 
 def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
     script = Path("/runs/r/worker.sh")
-    command = srun_command(["--mem=3M"], name="me", log="/runs/r/%/worker.1.\0.log", script=script, shell=["/bin/bash", "-l"])
+    command = srun_command(
+        ["--mem=3M"],
+        name="me",
+        log="/runs/r/%/worker.1.\0.log",
+        script=script,
+        shell=["/bin/bash", "-l"],
+    )
     assert command == [
         "srun",
         "--verbose",
@@ -78,8 +92,22 @@ def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> N
 
 
 def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
-    options = ["--mem-per-cpu=5M", "-C", "a&b", "-c4", "--time=5", "--signal=B:TERM@30", "--gres", "gpu:2"]
-    variables = {"SBATCH_ACCOUNT": "a", "SBATCH_TIMELIMIT": "9", "SBATCH_MEM_PER_NODE": "7", "HOME": "/h"}
+    options = [
+        "--mem-per-cpu=5M",
+        "-C",
+        "a&b",
+        "-c4",
+        "--time=5",
+        "--signal=B:TERM@30",
+        "--gres",
+        "gpu:2",
+    ]
+    variables = {
+        "SBATCH_ACCOUNT": "a",
+        "SBATCH_TIMELIMIT": "9",
+        "SBATCH_MEM_PER_NODE": "7",
+        "HOME": "/h",
+    }
     assert srun_options(options, variables) == [
         "--account=a",
         *options[:5],
@@ -89,15 +117,30 @@ def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--nodes=2"], ["-N", "2"], ["--ntasks=2"], ["--exclusive"], ["--requeue"], ["--export=NONE"], ["-n2"]]
+    "options",
+    [
+        ["--nodes=2"],
+        ["-N", "2"],
+        ["--ntasks=2"],
+        ["--exclusive"],
+        ["--requeue"],
+        ["--export=NONE"],
+        ["-n2"],
+    ],
 )
-def test_workers_whose_options_may_mean_another_thing_to_srun_are_left_to_sbatch(options: list[str]) -> None:
+def test_workers_whose_options_may_mean_another_thing_to_srun_are_left_to_sbatch(
+    options: list[str],
+) -> None:
     with pytest.raises(Unsuitable, match=options[0].partition("=")[0]):
         srun_options(options, {})
 
 
-@pytest.mark.parametrize("name", ["SBATCH_EXPORT", "SBATCH_EXCLUSIVE", "SLURM_CLUSTERS", "SBATCH_SOMETHING_NEW"])
-def test_variables_for_sbatch_that_srun_has_no_option_for_leave_workers_to_sbatch(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["SBATCH_EXPORT", "SBATCH_EXCLUSIVE", "SLURM_CLUSTERS", "SBATCH_SOMETHING_NEW"]
+)
+def test_variables_for_sbatch_that_srun_has_no_option_for_leave_workers_to_sbatch(
+    name: str,
+) -> None:
     with pytest.raises(Unsuitable, match=name):
         srun_options([], {name: "1"})
 
@@ -118,7 +161,10 @@ def test_a_backslash_in_the_run_directory_is_refused() -> None:
 
 
 def test_arguments_become_options() -> None:
-    assert own_options({"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False}, "--nice=5 -C 'a&b'") == [
+    assert own_options(
+        {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False},
+        "--nice=5 -C 'a&b'",
+    ) == [
         "--partition=main",
         "--cpus-per-task=2",
         "--exclusive",
@@ -139,20 +185,33 @@ def test_arguments_become_options() -> None:
         ({"partition": "a\nb"}, ConfigurationError, "partition must be one line"),
         ({"time": None}, TypeError, "time must be a string, a number or True"),
         ({"max_workers": 0}, ConfigurationError, "max_workers must be at least 1"),
-        ({"start_timeout": 0}, ConfigurationError, "start_timeout must be above zero, and finite, not 0"),
-        ({"start_timeout": float("nan")}, ConfigurationError, "start_timeout must be above zero, and finite, not nan"),
+        (
+            {"start_timeout": 0},
+            ConfigurationError,
+            "start_timeout must be above zero, and finite, not 0",
+        ),
+        (
+            {"start_timeout": float("nan")},
+            ConfigurationError,
+            "start_timeout must be above zero, and finite, not nan",
+        ),
         ({"start_timeout": "5"}, TypeError, "start_timeout must be a number"),
         ({"strict": "no"}, TypeError, "strict must be True or False"),
     ],
 )
-def test_a_wrong_argument_is_named_at_once(given: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_a_wrong_argument_is_named_at_once(
+    given: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         SlurmScheduler(**given)
 
 
 def test_a_scheduler_shows_what_it_asks_for() -> None:
     assert repr(SlurmScheduler()) == "SlurmScheduler(no special request)"
-    assert repr(SlurmScheduler(partition="main", time="1:00:00")) == "SlurmScheduler(--partition=main --time=1:00:00)"
+    assert (
+        repr(SlurmScheduler(partition="main", time="1:00:00"))
+        == "SlurmScheduler(--partition=main --time=1:00:00)"
+    )
 
 
 def test_variables_of_the_job_that_we_are_in_are_not_handed_on() -> None:
@@ -178,7 +237,9 @@ def test_the_highest_index_of_an_array_is_one_less_than_its_size() -> None:
     assert site_of(CONFIG.replace("1001", "0"), PARTITIONS, NODES, "").largest == 0
 
 
-def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_is_asked_for() -> None:
+def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_is_asked_for() -> (
+    None
+):
     assert site_of(CONFIG, PARTITIONS, NODES, "").memory == "--mem-per-cpu=1500M"
     assert site_of(CONFIG, PARTITIONS, NODES, "big").memory == "--mem-per-cpu=4000M"
     assert site_of(CONFIG, PARTITIONS, NODES, "big,main").memory == "--mem-per-cpu=1500M"
@@ -186,7 +247,15 @@ def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_i
 
 def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_asked_for() -> None:
     assert site_of(CONFIG, PARTITIONS, NODES, "kind").memory == ""
-    assert site_of(CONFIG.replace("DefMemPerNode           = UNLIMITED", "DefMemPerCPU = 100"), PARTITIONS, NODES, "").memory == ""
+    assert (
+        site_of(
+            CONFIG.replace("DefMemPerNode           = UNLIMITED", "DefMemPerCPU = 100"),
+            PARTITIONS,
+            NODES,
+            "",
+        ).memory
+        == ""
+    )
     assert site_of(CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), PARTITIONS, NODES, "").memory == ""
     assert site_of(CONFIG, PARTITIONS, NODES, "nosuch") == Site(1000, "", accounts=False)
     assert parse_share("main|0|0\nmain|n/a|\n", ["main"]) == 0
@@ -197,7 +266,8 @@ def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_as
     [
         "Slurm temporarily unable to accept job, sleeping and retrying.",
         "Slurm job queue full, sleeping and retrying.",
-        "QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size ...)",
+        "QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job violates accounting/QOS "
+        "policy (job submit limit, user's size ...)",
         "AssocMaxSubmitJobLimit; Batch job submission failed: Job violates accounting/QOS policy",
         "Batch job submission failed: Resource temporarily unavailable",
     ],
@@ -217,14 +287,33 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "told"),
     [
-        ("Batch job submission failed: Invalid partition name specified", SubmissionRefused, "`sinfo` lists the partitions"),
-        ("Batch job submission failed: Requested node configuration is not available", SubmissionRefused, "ask for less"),
-        ("Batch job submission failed: Invalid account or account/partition combination specified", SubmissionRefused, "sacctmgr"),
+        (
+            "Batch job submission failed: Invalid partition name specified",
+            SubmissionRefused,
+            "`sinfo` lists the partitions",
+        ),
+        (
+            "Batch job submission failed: Requested node configuration is not available",
+            SubmissionRefused,
+            "ask for less",
+        ),
+        (
+            "Batch job submission failed: Invalid account or account/partition combination "
+            "specified",
+            SubmissionRefused,
+            "sacctmgr",
+        ),
         ("unrecognized option '--nosuch'", SubmissionRefused, "it was asked for: --mem=1"),
-        ("Batch job submission failed: Invalid user id", SchedulerUnavailable, "run this as a plain user"),
+        (
+            "Batch job submission failed: Invalid user id",
+            SchedulerUnavailable,
+            "run this as a plain user",
+        ),
     ],
 )
-def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(words: str, kind: type[Exception], told: str) -> None:
+def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(
+    words: str, kind: type[Exception], told: str
+) -> None:
     meaning = refusal(words, ["--mem=1"], 100)
     assert isinstance(meaning, kind)
     assert words in str(meaning)
@@ -244,5 +333,8 @@ def test_who_cannot_be_reached_is_named_with_a_remedy(words: str, remedy: str) -
 
 
 def test_what_a_command_says_is_told_once_and_without_its_name() -> None:
-    words = 'sbatch: error: no way\nsbatch: error: no way\nsbatch: fatal: it is over\nTry "sbatch --help" for more information\n'
+    words = (
+        'sbatch: error: no way\nsbatch: error: no way\nsbatch: fatal: it is over\nTry "sbatch '
+        '--help" for more information\n'
+    )
     assert said(words) == "no way; it is over"

@@ -68,7 +68,9 @@ def test_tasks_that_wait_share_a_row() -> None:
     }
 
 
-@pytest.mark.parametrize("listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|None"])
+@pytest.mark.parametrize(
+    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|None"]
+)
 def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
     with pytest.raises(ValueError, match=r"squeue says|no id"):
         parse_squeue(listing)
@@ -76,14 +78,19 @@ def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
 
 def test_the_fields_of_each_task_are_found_under_its_id() -> None:
     text = (
-        "JobId=73 ArrayJobId=70 ArrayTaskId=3 JobName=x JobState=FAILED Reason=NonZeroExitCode CPUs/Task=1 ExitCode=3:0 NodeList=n1\n"
+        "JobId=73 ArrayJobId=70 ArrayTaskId=3 JobName=x JobState=FAILED Reason=NonZeroExitCode "
+        "CPUs/Task=1 ExitCode=3:0 NodeList=n1\n"
         "JobId=70 ArrayJobId=70 ArrayTaskId=1,4-5%2 JobState=PENDING ExitCode=0:0\n"
         "\n"
         "JobId=80 JobState=COMPLETED ExitCode=0:0 Command=/a b=c\n"
     )
     found = parse_jobs(text)
     assert sorted(found) == ["70_1", "70_3", "70_4", "70_5", "80"]
-    assert (found["70_3"]["ExitCode"], found["70_3"]["CPUs/Task"], found["70_4"]["JobState"]) == ("3:0", "1", "PENDING")
+    assert (found["70_3"]["ExitCode"], found["70_3"]["CPUs/Task"], found["70_4"]["JobState"]) == (
+        "3:0",
+        "1",
+        "PENDING",
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,17 +109,26 @@ def test_exit_codes_are_told_in_words(code: str, words: str) -> None:
 
 
 def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> None:
-    assert end_words("FAILED", ENDS["FAILED"], {"ExitCode": "3:0", "Reason": "NonZeroExitCode"}) == "it failed (FAILED): exit status 3"
+    assert (
+        end_words("FAILED", ENDS["FAILED"], {"ExitCode": "3:0", "Reason": "NonZeroExitCode"})
+        == "it failed (FAILED): exit status 3"
+    )
     killed = {"ExitCode": "0:9", "Reason": "JobLaunchFailure"}
     assert end_words("FAILED", ENDS["FAILED"], killed) == "it failed (FAILED): killed by SIGKILL"
-    assert end_words("FAILED", ENDS["FAILED"], {"Reason": "BadConstraints"}) == "it failed (FAILED): BadConstraints"
+    assert (
+        end_words("FAILED", ENDS["FAILED"], {"Reason": "BadConstraints"})
+        == "it failed (FAILED): BadConstraints"
+    )
     assert end_words("TIMEOUT", ENDS["TIMEOUT"], {}) == "it reached its time limit (TIMEOUT)"
 
 
 def test_each_end_has_its_meaning() -> None:
     assert [state for state, end in ENDS.items() if end.clean] == ["COMPLETED"]
     assert [state for state, end in ENDS.items() if end.deleted] == ["CANCELLED"]
-    assert {state for state, end in ENDS.items() if end.fault is TimeoutError} == {"TIMEOUT", "DEADLINE"}
+    assert {state for state, end in ENDS.items() if end.fault is TimeoutError} == {
+        "TIMEOUT",
+        "DEADLINE",
+    }
     assert {state for state, end in ENDS.items() if end.fault is OutOfMemory} == {"OUT_OF_MEMORY"}
     assert {"PREEMPTED", "BOOT_FAIL"} <= {state for state, end in ENDS.items() if end.blameless}
     assert not ENDS["NODE_FAIL"].blameless  # a call may have brought it down
@@ -133,7 +149,11 @@ def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
         ("AssocGrpCpuLimit", "a limit of this user or account"),
         ("AssociationJobLimit", "a limit of this user or account"),
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
-        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "down, drained or reserved"),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+            "partitions",
+            "down, drained or reserved",
+        ),
         ("PartitionDown", "its partition is down; use another partition="),
         ("PartitionTimeLimit", "more than its partition gives"),
         ("launch failed requeued held", "it is held; release it"),
@@ -183,7 +203,8 @@ def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) ->
         "QOSMaxJobsPerUserLimit",
         "AssocGrpCpuLimit",
         "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+        "partitions",
         "Dependency",
         "Somethingnew",
     ],

@@ -31,7 +31,10 @@ def test_after_ten_seconds_it_is_said_which_jobs_wait_for_which() -> None:
     play.later(9.5)
     assert warnings(play) == []
     play.later(0.5)
-    said = "waiting for a free worker for 10 s: Job-3; these hold all of them (max_workers=2): Job-1, Job-2"
+    said = (
+        "waiting for a free worker for 10 s: Job-3; these hold all of them (max_workers=2): "
+        "Job-1, Job-2"
+    )
     assert warnings(play) == [said]
 
 

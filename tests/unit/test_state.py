@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, model, objects, state, task_queue, worker_lifecycle, worker_messages
+from gridengine.dispatcher.core import (
+    failures,
+    model,
+    objects,
+    state,
+    task_queue,
+    worker_lifecycle,
+    worker_messages,
+)
 from gridengine.dispatcher.core.events import (
     Began,
     CancelAsked,
@@ -109,33 +117,64 @@ class Play:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def submit(self, *counts: int, function: Function = SQUARE, **options: Any) -> list[Task]:
-        tasks = [Task(self.last_task + place, (b"calls",), count, **options) for place, count in enumerate(counts or (1,), 1)]
+        tasks = [
+            Task(self.last_task + place, (b"calls",), count, **options)
+            for place, count in enumerate(counts or (1,), 1)
+        ]
         self.last_task += len(tasks)
         self.play(Submitted(function, tasks))
         return tasks
 
-    def hello(self, name: bytes = b"w", *, pid: int = 7, log: str = "", slots: int = 1, **other: Any) -> list[Effect]:
-        words = {"protocol": VERSION, "version": "1", "python": "3.11", "run_id": "run", "host": f"node-{name.decode()}", **other}
+    def hello(
+        self, name: bytes = b"w", *, pid: int = 7, log: str = "", slots: int = 1, **other: Any
+    ) -> list[Effect]:
+        words = {
+            "protocol": VERSION,
+            "version": "1",
+            "python": "3.11",
+            "run_id": "run",
+            "host": f"node-{name.decode()}",
+            **other,
+        }
         return self.say(Hello(**words, pid=pid, slots=slots, log=log), worker=name)
 
     def say(self, message: Message, *buffers: bytes, worker: bytes = b"w") -> list[Effect]:
         return self.play(Received(worker, message, buffers))
 
-    def values(self, one: Assignment, start: int, stop: int, *, seconds: float = 1.0, worker: bytes = b"w") -> list[Effect]:
-        return self.say(Results([Result(one.run, start, stop, VALUES, seconds)]), b"values", worker=worker)
+    def values(
+        self, one: Assignment, start: int, stop: int, *, seconds: float = 1.0, worker: bytes = b"w"
+    ) -> list[Effect]:
+        return self.say(
+            Results([Result(one.run, start, stop, VALUES, seconds)]), b"values", worker=worker
+        )
 
     def done(self, one: Assignment, *, seconds: float = 1.0, worker: bytes = b"w") -> list[Effect]:
         return self.values(one, one.start, one.stop, seconds=seconds, worker=worker)
 
-    def crash(self, one: Assignment, index: int, reason: str = CRASH, exitcode: int = -11, worker: bytes = b"w") -> list[Effect]:
+    def crash(
+        self,
+        one: Assignment,
+        index: int,
+        reason: str = CRASH,
+        exitcode: int = -11,
+        worker: bytes = b"w",
+    ) -> list[Effect]:
         return self.say(Crashed(one.run, index, exitcode, reason, 1), b"out", b"err", worker=worker)
 
     def sent(self, kind: type[T], worker: bytes | None = None) -> list[T]:
-        return [one.message for one in self.seen(Send) if isinstance(one.message, kind) and worker in (None, one.worker)]
+        return [
+            one.message
+            for one in self.seen(Send)
+            if isinstance(one.message, kind) and worker in (None, one.worker)
+        ]
 
     def assigned(self, worker: bytes | None = None) -> list[Assignment]:
         """What the last event had handed out."""
-        return [assignment for message in self.sent(Assign, worker) for assignment in message.assignments]
+        return [
+            assignment
+            for message in self.sent(Assign, worker)
+            for assignment in message.assignments
+        ]
 
     def later(self, seconds: float, *, beats: Sequence[bytes] = ()) -> list[Effect]:
         self.now += seconds
@@ -143,7 +182,9 @@ class Play:
             self.say(Beat(), worker=worker)
         return self.play(Tick())
 
-    def poll(self, handle: Handle, state: TaskState, reason: str = "", **report: Any) -> list[Effect]:
+    def poll(
+        self, handle: Handle, state: TaskState, reason: str = "", **report: Any
+    ) -> list[Effect]:
         return self.play(Polled({handle: Report(state, reason, **report)}))
 
     def running(self, count: int = 1, *, log: str = "/runs/x/1.log", **options: Any) -> Assignment:
@@ -232,7 +273,13 @@ def test_a_function_is_sent_to_a_worker_once() -> None:
 
 def test_an_assignment_carries_the_options_of_its_task() -> None:
     one = Play().running(form=1, watched=True, controlled=True, timeout=9.0)
-    assert (one.form, one.watched, one.controlled, one.timeout, one.attempt) == (1, True, True, 9.0, 1)
+    assert (one.form, one.watched, one.controlled, one.timeout, one.attempt) == (
+        1,
+        True,
+        True,
+        9.0,
+        1,
+    )
 
 
 def test_a_worker_is_given_one_call_for_each_slot() -> None:
@@ -310,7 +357,9 @@ def test_a_batch_holds_calls_of_one_function() -> None:
     play.core.policy = Policy(**GOOD, max_workers=1)
     play.submit(1)
     play.submit(1, function=CUBE)
-    assert all(len({one.function for one in message.assignments}) == 1 for message in play.sent(Assign))
+    assert all(
+        len({one.function for one in message.assignments}) == 1 for message in play.sent(Assign)
+    )
 
 
 def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +389,10 @@ def test_nothing_is_given_ahead_while_another_worker_is_idle() -> None:
     play.learn(seconds=1e-3)
     play.hello(b"v", pid=8)
     play.submit(1, 1)
-    assert sorted(one.worker for one in play.seen(Send) if isinstance(one.message, Assign)) == [b"v", b"w"]
+    assert sorted(one.worker for one in play.seen(Send) if isinstance(one.message, Assign)) == [
+        b"v",
+        b"w",
+    ]
 
 
 def test_a_worker_of_jobs_per_worker_gets_nothing_ahead() -> None:
@@ -431,7 +483,11 @@ def test_only_the_last_of_a_task_says_so() -> None:
     play.learn(seconds=1e-3)
     play.submit(2)
     first, second = play.assigned()
-    play.say(Results([Result(one.run, one.start, one.stop, VALUES, 0.1) for one in (first, second)]), b"a", b"b")
+    play.say(
+        Results([Result(one.run, one.start, one.stop, VALUES, 0.1) for one in (first, second)]),
+        b"a",
+        b"b",
+    )
     assert [effect.last for effect in play.seen(Settled)] == [False, True]
 
 
@@ -439,7 +495,9 @@ def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     play = Play()
     one = play.running()
     play.say(Results([Result(one.run, 0, 1, RAISED, 0.1)]), b"exception")
-    assert play.seen(Settled) == [Settled(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)]
+    assert play.seen(Settled) == [
+        Settled(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)
+    ]
 
 
 def test_an_exception_to_be_retried_is_retried() -> None:
@@ -463,7 +521,11 @@ def test_a_retry_in_the_middle_of_a_run_leaves_the_rest_of_it_running() -> None:
     play.learn(seconds=1e-3)
     play.submit(8)
     one = play.assigned()[0]
-    play.say(Results([Result(one.run, 0, 1, VALUES, 0.1), Result(one.run, 1, 2, RETRYABLE, 0.1)]), b"values", b"exception")
+    play.say(
+        Results([Result(one.run, 0, 1, VALUES, 0.1), Result(one.run, 1, 2, RETRYABLE, 0.1)]),
+        b"values",
+        b"exception",
+    )
     assert play.values(one, 2, one.stop)[0] == Settled(2, 2, one.stop, (b"values",), seconds=1.0)
 
 
@@ -548,7 +610,9 @@ def test_a_worker_whose_answer_does_not_fit_is_let_go_and_its_calls_run_elsewher
     play = Play()
     one = play.running()
     play.hello(b"v", pid=8)
-    play.say(Results([Result(one.run, start, stop, status, seconds, buffers, output)]), *[b"x"] * buffers)
+    play.say(
+        Results([Result(one.run, start, stop, status, seconds, buffers, output)]), *[b"x"] * buffers
+    )
     assert len(play.sent(Refuse, b"w")) == 1
     assert play.seen(Lost) == [Lost(b"w")]
     assert calls(play.assigned(b"v")) == [(1, 0, 1)]
@@ -631,7 +695,12 @@ def exhausted(play: Play, reason: str = CRASH, **options: Any) -> Settled:
 def test_a_call_that_crashes_each_time_fails_after_its_retries() -> None:
     settled = exhausted(Play())
     assert type(settled.error) is WorkerCrashed
-    assert (settled.exitcode, settled.stdout, settled.stderr, settled.last) == (-11, b"out", b"err", True)
+    assert (settled.exitcode, settled.stdout, settled.stderr, settled.last) == (
+        -11,
+        b"out",
+        b"err",
+        True,
+    )
 
 
 def test_the_error_of_a_crash_names_signal_host_job_log_and_attempts() -> None:
@@ -640,12 +709,19 @@ def test_the_error_of_a_crash_names_signal_host_job_log_and_attempts() -> None:
     assert "host: node-w" in text
     assert "cluster job: 41" in text
     assert "log: /runs/x/1.log" in text
-    assert text.count("attempt: on node-w (cluster job 41), after 1.5 s: its process was killed by SIGSEGV") == 3
+    assert (
+        text.count(
+            "attempt: on node-w (cluster job 41), after 1.5 s: its process was killed by SIGSEGV"
+        )
+        == 3
+    )
 
 
 def test_the_attempts_of_a_call_are_settled_with_it() -> None:
     attempts = exhausted(Play()).attempts
-    assert [(one.host, one.job, one.exitcode, one.ended - one.started) for one in attempts] == [("node-w", "41", -11, 1.5)] * 3
+    assert [(one.host, one.job, one.exitcode, one.ended - one.started) for one in attempts] == [
+        ("node-w", "41", -11, 1.5)
+    ] * 3
 
 
 def test_a_call_that_succeeds_at_last_has_the_attempts_before() -> None:
@@ -714,7 +790,10 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
     for attempt in range(2):
         for _ in range(worker_messages.MOST_FRUITLESS + 1):
             assert one.attempt == attempt + 1
-            play.say(Returned([one.run], "no process could be started: too many"), worker=b"wv"[attempt : attempt + 1])
+            play.say(
+                Returned([one.run], "no process could be started: too many"),
+                worker=b"wv"[attempt : attempt + 1],
+            )
             one = (*play.assigned(), one)[0]
         if not attempt:
             play.hello(b"v", pid=8)
@@ -848,7 +927,13 @@ def test_a_call_whose_workers_are_lost_fails_after_its_retries() -> None:
 
 def test_the_error_of_a_loss_names_reason_host_job_log_and_attempts() -> None:
     text = str(lost_for_good(Play()).error)
-    for part in ("its own words", "host: node-w", "cluster job: 41", "log: /runs/x/1.log", "attempt: on node-w (cluster job 41)"):
+    for part in (
+        "its own words",
+        "host: node-w",
+        "cluster job: 41",
+        "log: /runs/x/1.log",
+        "attempt: on node-w (cluster job 41)",
+    ):
         assert part in text
 
 
@@ -1252,7 +1337,9 @@ def test_queued_workers_that_are_not_needed_any_more_are_withdrawn() -> None:
 
 
 @pytest.mark.parametrize("other", [{"version": "2"}, {"python": "3.12"}, {"protocol": 99}])
-def test_a_worker_of_another_version_is_refused_and_told_which_is_which(other: dict[str, Any]) -> None:
+def test_a_worker_of_another_version_is_refused_and_told_which_is_which(
+    other: dict[str, Any],
+) -> None:
     play = Play()
     play.submit(1)
     play.hello(**other)
@@ -1307,7 +1394,9 @@ def test_a_cancelled_task_that_waits_never_runs() -> None:
 def test_a_cancelled_task_that_runs_has_its_worker_told() -> None:
     play = Play()
     one = play.running()
-    assert play.play(CancelAsked([1], signal.SIGTERM)) == [Send(b"w", Cancel([one.run], signal.SIGTERM))]
+    assert play.play(CancelAsked([1], signal.SIGTERM)) == [
+        Send(b"w", Cancel([one.run], signal.SIGTERM))
+    ]
 
 
 def test_a_cancelled_call_settles_when_its_worker_says_so() -> None:
@@ -1355,7 +1444,9 @@ def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
     play = Play()
     one = play.running()
     play.play(CancelAsked([1], signal.SIGTERM))
-    assert play.play(CancelAsked([1], signal.SIGKILL)) == [Send(b"w", Cancel([one.run], signal.SIGKILL))]
+    assert play.play(CancelAsked([1], signal.SIGKILL)) == [
+        Send(b"w", Cancel([one.run], signal.SIGKILL))
+    ]
 
 
 def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_signal_asked_for() -> None:
@@ -1579,7 +1670,9 @@ def test_a_shared_object_is_kept_while_it_has_a_handle() -> None:
     assert play.sent(Forget) == []
 
 
-def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs_it_has_ended() -> None:
+def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs_it_has_ended() -> (
+    None
+):
     play = Play()
     one = play.running(needs=(lent(),))
     assert play.play(Released(b"A")) == []
@@ -1637,7 +1730,12 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exitcode", "remedy"), [(-9, "ask for more with resources=Memory(M)"), (3, "InlineScheduler()"), (-11, "InlineScheduler()")]
+    ("exitcode", "remedy"),
+    [
+        (-9, "ask for more with resources=Memory(M)"),
+        (3, "InlineScheduler()"),
+        (-11, "InlineScheduler()"),
+    ],
 )
 def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: str) -> None:
     play = Play()
@@ -1648,7 +1746,12 @@ def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: 
 
 
 @pytest.mark.parametrize(
-    ("exitcode", "words"), [(3, "exited with status 3"), (-9, "was killed by SIGKILL"), (-200, "was killed by signal 200")]
+    ("exitcode", "words"),
+    [
+        (3, "exited with status 3"),
+        (-9, "was killed by SIGKILL"),
+        (-200, "was killed by signal 200"),
+    ],
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
     assert failures.exit_words(exitcode) == words
@@ -1662,7 +1765,9 @@ def two_demands(**policy: Any) -> Play:
     return play
 
 
-def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place() -> None:
+def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place() -> (
+    None
+):
     play = two_demands()
     play.play(Launched([Handle("42", "/runs/x/2.log")], Demand(Memory(1))))
     play.later(0.3, beats=[b"w"])
@@ -1671,7 +1776,9 @@ def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_f
     assert play.sent(Stop) == [Stop()]
 
 
-def test_a_worker_with_nothing_to_do_leaves_where_no_more_workers_are_allowed_and_another_demand_wants_one() -> None:
+def test_a_worker_with_nothing_to_do_leaves_where_no_more_workers_are_allowed_and_another_demand_wants_one() -> (
+    None
+):
     play = two_demands(max_workers=1)
     play.later(0.6, beats=[b"w"])
     assert play.sent(Stop) == [Stop()]

@@ -15,7 +15,12 @@ def titles() -> list[str]:
 
 
 def tree(kind: type[Exception]) -> list[str]:
-    return [name for child in kind.__subclasses__() if child.__module__ == errors.__name__ for name in (child.__name__, *tree(child))]
+    return [
+        name
+        for child in kind.__subclasses__()
+        if child.__module__ == errors.__name__
+        for name in (child.__name__, *tree(child))
+    ]
 
 
 def test_each_error_has_its_title() -> None:

@@ -30,14 +30,18 @@ def running(play: Play) -> dict[int, int]:
 
 def end_first(play: Play, submitter: int | None = None, seconds: float = 1.0) -> None:
     """End the run that was handed out first, of this submitter."""
-    run = next(one for one in play.core.runs.values() if submitter in (None, one.span.open.task.submitter))
+    run = next(
+        one for one in play.core.runs.values() if submitter in (None, one.span.open.task.submitter)
+    )
     play.done(assignment_of(run), seconds=seconds)
 
 
 def assignment_of(run: Running) -> Assignment:
     """Return what the worker was told of a run."""
     task = run.span.open.task
-    return Assignment(run.number, task.id, b"square", run.span.start, run.span.stop, run.span.attempt, task.form)
+    return Assignment(
+        run.number, task.id, b"square", run.span.start, run.span.stop, run.span.attempt, task.form
+    )
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=["alike", "shared"])

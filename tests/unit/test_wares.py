@@ -44,7 +44,11 @@ def test_what_can_be_imported_is_pickled_once(shelf: Wares, f: Callable[..., Any
 
 
 def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: Wares) -> None:
-    f = defined("import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + SIZE[0]", local())
+    f = defined(
+        "import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + "
+        "SIZE[0]",
+        local(),
+    )
     assert shelf.find(f) is shelf.find(f)
     assert called(shelf, f, 4) == 3
 
@@ -63,8 +67,15 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: Wares) ->
         ("class C:\n  def m(self): return 1\ndef f(): return C().m()", "C.m = lambda self: 2"),
         ("class B:\n  n = 1\nclass C(B): pass\ndef f(): return C.n", "B.n = 2"),
         ("class C: n = 1\none = C()\ndef f(): return one.n", "one.n = 2"),
-        ("import functools\n@functools.lru_cache\ndef g(): return number\ndef f(): return g()", "number = 2"),
-        ("def make(n):\n  def f(): return n\n  def put(m):\n    nonlocal n; n = m\n  return f, put\nf, put = make(1)", "put(2)"),
+        (
+            "import functools\n@functools.lru_cache\ndef g(): return number\ndef f(): return g()",
+            "number = 2",
+        ),
+        (
+            "def make(n):\n  def f(): return n\n  def put(m):\n    nonlocal n; n = m\n  return f, "
+            "put\nf, put = make(1)",
+            "put(2)",
+        ),
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
     ],
 )

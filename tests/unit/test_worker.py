@@ -91,7 +91,9 @@ def test_a_worker_that_was_stopped_listens_before_it_judges() -> None:
     assert "60 seconds" in worker.reason
 
 
-def test_a_refused_worker_says_why_and_leaves_with_a_status_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_worker_says_why_and_leaves_with_a_status_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     worker, _, _ = make()
     worker.hear(Refuse("another version"))
     assert worker.status == REFUSED
@@ -122,7 +124,9 @@ def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
     assert (worker.reason, worker.status) == ("no processes left", 1)
 
 
-def test_a_worker_without_an_argument_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_worker_without_an_argument_says_how_to_use_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main([]) == 2
     assert "CONNECTION_FILE" in capsys.readouterr().err
 
@@ -142,6 +146,8 @@ def test_whether_the_dispatcher_is_there_is_known_by_its_port() -> None:
 
 
 @pytest.mark.parametrize("command", ["/nosuch/scancel 1", "false"])
-def test_a_job_that_cannot_be_ended_is_told_of(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_cannot_be_ended_is_told_of(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     end_job(command)
     assert "this job may stay until its time is over" in capsys.readouterr().err

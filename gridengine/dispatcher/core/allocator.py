@@ -1,8 +1,10 @@
-"""Which queue has how much of which worker, where all requests share the workers. Sans-I/O, a part of the core.
+"""Which queue has how much of which worker, where all requests share the workers. Sans-I/O, a part
+of the core.
 
-What a worker holds is lent in *lanes*: one lane is what one request asks for, given by the packer. A lane is a seat of its queue, and is
-given batch after batch without asking anybody again. Only when another queue waits for room does a lane go back at the end of its batch,
-and the packer decides anew whose turn it is. So calls that have the workers to themselves cost the packer nothing.
+What a worker holds is lent in *lanes*: one lane is what one request asks for, given by the packer.
+A lane is a seat of its queue, and is given batch after batch without asking anybody again. Only
+when another queue waits for room does a lane go back at the end of its batch, and the packer
+decides anew whose turn it is. So calls that have the workers to themselves cost the packer nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Lending:
         self._core = core
         self._resources = resources
         self._offer = lasting(resources, core.policy.stay(resources))
-        self._packer: Packer[int, bytes] = Packer([self._offer], overtake_seconds=core.policy.overtake_seconds)
+        self._packer: Packer[int, bytes] = Packer(
+            [self._offer], overtake_seconds=core.policy.overtake_seconds
+        )
         self._wishes: dict[WorkerPool, int] = {}
         self._wishers: dict[int, WorkerPool] = {}
         self._open: set[bytes] = set()
@@ -105,7 +109,9 @@ class Lending:
         return self._fitting[demand]
 
     def settle(self, now: float, *, again: bool = False) -> None:
-        """See that all that can be given is given, as the last act of an event; with `again` though nothing has happened."""
+        """See that all that can be given is given, as the last act of an event; with `again` though
+        nothing has happened.
+        """
         for seat in self._freed:
             if seat not in seat.worker.seats:
                 continue
@@ -123,7 +129,9 @@ class Lending:
         self._serve(now)
 
     def _serve(self, now: float) -> list[WorkerPool]:
-        """Give the calls of the queues that were stirred to the seats these have; return which wish for more since now."""
+        """Give the calls of the queues that were stirred to the seats these have; return which wish
+        for more since now.
+        """
         fresh = []
         while self._stirred:
             pool = next(iter(self._stirred))
@@ -133,7 +141,9 @@ class Lending:
         return fresh
 
     def _wants(self, pool: WorkerPool, now: float) -> bool:
-        """Give the calls of a queue to the seats it has; return whether it now wishes for more, and did not before."""
+        """Give the calls of a queue to the seats it has; return whether it now wishes for more, and
+        did not before.
+        """
         self._core.fill(pool, now)
         if not pool.waiting:
             self._drop_wish(pool)
@@ -154,7 +164,8 @@ class Lending:
         lane = self._core.new_lane()
         try:
             self._packer.add(lane, self._request(pool), first.since, order=first.order)
-        except BaseException as error:  # a kind may be a user's own, here as below: what it raises is the error of its calls alone
+        # a kind may be a user's own, here as below: what it raises is the error of its calls alone
+        except BaseException as error:
             self._fail(pool, error)
             return False
         self._wishes[pool] = lane
@@ -197,18 +208,24 @@ class Lending:
         if seat.lane:
             cores = placed.given.get(Cores)
             given = asked_only(placed.given, pool.demand.resources)
-            self._core.effects.append(Grant(worker.id, seat.lane, given, 0 if cores is None else cores.N))
+            self._core.effects.append(
+                Grant(worker.id, seat.lane, given, 0 if cores is None else cores.N)
+            )
         before = seat.batches
         pool.place(seat)
         self._core.fill(pool, now)
-        if seat.batches == before and pool.waiting:  # it may not be given anything, whatever the reason: else it would be lent for ever
+        if (
+            seat.batches == before and pool.waiting
+        ):  # it may not be given anything, whatever the reason: else it would be lent for ever
             self._take_back(seat)
             self.pause(worker)
         if pool.waiting:
             self._wish(pool)
 
     def _gather_room(self, pool: WorkerPool, now: float) -> None:
-        """Take back what others have and do not use, until there is room for what this queue wishes for."""
+        """Take back what others have and do not use, until there is room for what this queue wishes
+        for.
+        """
         for other in list(self._core.pools.values()):
             for seat in list(other.idle) if other is not pool else ():
                 if pool not in self._wishes:
@@ -222,9 +239,16 @@ class Lending:
         while seat.slots > max(seat.batches, 0):
             try:
                 self._packer.remove(seat.lent.pop())
-            except BaseException as error:  # its books may be wrong from here on, all others are right
+            except (
+                BaseException
+            ) as error:  # its books may be wrong from here on, all others are right
                 what = safe_repr(pool.demand.resources)
-                self._core.effects.append(Warn(f"resources={what} of {worker.hello.host} could not be taken back: {safe_repr(error)}"))
+                self._core.effects.append(
+                    Warn(
+                        f"resources={what} of {worker.hello.host} could not be taken back: "
+                        f"{safe_repr(error)}"
+                    )
+                )
             seat.slots -= 1
             pool.slots -= 1
             self._room = True
@@ -238,12 +262,15 @@ class Lending:
 
 
 def booked(request: Resource) -> Resource:
-    """Return what is booked for a call that asks for this: who does not say how many cores has one."""
+    """Return what is booked for a call that asks for this: who does not say how many cores has
+    one.
+    """
     return request if request.get(Cores) is not None else request & Cores(1)
 
 
 def can_hold(policy: Policy, request: Resource) -> None:
-    """See whether workers can ever hold a request: those that are shared, or one of its own for as long as the scheduler lets it.
+    """See whether workers can ever hold a request: those that are shared, or one of its own for as
+    long as the scheduler lets it.
 
     Raises:
         ConfigurationError: they cannot; the text says what they hold.
@@ -252,23 +279,30 @@ def can_hold(policy: Policy, request: Resource) -> None:
         time, stay = request.get(WTime), policy.stay(request)
         if time is not None and (time.softT or 0.0) > stay:
             raise ConfigurationError(
-                f"{safe_repr(request)} wants {time.softT:g} s, and the scheduler lets a worker work for {stay:g} s",
+                f"{safe_repr(request)} wants {time.softT:g} s, and the scheduler lets a worker "
+                f"work for {stay:g} s",
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return
-    Packer[int, int]([lasting(policy.resources, policy.stay(policy.resources))]).add(0, booked(request), 0.0)
+    Packer[int, int]([lasting(policy.resources, policy.stay(policy.resources))]).add(
+        0, booked(request), 0.0
+    )
 
 
 def lasting(held: Resource, seconds: float) -> Resource:
     """Return the same, held for so long; at least a millisecond."""
     if math.isinf(seconds):
         return held
-    return functools.reduce(operator.and_, (part for part in held if type(part) is not WTime), WTime(max(seconds, 1e-3)))
+    return functools.reduce(
+        operator.and_, (part for part in held if type(part) is not WTime), WTime(max(seconds, 1e-3))
+    )
 
 
 def asked_only(given: Resource, asked: Resource) -> Resource:
     """Return of what was given the kinds that were asked for."""
-    return functools.reduce(operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO)
+    return functools.reduce(
+        operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
+    )
 
 
 def _fitting(held: Resource, request: Resource) -> int:

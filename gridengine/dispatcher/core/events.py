@@ -15,7 +15,8 @@ from gridengine.wire.messages import SINGLE, Message, Payload
 
 
 class Function(Struct, frozen=True):
-    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory; `name` is for people.
+    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory;
+    `name` is for people.
 
     `needs` are the shared objects that it refers to.
     """
@@ -31,12 +32,14 @@ class Function(Struct, frozen=True):
 class Task(Struct, frozen=True, gc=False):
     """What travels: `count` calls of a function, pickled as one list.
 
-    `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a call that its surroundings killed is
-    run again, `timeout` the seconds each call may take. A `watched` task has its output kept, its start told and its pushed values passed
-    on, and a `name` for people; a `controlled` one is given a controller. `first` is the index of its first call among all that the user
-    asked for. `escalate_memory` is by how much a call's memory is multiplied when it is run again because it ran out of it. `needs` are
-    the shared objects that the calls refer to. `submitter` is whose it is: calls of several submitters take turns, and jobs have one
-    together.
+    `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a
+    call that its surroundings killed is run again, `timeout` the seconds each call may take. A
+    `watched` task has its output kept, its start told and its pushed values passed on, and a `name`
+    for people; a `controlled` one is given a controller. `first` is the index of its first call
+    among all that the user asked for. `escalate_memory` is by how much a call's memory is
+    multiplied when it is run again because it ran out of it. `needs` are the shared objects that
+    the calls refer to. `submitter` is whose it is: calls of several submitters take turns, and jobs
+    have one together.
     """
 
     id: int
@@ -59,10 +62,12 @@ class Attempt(Struct, frozen=True):
     """One run of a call, and how it ended.
 
     host: the machine. job: the batch system's id of the cluster task, empty where there is none.
-    started, ended: seconds of a clock of the dispatcher's process that never jumps and whose zero means nothing: only differences
-        do (`time.monotonic`). `started` is when the call was handed out, or, for a job, when it began.
+    started, ended: seconds of a clock of the dispatcher's process that never jumps and whose zero
+        means nothing: only differences do (`time.monotonic`). `started` is when the call was handed
+        out, or, for a job, when it began.
     outcome: in words. log: the path of the worker's log, or empty.
-    exitcode: as that of a `multiprocessing.Process`; None when there is none to know (the worker is lost).
+    exitcode: as that of a `multiprocessing.Process`; None when there is none to know (the worker is
+        lost).
     peak_memory: the most that its process had in bytes; 0 when not known.
     """
 
@@ -89,7 +94,9 @@ class Attempt(Struct, frozen=True):
 
 
 class Submitted(Struct, frozen=True):
-    """Tasks of one function, to be run in order, by runners that have loaded no modules of an earlier `generation` than this."""
+    """Tasks of one function, to be run in order, by runners that have loaded no modules of an
+    earlier `generation` than this.
+    """
 
     function: Function
     tasks: Sequence[Task]
@@ -104,9 +111,11 @@ class CancelAsked(Struct, frozen=True):
 
 
 class RecallAsked(Struct, frozen=True):
-    """Take back what has not begun of these calls: the number of each task, the first call and the one after the last.
+    """Take back what has not begun of these calls: the number of each task, the first call and the
+    one after the last.
 
-    They are settled, as `recalled`: those that wait at once, those that workers have when these have given them back.
+    They are settled, as `recalled`: those that wait at once, those that workers have when these
+    have given them back.
     """
 
     calls: Sequence[tuple[int, int, int]]
@@ -163,7 +172,9 @@ class Look(Struct, frozen=True):
 
 
 class GoOn(Struct, frozen=True):
-    """Hand out more of what waits: an event hands out so much at most, so that others are not kept waiting."""
+    """Hand out more of what waits: an event hands out so much at most, so that others are not kept
+    waiting.
+    """
 
 
 class Closing(Struct, frozen=True):
@@ -198,7 +209,9 @@ class Send(Struct, frozen=True, gc=False):
 
 
 class Grant(Struct, frozen=True):
-    """Tell a worker what it is to give to the calls of a lane; `takes` is how many of its cores that are booked for them."""
+    """Tell a worker what it is to give to the calls of a lane; `takes` is how many of its cores
+    that are booked for them.
+    """
 
     worker: bytes
     lane: int
@@ -220,11 +233,14 @@ class Withdraw(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True):
-    """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is settled exactly once.
+    """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
+    settled exactly once.
 
-    `payload` is the pickled list of values, or with `raised` the pickled exception of the one call; or it is None and `error` says
-    why there is none. `exitcode` is as that of a `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were
-    taken back before they began, on request. `seconds` is how long they took together; None when that is not known.
+    `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
+    or it is None and `error` says why there is none. `exitcode` is as that of a
+    `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
+    before they began, on request. `seconds` is how long they took together; None when that is not
+    known.
     """
 
     task: int
@@ -277,4 +293,6 @@ class Warn(Struct, frozen=True):
     text: str
 
 
-Effect: TypeAlias = Send | Grant | Launch | Withdraw | Settled | Began | Note | Lost | Explain | Warn
+Effect: TypeAlias = (
+    Send | Grant | Launch | Withdraw | Settled | Began | Note | Lost | Explain | Warn
+)

@@ -1,4 +1,6 @@
-"""What is said when a call did not end by itself: whose fault, what happened where, what to look at, what to try."""
+"""What is said when a call did not end by itself: whose fault, what happened where, what to look
+at, what to try.
+"""
 
 from __future__ import annotations
 
@@ -29,32 +31,57 @@ def why_crashed(run: Running, index: int, message: Crashed) -> CallError:
     worker, span = run.worker, run.span
     what, facts = name_of(span, index), _facts(worker, span, index)
     if message.reason == TIMEOUT:
-        return TimeoutError(f"{what} ran over its limit of {run.limit} s and was ended", hint="raise timeout=, or the T of WTime", **facts)
+        return TimeoutError(
+            f"{what} ran over its limit of {run.limit} s and was ended",
+            hint="raise timeout=, or the T of WTime",
+            **facts,
+        )
     if message.reason == MEMORY:
         how = f"its process {exit_words(message.exitcode)}"
-        return out_of_memory(what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts)
+        return out_of_memory(
+            what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts
+        )
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
     hint = "run this call alone with InlineScheduler() to see it fail"
     if message.exitcode == -signal.SIGKILL:
-        hint = "often the sign of too little memory: ask for more with resources=Memory(M), in GB; the machine's kernel log may tell"
-    return WorkerCrashed(f"the process that ran {what} {exit_words(message.exitcode)}", hint=hint, **facts)
+        hint = (
+            "often the sign of too little memory: ask for more with resources=Memory(M), in "
+            "GB; the machine's kernel log may tell"
+        )
+    return WorkerCrashed(
+        f"the process that ran {what} {exit_words(message.exitcode)}", hint=hint, **facts
+    )
 
 
 def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
-    """Return the error of calls that somebody ended; `worker` is where the first of them ran, None when it did not."""
+    """Return the error of calls that somebody ended; `worker` is where the first of them ran, None
+    when it did not.
+    """
     facts = {} if worker is None else _facts(worker, span, span.start)
     return Cancelled(f"{span.open.function.function.name} was ended before it was done", **facts)
 
 
 def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
-    """Return the error of calls whose worker is gone; the batch system's record of its end, if there is one, says which."""
+    """Return the error of calls whose worker is gone; the batch system's record of its end, if
+    there is one, says which.
+    """
     kind: type[GridEngineError] = WorkerLost
-    hint = "look at the log and at the batch system's record of this job; raise retries= if the machines are to blame"
+    hint = (
+        "look at the log and at the batch system's record of this job; raise retries= if the "
+        "machines are to blame"
+    )
     if not worker.job:
-        hint = "see how many processes you may have (`ulimit -u`), and whether memory is short; raise retries= if that was for a moment"
+        hint = (
+            "see how many processes you may have (`ulimit -u`), and whether memory is short; "
+            "raise retries= if that was for a moment"
+        )
     if report is not None and report.deleted:
-        kind, hint = JobDeleted, "somebody, or a rule of the site, deleted the job; ask the administrators if it was not you"
+        kind, hint = (
+            JobDeleted,
+            "somebody, or a rule of the site, deleted the job; ask the administrators if it was "
+            "not you",
+        )
     elif report is not None and report.fault is not None:
         kind, hint = report.fault, "ask for more of it in the scheduler's resources"
     facts = _facts(worker, span, span.start)
@@ -64,8 +91,14 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
 def why_relieved(worker: Worker, span: Span) -> TimeoutError:
     """Return the error of a call that took all the time that its worker had."""
     seconds = worker.leave_at - worker.since
-    text = f"{name_of(span, span.start)} took longer than its worker may be there: of its walltime {seconds:.1f} s were left when it began"
-    hint = "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; or split the call"
+    text = (
+        f"{name_of(span, span.start)} took longer than its worker may be there: of its "
+        f"walltime {seconds:.1f} s were left when it began"
+    )
+    hint = (
+        "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
+        "or split the call"
+    )
     return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
 
 
@@ -73,7 +106,9 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
     """Return the error of calls whose resources' own methods raised."""
     if isinstance(cause, GridEngineError):
         return cause
-    error = ConfigurationError(f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class")
+    error = ConfigurationError(
+        f"resources={safe_repr(asked)} cannot be given: {safe_repr(cause)}", hint="see its class"
+    )
     error.__cause__ = cause
     return error
 

@@ -1,4 +1,5 @@
-"""A queue whose submitters take turns: who has the smallest share of the workers, or has waited longest, is next.
+"""A queue whose submitters take turns: who has the smallest share of the workers, or has waited
+longest, is next.
 
 A part of the core, sans-I/O.
 """
@@ -14,11 +15,15 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.model import Span, Submitter
 
 MOST_COMPARED = 16
-"""Among how many of those that have waited longest for a turn it is looked for who has least: turns cost the same however many wait."""
+"""Among how many of those that have waited longest for a turn it is looked for who has least: turns
+cost the same however many wait.
+"""
 
 
 class FairQueue:
-    """The spans that wait, first in, first out for each submitter; who has had a turn goes behind the other submitters."""
+    """The spans that wait, first in, first out for each submitter; who has had a turn goes behind
+    the other submitters.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[Submitter, deque[Span]] = {}
@@ -60,10 +65,16 @@ class FairQueue:
 
     def drop(self, which: Callable[[Span], bool]) -> list[Span]:
         """Take such spans out and return them."""
-        return self._filter(list(self._queues), lambda span: ([], span) if which(span) else ([span], None))
+        return self._filter(
+            list(self._queues), lambda span: ([], span) if which(span) else ([span], None)
+        )
 
-    def take_out(self, calls: Mapping[int, tuple[int, int]], submitters: Iterable[Submitter]) -> list[Span]:
-        """Take out of these submitters' spans what is among the calls named, from one to another of each task, and was never handed out."""
+    def take_out(
+        self, calls: Mapping[int, tuple[int, int]], submitters: Iterable[Submitter]
+    ) -> list[Span]:
+        """Take out of these submitters' spans what is among the calls named, from one to another of
+        each task, and was never handed out.
+        """
 
         def split(span: Span) -> tuple[list[Span], Span | None]:
             start, stop = calls.get(span.open.task.id, (0, 0))
@@ -75,8 +86,12 @@ class FairQueue:
 
         return self._filter([one for one in submitters if one in self._queues], split)
 
-    def _filter(self, submitters: list[Submitter], split: Callable[[Span], tuple[list[Span], Span | None]]) -> list[Span]:
-        """Ask for each span of these submitters what of it stays and what is taken; return what is taken."""
+    def _filter(
+        self, submitters: list[Submitter], split: Callable[[Span], tuple[list[Span], Span | None]]
+    ) -> list[Span]:
+        """Ask for each span of these submitters what of it stays and what is taken; return what is
+        taken.
+        """
         taken: list[Span] = []
         for submitter in submitters:
             kept: deque[Span] = deque()

@@ -1,4 +1,5 @@
-"""What has waited for long because jobs hold all the workers there may be: said now and then. Sans-I/O, a part of the core.
+"""What has waited for long because jobs hold all the workers there may be: said now and then.
+Sans-I/O, a part of the core.
 
 Jobs may wait for one another, or never end, and then this is all that tells of it.
 """
@@ -22,7 +23,9 @@ MOST_NAMED = 5
 
 
 class Stall(Struct):
-    """Since when calls have waited and none was handed out. It is said after `patience` seconds, and the next time after twice as many."""
+    """Since when calls have waited and none was handed out. It is said after `patience` seconds,
+    and the next time after twice as many.
+    """
 
     last_run: int = 0
     since: float = -math.inf
@@ -32,7 +35,9 @@ class Stall(Struct):
         """Say what waits for what, if something has waited for long enough."""
         if self.last_run != core.last_run or not core.calls_waiting:
             self.last_run, self.since = core.last_run, now
-        if now - self.since < self.patience or any(pool.fleet.expected or pool.fleet.asked for pool in core.homes):
+        if now - self.since < self.patience or any(
+            pool.fleet.expected or pool.fleet.asked for pool in core.homes
+        ):
             return []  # workers that are still to come have a reason of their own
         under_way = [run.span.open.task for run in core.runs.values()]
         waiting = [span.open.task for pool in core.pools.values() for span in pool.waiting]
@@ -41,9 +46,17 @@ class Stall(Struct):
         ):
             return []  # of calls alone it is clear what they wait for
         self.patience *= 2
-        text = f"waiting for a free worker for {now - self.since:.0f} s: {_named(waiting, core.calls_waiting)}"
+        text = (
+            f"waiting for a free worker for {now - self.since:.0f} s: "
+            f"{_named(waiting, core.calls_waiting)}"
+        )
         room = core.policy.max_workers * core.policy.slots
-        return [Warn(f"{text}; these hold all of them (max_workers={room}): {_named(under_way, len(under_way))}")]
+        return [
+            Warn(
+                f"{text}; these hold all of them (max_workers={room}): "
+                f"{_named(under_way, len(under_way))}"
+            )
+        ]
 
 
 def _named(tasks: Sequence[Task], calls: int) -> str:

@@ -25,7 +25,9 @@ class Pace(Struct, eq=False):
     def measured(self, calls: int, seconds: float) -> None:
         """Learn from an answer; a longer duration counts at once, a shorter one bit by bit."""
         mean = max(seconds, 0.0) / calls
-        self.seconds = mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
+        self.seconds = (
+            mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
+        )
 
     def exceeded(self, seconds: float) -> None:
         """Learn that a call has taken so long already."""
@@ -33,9 +35,11 @@ class Pace(Struct, eq=False):
 
 
 class Known(Struct):
-    """A function in use, or kept for a while after: its open tasks, its workers, and how long its calls take, whoever submits them.
+    """A function in use, or kept for a while after: its open tasks, its workers, and how long its
+    calls take, whoever submits them.
 
-    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are `held`.
+    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are
+    `held`.
     """
 
     function: Function
@@ -47,9 +51,11 @@ class Known(Struct):
 
 
 class Submitter(Struct, eq=False):
-    """Who has calls here: how many tasks are open, and how many batches of them workers have, which with their loads are its share.
+    """Who has calls here: how many tasks are open, and how many batches of them workers have, which
+    with their loads are its share.
 
-    `served` is the number of the run that was handed out last; `last` the function that was submitted last, and how long its calls take.
+    `served` is the number of the run that was handed out last; `last` the function that was
+    submitted last, and how long its calls take.
     """
 
     number: int
@@ -60,7 +66,9 @@ class Submitter(Struct, eq=False):
     last: tuple[Known, Pace] | None = None
 
     def pace(self, function: Known) -> Pace:
-        """Return how long calls of a function take, now that it is submitted: at first as long as those of others."""
+        """Return how long calls of a function take, now that it is submitted: at first as long as
+        those of others.
+        """
         if self.last is None or self.last[0] is not function:
             self.last = function, Pace(function.pace.seconds)
         return self.last[1]
@@ -69,9 +77,10 @@ class Submitter(Struct, eq=False):
 class Open(Struct, gc=False):
     """A task not all of whose calls are settled.
 
-    `needs` are the shared objects that it or its function refers to; `order` is its place among all tasks, and `since` when it was
-    submitted; `cancelled` is the signal that it was ended with, 0 while nobody ended it; `recalled`: the
-    calls, from one to before another, that are not to begin any more.
+    `needs` are the shared objects that it or its function refers to; `order` is its place among all
+    tasks, and `since` when it was submitted; `cancelled` is the signal that it was ended with, 0
+    while nobody ended it; `recalled`: the calls, from one to before another, that are not to begin
+    any more.
     """
 
     task: Task
@@ -94,7 +103,9 @@ class Open(Struct, gc=False):
 
 
 class Span(Struct, frozen=True, gc=False):
-    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker of this demand."""
+    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker of
+    this demand.
+    """
 
     open: Open
     start: int
@@ -109,10 +120,11 @@ class Span(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, gc=False):
-    """What one runner was given at a time: how many of its runs have not ended, and its part in the share of its submitter.
+    """What one runner was given at a time: how many of its runs have not ended, and its part in the
+    share of its submitter.
 
-    That of quick calls is half as large: half of their batches wait behind others at their workers. `heard`: when its last answer came, or
-    when it began; None while it waits at the worker.
+    That of quick calls is half as large: half of their batches wait behind others at their workers.
+    `heard`: when its last answer came, or when it began; None while it waits at the worker.
     """
 
     left: int = 0
@@ -123,8 +135,8 @@ class Batch(Struct, gc=False):
 class Seat(Struct, eq=False):
     """What a pool has of a worker: room for `slots` batches at a time.
 
-    `lane` is the number of the allocation that the worker knows, 0 for calls that ask for nothing; `lent` are the packer's numbers of
-    what was given for these slots, where workers are shared.
+    `lane` is the number of the allocation that the worker knows, 0 for calls that ask for nothing;
+    `lent` are the packer's numbers of what was given for these slots, where workers are shared.
     """
 
     worker: Worker
@@ -138,7 +150,8 @@ class Seat(Struct, eq=False):
 class Running(Struct):
     """A span that a worker was given; the calls before `done` are settled.
 
-    `since`: when it was given, or began; `touched`: when it was last answered or called back; `recalled`: whether it was called back;
+    `since`: when it was given, or began; `touched`: when it was last answered or called back;
+        `recalled`: whether it was called back;
     `limit`: the seconds that each of its calls may take, None when nothing limits them.
     """
 
@@ -178,9 +191,11 @@ NEXT_PHASES = {
 class Worker(Struct):
     """A worker that called home.
 
-    `fruitless`: how often in a row it gave work back and did none. `since`: when it called home. `leave_at`: when it is to leave, before
-    its walltime is over. `suspects`: of one that said goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited
-    for what the batch system says of its end. `generation`: of the caller's modules, the last that it was told of.
+    `fruitless`: how often in a row it gave work back and did none. `since`: when it called home.
+    `leave_at`: when it is to leave, before its walltime is over. `suspects`: of one that said
+    goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited for what
+    the batch system says of its end. `generation`: of the caller's modules, the last that it was
+    told of.
     """
 
     id: bytes
@@ -205,8 +220,12 @@ class Worker(Struct):
 
     @property
     def job(self) -> str:
-        """The batch system's id, when it is known; empty for a process of this machine, which has no log of its own."""
-        return self.started.handle.id if self.started is not None and self.started.handle.log else ""
+        """The batch system's id, when it is known; empty for a process of this machine, which has
+        no log of its own.
+        """
+        return (
+            self.started.handle.id if self.started is not None and self.started.handle.log else ""
+        )
 
     def enter(self, phase: Phase) -> None:
         """Change the phase; an illegal change is a fault of this package."""
@@ -217,10 +236,16 @@ class Worker(Struct):
     def spare(self) -> list[Running]:
         """Return the runs not all of whose calls have begun, as far as is known here."""
         begun = self.under_way()
-        return [run for run in self.runs.values() if run.number not in begun or run.span.stop - run.done > 1]
+        return [
+            run
+            for run in self.runs.values()
+            if run.number not in begun or run.span.stop - run.done > 1
+        ]
 
     def under_way(self) -> set[int]:
-        """Return the runs that its runners are in: they take batches, and the runs of a batch, in order."""
+        """Return the runs that its runners are in: they take batches, and the runs of a batch, in
+        order.
+        """
         first: dict[int, int] = {}
         taken: dict[int, int] = {}
         for number, run in self.runs.items():

@@ -1,4 +1,6 @@
-"""What workers are given to work with: functions and shared objects, who has them, and when they are let go. Sans-I/O, over the core."""
+"""What workers are given to work with: functions and shared objects, who has them, and when they
+are let go. Sans-I/O, over the core.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def give(core: DispatchState, worker: Worker, known: Known) -> None:
 
 
 def renew(core: DispatchState, worker: Worker) -> None:
-    """Have a worker start new runners, since modules have changed that those it has may have loaded."""
+    """Have a worker start new runners, since modules have changed that those it has may have
+    loaded.
+    """
     worker.generation = core.generation
     core.effects.append(Send(worker.id, Reload()))
 
@@ -72,7 +76,9 @@ def let_go(core: DispatchState, ended: Open) -> None:
 
 
 def clear(core: DispatchState) -> None:
-    """Let go of everything: there are no workers any more, and whoever still refers to this core wants no data of it."""
+    """Let go of everything: there are no workers any more, and whoever still refers to this core
+    wants no data of it.
+    """
     for kept in (core.functions, core.retired, core.open, core.effects):
         kept.clear()
 
@@ -86,18 +92,26 @@ def released(core: DispatchState, event: Released, now: float) -> None:
 
 
 def _forget_shared(core: DispatchState, known: Known) -> None:
-    """Have workers forget a shared object that nobody holds or uses, and the functions that were kept and hold it themselves."""
+    """Have workers forget a shared object that nobody holds or uses, and the functions that were
+    kept and hold it themselves.
+    """
     if known.held or known.open:
         return
     name = known.function.digest
-    for digest in [one for one in core.retired if any(lent.name == name for lent in core.functions[one].function.needs)]:
+    for digest in [
+        one
+        for one in core.retired
+        if any(lent.name == name for lent in core.functions[one].function.needs)
+    ]:
         del core.retired[digest]
         _forget(core, digest)
     _forget(core, name)
 
 
 def _retire(core: DispatchState, known: Known) -> None:
-    """Keep the last functions a while, since the next call is often of the same one; have workers forget the oldest."""
+    """Keep the last functions a while, since the next call is often of the same one; have workers
+    forget the oldest.
+    """
     size = sum(memoryview(buffer).nbytes for buffer in known.function.payload)
     if size > KEPT_BYTES:
         _forget(core, known.function.digest)

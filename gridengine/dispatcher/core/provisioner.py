@@ -1,4 +1,6 @@
-"""The workers that were asked for: how many there should be, which have called home, which never will. Sans-I/O, a part of the core."""
+"""The workers that were asked for: how many there should be, which have called home, which never
+will. Sans-I/O, a part of the core.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ SPARE_SECONDS = 15.0
 class Policy:
     """The numbers by which the core decides; times in seconds.
 
-    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds, start_seconds, beat_seconds: as the
-    settings'. start_timeout: for how long calls may wait for their first worker. pooled: calls of different demands get workers of their
-    own. resources: what each worker holds, if all calls are to share the workers and be packed; None has each worker hold what one call
-    asks for. walltime: for how long a worker may be there, None where nobody says; margin_seconds: by how much more than the walltime in
-    `resources`, or in what a call asks for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
-    that want less. gather_seconds: how long demand is gathered before workers are asked for, so that one array job serves it; for the
-    first of all it is not where these `start_at_once`. failed_starts: how many cluster tasks in a row may end without a call home before
-    that is an error.
+    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds,
+    start_seconds, beat_seconds: as the settings'. start_timeout: for how long calls may wait for
+    their first worker. pooled: calls of different demands get workers of their own. resources: what
+    each worker holds, if all calls are to share the workers and be packed; None has each worker
+    hold what one call asks for. walltime: for how long a worker may be there, None where nobody
+    says; margin_seconds: by how much more than the walltime in `resources`, or in what a call asks
+    for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
+    that want less. gather_seconds: how long demand is gathered before workers are asked for, so
+    that one array job serves it; for the first of all it is not where these `start_at_once`.
+    failed_starts: how many cluster tasks in a row may end without a call home before that is an
+    error.
     """
 
     max_workers: int = 1
@@ -54,14 +59,22 @@ class Policy:
     run_id: str = ""
 
     def stay(self, held: Resource) -> float:
-        """Return how long a worker that holds this may work, infinite when nobody limits it: then it leaves, in order."""
+        """Return how long a worker that holds this may work, infinite when nobody limits it: then
+        it leaves, in order.
+        """
         own = held.get(WTime)
-        walltime = own.T + self.margin_seconds if self.walltime is None and own is not None and own.T is not None else self.walltime
+        walltime = (
+            own.T + self.margin_seconds
+            if self.walltime is None and own is not None and own.T is not None
+            else self.walltime
+        )
         return math.inf if walltime is None else walltime - spare_of(walltime)
 
 
 def spare_of(walltime: float) -> float:
-    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a tenth."""
+    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a
+    tenth.
+    """
     return min(SPARE_SECONDS, 0.1 * walltime)
 
 
@@ -89,15 +102,19 @@ def key_of(handle: Handle) -> str:
 
 
 def log_key(path: str) -> str:
-    """Return the part of a log's path that is the same on every machine: a home may be mounted elsewhere on the node."""
+    """Return the part of a log's path that is the same on every machine: a home may be mounted
+    elsewhere on the node.
+    """
     return "/".join(path.rsplit("/", 2)[-2:])
 
 
 @dataclass(slots=True)
 class Fleet:
-    """Decides how many workers of one demand to ask for and to withdraw, and recognises them when they call.
+    """Decides how many workers of one demand to ask for and to withdraw, and recognises them when
+    they call.
 
-    `strangers` and `withdrawn`, who called before they were known and who may call no more, are shared by all fleets of a dispatcher.
+    `strangers` and `withdrawn`, who called before they were known and who may call no more, are
+    shared by all fleets of a dispatcher.
     """
 
     policy: Policy
@@ -134,7 +151,9 @@ class Fleet:
         return early
 
     def hold_back(self, now: float) -> None:
-        """Something went wrong: wait before asking again, longer each time until a worker is welcomed. What fails together counts once."""
+        """Something went wrong: wait before asking again, longer each time until a worker is
+        welcomed. What fails together counts once.
+        """
         if now >= self.ask_again_at:
             self.ask_again_at = now + self.backoff
             self.backoff = min(2 * self.backoff, LAST_BACKOFF)
@@ -145,15 +164,21 @@ class Fleet:
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
-        """Withdraw all that is expected, since nobody waits for it any more; who comes next may ask at once."""
+        """Withdraw all that is expected, since nobody waits for it any more; who comes next may ask
+        at once.
+        """
         self.welcomed()
         self.ask_again_at = now
-        for one in [one for one in self.started.values() if one.worker is None and one.ended_at is not None]:
+        for one in [
+            one for one in self.started.values() if one.worker is None and one.ended_at is not None
+        ]:
             self.drop(one)
         return self.withdraw(list(self.expected.values()))
 
     def called_home(self, worker: bytes, keys: Iterable[str]) -> Started | None:
-        """Return the launched worker that this one is, None when it is not of this fleet or not known yet."""
+        """Return the launched worker that this one is, None when it is not of this fleet or not
+        known yet.
+        """
         for key in keys:
             one = self.started.get(key)
             if one is not None and one.worker is None:
@@ -175,8 +200,17 @@ class Fleet:
         """Return whether more workers could be asked for at this moment."""
         return not self.asked and now >= self.ask_again_at
 
-    def scale(self, now: float, *, calls_waiting: int, workers_busy: int, workers_idle: int, others: int = 0) -> list[Effect]:
-        """Ask for workers when calls wait for them; withdraw those that still queue when nothing has waited for a while.
+    def scale(
+        self,
+        now: float,
+        *,
+        calls_waiting: int,
+        workers_busy: int,
+        workers_idle: int,
+        others: int = 0,
+    ) -> list[Effect]:
+        """Ask for workers when calls wait for them; withdraw those that still queue when nothing
+        has waited for a while.
 
         `others` is how many workers of other demands there are, or are asked for.
         """
@@ -185,12 +219,18 @@ class Fleet:
             self.unserved_since = None
         elif self.unserved_since is None:
             self.unserved_since, self.reason = now, ""
-        wanted = min(self.policy.max_workers - others, -(-calls_waiting // self.policy.slots) + workers_busy)
+        wanted = min(
+            self.policy.max_workers - others, -(-calls_waiting // self.policy.slots) + workers_busy
+        )
         have = workers_busy + workers_idle + len(self.expected) + self.asked
         if calls_waiting and wanted > have:
             self.demand_since = now if self.demand_since is None else self.demand_since
             self.surplus_since = None
-            gathering = 0.0 if self.policy.start_at_once and not self.started else self.policy.gather_seconds
+            gathering = (
+                0.0
+                if self.policy.start_at_once and not self.started
+                else self.policy.gather_seconds
+            )
             if not self.may_ask(now) or now - self.demand_since < gathering:
                 return []
             self.asked = wanted - have
@@ -202,7 +242,11 @@ class Fleet:
             self.surplus_since = now
         elif now - self.surplus_since >= self.policy.idle_seconds:
             self.surplus_since = None
-            return self.withdraw([one for one in self.expected.values() if one.state is TaskState.QUEUED][wanted - have :])
+            return self.withdraw(
+                [one for one in self.expected.values() if one.state is TaskState.QUEUED][
+                    wanted - have :
+                ]
+            )
         return []
 
     def withdraw(self, which: Iterable[Started]) -> list[Effect]:
@@ -215,7 +259,9 @@ class Fleet:
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: Started) -> None:
-        """Should this worker still call home, it is told to leave. The oldest are forgotten: by now they will not."""
+        """Should this worker still call home, it is told to leave. The oldest are forgotten: by now
+        they will not.
+        """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > KEPT_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
@@ -241,9 +287,11 @@ class Fleet:
         return ended
 
     def start_failed(self, one: Started, now: float) -> GridEngineError | None:
-        """Note that a launched worker ended without a call home; return the error when that has happened too often.
+        """Note that a launched worker ended without a call home; return the error when that has
+        happened too often.
 
-        To delete an array is one act: of what was launched before a deletion was seen, what is deleted too does not count again.
+        To delete an array is one act: of what was launched before a deletion was seen, what is
+        deleted too does not count again.
         """
         self.drop(one)
         self._turn_away(one)
@@ -261,13 +309,20 @@ class Fleet:
         self.failures = 0
         if report is not None and report.error is not None:
             return report.error
-        text = "was deleted" if deleted else "ended before its worker called home" if failed else "ran, but its worker never called home"
+        text = (
+            "was deleted"
+            if deleted
+            else "ended before its worker called home"
+            if failed
+            else "ran, but its worker never called home"
+        )
         return (JobDeleted if deleted else WorkerNotStarted)(
             f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: "
             f"{(report.reason if report is not None else '') or 'no reason is given'}",
             job=one.handle.id,
             log=one.handle.log or None,
-            hint="read the log; check that the interpreter and the package are there on the node, and the prologue",
+            hint="read the log; check that the interpreter and the package are there on the node, "
+            "and the prologue",
         )
 
     def overdue(self, now: float) -> list[Started]:
@@ -276,7 +331,9 @@ class Fleet:
         return [
             one
             for one in self.expected.values()
-            if one.running_since is not None and now - one.running_since > limit and one.state is TaskState.RUNNING
+            if one.running_since is not None
+            and now - one.running_since > limit
+            and one.state is TaskState.RUNNING
         ]
 
     def explain(self, now: float, *, calls_waiting: int, workers: int) -> list[Effect]:
@@ -286,7 +343,9 @@ class Fleet:
             self.explain_at = None
             return []
         if self.explain_at is None:
-            self.explain_at = queued[0].launched_at + min(EXPLAIN_SECONDS / 6, self.policy.start_timeout / 2)
+            self.explain_at = queued[0].launched_at + min(
+                EXPLAIN_SECONDS / 6, self.policy.start_timeout / 2
+            )
         if now < self.explain_at:
             return []
         self.explain_at = now + EXPLAIN_SECONDS
@@ -298,18 +357,27 @@ class Fleet:
             self.reason = words or self.reason
 
     def impossible(self) -> GridEngineError | None:
-        """Return why a worker that waits can never start, as the scheduler says; None when any may."""
+        """Return why a worker that waits can never start, as the scheduler says; None when any
+        may.
+        """
         reports = (one.report for one in self.expected.values() if one.state is TaskState.QUEUED)
-        return next((report.error for report in reports if report is not None and report.error is not None), None)
+        return next(
+            (report.error for report in reports if report is not None and report.error is not None),
+            None,
+        )
 
     def start_timed_out(self, now: float) -> GridEngineError | None:
-        """Return the error when calls have waited for their first worker for longer than they may."""
+        """Return the error when calls have waited for their first worker for longer than they
+        may.
+        """
         limit = self.policy.start_timeout
         if self.unserved_since is None or now - self.unserved_since < limit:
             return None
         first = next(iter(self.expected.values()), None)
         return WorkerNotStarted(
-            f"no worker has started within {limit:g} s (start_timeout): {self.reason or 'the batch system gives no reason'}",
+            f"no worker has started within {limit:g} s (start_timeout): "
+            f"{self.reason or 'the batch system gives no reason'}",
             job=first.handle.id if first is not None else None,
-            hint="ask for less, or for another partition or queue; or give start_timeout= more seconds",
+            hint="ask for less, or for another partition or queue; or give start_timeout= more "
+            "seconds",
         )

@@ -1,4 +1,6 @@
-"""Calls that were handed in, or handed out, and have not begun: how they are taken back. Sans-I/O, functions over the core."""
+"""Calls that were handed in, or handed out, and have not begun: how they are taken back. Sans-I/O,
+functions over the core.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def asked(core: DispatchState, event: RecallAsked, now: float) -> None:
 
 
 def _recall(core: DispatchState, one: Open, calls: tuple[int, int], now: float) -> None:
-    """Have workers that have such calls of a task, not begun, give back all that they have not begun: runners let go of it as a whole."""
+    """Have workers that have such calls of a task, not begun, give back all that they have not
+    begun: runners let go of it as a whole.
+    """
     start, stop = calls
     per_worker: dict[int, list[Running]] = {}
     for run in map(core.runs.__getitem__, one.runs):
@@ -56,7 +60,9 @@ def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
 
 
 def come_back(core: DispatchState, span: Span) -> None:
-    """Settle of calls that a worker gave back those that are not to begin any more, and have the others wait."""
+    """Settle of calls that a worker gave back those that are not to begin any more, and have the
+    others wait.
+    """
     rest = [span]
     for first, last in span.open.recalled:
         parts, rest = rest, []
@@ -73,10 +79,14 @@ def come_back(core: DispatchState, span: Span) -> None:
 
 
 def make_way(core: DispatchState, now: float) -> None:
-    """Have workers give back what they have not begun, for somebody who has no share of them yet; every now and then."""
+    """Have workers give back what they have not begun, for somebody who has no share of them yet;
+    every now and then.
+    """
     if core.restless and now - core.made_way_at >= MAKE_WAY_SECONDS:
         core.made_way_at = now
-        for worker in {id(run.worker): run.worker for run in islice(core.runs.values(), MOST_LOOKED_AT)}.values():
+        for worker in {
+            id(run.worker): run.worker for run in islice(core.runs.values(), MOST_LOOKED_AT)
+        }.values():
             send(core, worker, worker.spare(), now)
 
 
@@ -90,4 +100,11 @@ def send(core: DispatchState, worker: Worker, runs: Sequence[Running], now: floa
 
 def settle(core: DispatchState, span: Span) -> None:
     """Tell that calls were taken back."""
-    core.settle(span, span.start, span.stop, error=failures.why_cancelled(span, None), exitcode=1, recalled=True)
+    core.settle(
+        span,
+        span.start,
+        span.stop,
+        error=failures.why_cancelled(span, None),
+        exitcode=1,
+        recalled=True,
+    )

@@ -1,12 +1,14 @@
-"""The core of a dispatcher, SANS-I/O: `DispatchState.handle(event, now)` returns the effects to perform.
+"""The core of a dispatcher, SANS-I/O: `DispatchState.handle(event, now)` returns the effects to
+perform.
 
-No clock, socket, thread, file or pickle is in it, so that every failure can be played in a test. What it promises: each call of
-each task is settled exactly once, whatever workers do; no work for one event grows with the number of tasks that wait or workers
-that are connected (but for cancelling, the tick and the scheduler's reports).
+No clock, socket, thread, file or pickle is in it, so that every failure can be played in a test.
+What it promises: each call of each task is settled exactly once, whatever workers do; no work for
+one event grows with the number of tasks that wait or workers that are connected (but for
+cancelling, the tick and the scheduler's reports).
 
-Calls wait as *spans*: a stretch of one task's calls, with the number of the attempt. A span, or as much of it as measured durations
-say is a sensible piece of work, becomes a *run* on a worker. Runs are numbered and never repeated: an answer to a run that is no
-more is late, and dropped.
+Calls wait as *spans*: a stretch of one task's calls, with the number of the attempt. A span, or as
+much of it as measured durations say is a sensible piece of work, becomes a *run* on a worker. Runs
+are numbered and never repeated: an answer to a run that is no more is late, and dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +46,17 @@ from gridengine.dispatcher.core.events import (
     Warn,
 )
 from gridengine.dispatcher.core.long_waits import Stall
-from gridengine.dispatcher.core.model import Batch, Known, Open, Phase, Running, Seat, Span, Submitter, Worker
+from gridengine.dispatcher.core.model import (
+    Batch,
+    Known,
+    Open,
+    Phase,
+    Running,
+    Seat,
+    Span,
+    Submitter,
+    Worker,
+)
 from gridengine.dispatcher.core.provisioner import Fleet, Policy
 from gridengine.dispatcher.core.provisioner import Started as StartedWorker
 from gridengine.dispatcher.core.task_queue import WorkerPool, may_go_ahead
@@ -57,11 +69,15 @@ from gridengine.wire.messages import Assign, Assignment, Cancel, Hello
 
 LATE_SECONDS = 0.05
 MOST_GIVEN = 2000
-"""How many runs an event hands out at most, where workers are not shared: some ten milliseconds' work."""
+"""How many runs an event hands out at most, where workers are not shared: some ten milliseconds'
+work.
+"""
 
 
 class DispatchState:
-    """Decides for one dispatcher. `handle` is the only way in; its effects are to be performed in order."""
+    """Decides for one dispatcher. `handle` is the only way in; its effects are to be performed in
+    order.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -115,16 +131,30 @@ class DispatchState:
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is nothing to look after: no task, no worker, nor one that was asked for."""
-        return not (self.open or self.workers or self.closing or any(pool.fleet.started or pool.fleet.asked for pool in self.homes))
+        """Whether there is nothing to look after: no task, no worker, nor one that was asked
+        for.
+        """
+        return not (
+            self.open
+            or self.workers
+            or self.closing
+            or any(pool.fleet.started or pool.fleet.asked for pool in self.homes)
+        )
 
     def launched_workers(self) -> list[StartedWorker]:
         """Return the launched workers of which the scheduler has not said that they have ended."""
-        return [one for pool in self.homes for one in pool.fleet.started.values() if one.ended_at is None]
+        return [
+            one
+            for pool in self.homes
+            for one in pool.fleet.started.values()
+            if one.ended_at is None
+        ]
 
     @property
     def homes(self) -> list[WorkerPool]:
-        """The pools that workers are asked for: all, or the one that stands for all where they share the workers."""
+        """The pools that workers are asked for: all, or the one that stands for all where they
+        share the workers.
+        """
         return list(self.pools.values()) if self.lending is None else [self.common]
 
     def home_of(self, demand: Demand) -> WorkerPool:
@@ -132,7 +162,9 @@ class DispatchState:
         return self.common if self.lending is not None else self.pool_for(demand)
 
     def pool_for(self, demand: Demand) -> WorkerPool:
-        """Return the pool that serves a demand, made if need be: where nobody tells demands apart, all share one."""
+        """Return the pool that serves a demand, made if need be: where nobody tells demands apart,
+        all share one.
+        """
         if demand is ANY or (self.lending is None and not self.policy.pooled):
             return self.common
         if self.lending is not None and demand.factor != 1 and demand.resources.get(Memory) is None:
@@ -140,18 +172,26 @@ class DispatchState:
         pool = self.pools.get(demand)
         if pool is None:
             shared = self.common.fleet
-            fleet = Fleet(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn) if self.lending is None else shared
+            fleet = (
+                Fleet(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn)
+                if self.lending is None
+                else shared
+            )
             pool = self.pools[demand] = WorkerPool(fleet, demand)
             self._limit(pool)
         return pool
 
     def limited(self, demand: Demand) -> Resource:
-        """Return what a call of this demand asks for by now. What is only estimated is no reason never to begin it."""
+        """Return what a call of this demand asks for by now. What is only estimated is no reason
+        never to begin it.
+        """
         request = self.times.limited(demand.request)
         time, own = request.get(WTime), demand.resources.get(WTime)
         if time is None or own is None or time.T is None or time == own:
             return request
-        most = 0.8 * self.policy.stay(demand.resources if self.policy.resources is None else self.policy.resources)
+        most = 0.8 * self.policy.stay(
+            demand.resources if self.policy.resources is None else self.policy.resources
+        )
         soft = min(time.softT or 0.0, max(most, own.softT or 0.0))
         return replaced(request, WTime, lambda part: WTime(part.T, softT=soft, group=part.group))
 
@@ -159,7 +199,9 @@ class DispatchState:
         pool.limit(self.limited(pool.demand).get(WTime))
 
     def learn(self, pool: WorkerPool, seconds: float) -> None:
-        """Learn how long a call took that came to its end: of calls of one group the limits follow from it."""
+        """Learn how long a call took that came to its end: of calls of one group the limits follow
+        from it.
+        """
         time = pool.demand.resources.get(WTime)
         if time is not None and time.group is not None:
             known = self.times.limits(time.group)
@@ -204,7 +246,16 @@ class DispatchState:
             self._last_order += 1
             needs = objects.take_shared(self, event.function, task)
             submitter = self._submitter(task.submitter)
-            self.open[task.id] = one = Open(task, known, task.count, submitter, submitter.pace(known), needs, self._last_order, now)
+            self.open[task.id] = one = Open(
+                task,
+                known,
+                task.count,
+                submitter,
+                submitter.pace(known),
+                needs,
+                self._last_order,
+                now,
+            )
             known.open += 1
             pool = self.pool_for(task.demand)
             pool.put(Span(one, 0, task.count, task.demand))
@@ -246,7 +297,9 @@ class DispatchState:
             one.cancelled = number
             for run in one.runs:
                 per_worker.setdefault(self.runs[run].worker.id, []).append(run)
-        self.drop_waiting(lambda span: bool(span.open.cancelled), lambda span: self.settle_cancelled(span, number))
+        self.drop_waiting(
+            lambda span: bool(span.open.cancelled), lambda span: self.settle_cancelled(span, number)
+        )
         for worker, runs in per_worker.items():
             self.effects.append(Send(worker, Cancel(runs, number)))
 
@@ -260,7 +313,9 @@ class DispatchState:
 
     def _closing(self, event: Closing, now: float) -> None:
         self.closing = True
-        self.drop_waiting(lambda span: True, lambda span: self.settle_cancelled(span, signal.SIGKILL))
+        self.drop_waiting(
+            lambda span: True, lambda span: self.settle_cancelled(span, signal.SIGKILL)
+        )
         for run in list(self.runs.values()):
             self.end_run(run)
             self.settle_cancelled(replace(run.span, start=run.done), signal.SIGKILL)
@@ -303,7 +358,12 @@ class DispatchState:
         for pool in self.homes:
             for started in pool.fleet.overdue(now):
                 if pool.fleet.knows(started):
-                    self.effects.append(Warn(f"cluster job {started.handle.id} runs and has not called home in time; it is stopped"))
+                    self.effects.append(
+                        Warn(
+                            f"cluster job {started.handle.id} runs and has not called home in "
+                            "time; it is stopped"
+                        )
+                    )
                     self.effects += pool.fleet.withdraw([started])
                     worker_lifecycle.start_failed(self, pool, started, now)
             calls = pool.calls if self.lending is None else self.calls_waiting
@@ -317,14 +377,22 @@ class DispatchState:
         self.scale(now)
 
     def _look(self, event: Look, now: float) -> None:
-        """Where calls take longer than those before them did, call back what has not begun: it must not wait behind them."""
-        busy = {run.worker.id: run.worker for run in islice(self.runs.values(), recall.MOST_LOOKED_AT)}
+        """Where calls take longer than those before them did, call back what has not begun: it must
+        not wait behind them.
+        """
+        busy = {
+            run.worker.id: run.worker for run in islice(self.runs.values(), recall.MOST_LOOKED_AT)
+        }
         self.restless = False
         for worker in busy.values():
             begun = worker.under_way()
             spare = worker.spare()
             self.restless = self.restless or bool(spare)
-            late = [run for number in begun if now - _waited_for(run := worker.runs[number], now) > LATE_SECONDS]
+            late = [
+                run
+                for number in begun
+                if now - _waited_for(run := worker.runs[number], now) > LATE_SECONDS
+            ]
             if worker.phase is not Phase.READY or not spare or not late:
                 continue
             for run in late:
@@ -334,7 +402,9 @@ class DispatchState:
     # ---------------------------------------------------------------- handing out
 
     def make_room(self, worker: Worker, now: float) -> None:
-        """See how much more a worker may be given, have it leave when it has done its share, and hand out what waits."""
+        """See how much more a worker may be given, have it leave when it has done its share, and
+        hand out what waits.
+        """
         if worker.phase is Phase.READY and not worker.batches:
             worker.idle_since = now
             if worker.pool.share_left(worker) == 0:
@@ -345,7 +415,9 @@ class DispatchState:
             self.hand_out(now, worker.pool)
 
     def hand_out(self, now: float, pool: WorkerPool) -> None:
-        """Give a pool's workers what they have room for; where they are shared, once all that the event brings is known."""
+        """Give a pool's workers what they have room for; where they are shared, once all that the
+        event brings is known.
+        """
         if self.lending is None:
             self.fill(pool, now)
         else:
@@ -390,7 +462,9 @@ class DispatchState:
         worker.batches += 1
         seat.batches += 1
         self.resting.discard(worker.id)
-        self.restless = self.restless or span.calls > 1 or batch.left > 1 or seat.batches > seat.slots
+        self.restless = (
+            self.restless or span.calls > 1 or batch.left > 1 or seat.batches > seat.slots
+        )
         self.effects.append(Send(worker.id, Assign(assignments, seat.lane), payload))
         seat.pool.place(seat)
 
@@ -425,7 +499,9 @@ class DispatchState:
                 self.lending.freed(seat)
 
     def again(self, span: Span, *, out_of_memory: bool = False) -> None:
-        """Have calls that failed wait for another attempt, with more memory if it was that they wanted."""
+        """Have calls that failed wait for another attempt, with more memory if it was that they
+        wanted.
+        """
         demand, factor = span.demand, span.open.task.escalate_memory
         if out_of_memory and factor > 1:
             demand = demand.with_factor(demand.factor * factor)
@@ -436,10 +512,14 @@ class DispatchState:
         factor = span.open.task.escalate_memory
         if factor == 1:
             return False
-        return self.lending is None or self.lending.is_possible(span.demand.with_factor(span.demand.factor * factor))
+        return self.lending is None or self.lending.is_possible(
+            span.demand.with_factor(span.demand.factor * factor)
+        )
 
     def wait_or_cancel(self, span: Span) -> None:
-        """Have calls that were handed out wait again, before all others, unless somebody ended their task."""
+        """Have calls that were handed out wait again, before all others, unless somebody ended
+        their task.
+        """
         if span.start == span.stop:
             return
         if span.open.cancelled:
@@ -456,10 +536,22 @@ class DispatchState:
         if self.lending is not None:
             self.lending.stir(pool)
 
-    def settle_cancelled(self, span: Span, number: int, stdout: bytes = b"", stderr: bytes = b"", *, worker: Worker | None = None) -> None:
-        """Settle calls that somebody ended; `number` is the signal, and `worker` where the first of them ran."""
+    def settle_cancelled(
+        self,
+        span: Span,
+        number: int,
+        stdout: bytes = b"",
+        stderr: bytes = b"",
+        *,
+        worker: Worker | None = None,
+    ) -> None:
+        """Settle calls that somebody ended; `number` is the signal, and `worker` where the first of
+        them ran.
+        """
         error = failures.why_cancelled(span, worker)
-        self.settle(span, span.start, span.stop, error=error, exitcode=-number, stdout=stdout, stderr=stderr)
+        self.settle(
+            span, span.start, span.stop, error=error, exitcode=-number, stdout=stdout, stderr=stderr
+        )
 
     def settle(self, span: Span, start: int, stop: int, **outcome: Any) -> None:
         """Tell the outcome of calls, once."""
@@ -467,7 +559,16 @@ class DispatchState:
         one.unsettled -= stop - start
         attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
         last = not one.unsettled
-        self.effects.append(Settled(one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last))
+        self.effects.append(
+            Settled(
+                one.task.id,
+                start,
+                stop,
+                **{"payload": None, **outcome},
+                attempts=attempts,
+                last=last,
+            )
+        )
         if last:
             del self.open[one.task.id]
             objects.let_go(self, one)
@@ -477,7 +578,9 @@ class DispatchState:
 
     def give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
-        for pool in list(self.pools.values()) if only is None or self.lending is not None else [only]:
+        for pool in (
+            list(self.pools.values()) if only is None or self.lending is not None else [only]
+        ):
             self.fail(pool, error)
         for pool in self.homes if only is None else [only]:
             self.effects += pool.fleet.give_up(now)
@@ -489,20 +592,43 @@ class DispatchState:
         if self.lending is not None:
             self.lending.stir(pool)
 
-    def remember(self, run: Running, index: int, now: float, outcome: str, exitcode: int | None = None, peak_memory: int = 0) -> None:
+    def remember(
+        self,
+        run: Running,
+        index: int,
+        now: float,
+        outcome: str,
+        exitcode: int | None = None,
+        peak_memory: int = 0,
+    ) -> None:
         """Note how a run of a call ended, for its history."""
         worker = run.worker
-        attempt = Attempt(worker.hello.host, worker.job, run.since, now, outcome, worker.hello.log, exitcode, peak_memory)
+        attempt = Attempt(
+            worker.hello.host,
+            worker.job,
+            run.since,
+            now,
+            outcome,
+            worker.hello.log,
+            exitcode,
+            peak_memory,
+        )
         run.span.open.attempts.setdefault(index, []).append(attempt)
 
     def scale(self, now: float) -> None:
-        """Have as many workers asked for, or taken back, as the queues say, once all that the event brings is known."""
+        """Have as many workers asked for, or taken back, as the queues say, once all that the event
+        brings is known.
+        """
         self._scaling = not self.closing
 
     def _scale(self, now: float) -> None:
         if self.lending is not None:
             slots, fitting = self.policy.slots, self.lending.fitting
-            need = sum(-(-pool.calls * slots // fitting(pool.demand)) for pool in self.pools.values() if pool.calls)
+            need = sum(
+                -(-pool.calls * slots // fitting(pool.demand))
+                for pool in self.pools.values()
+                if pool.calls
+            )
             self._scale_one(self.common, now, need, len(self.resting), 0)
             return
         crowd = sum(pool.size for pool in self.pools.values())
@@ -513,11 +639,15 @@ class DispatchState:
 
     def _scale_one(self, pool: WorkerPool, now: float, calls: int, idle: int, others: int) -> None:
         busy = pool.workers - idle
-        self.effects += pool.fleet.scale(now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others)
+        self.effects += pool.fleet.scale(
+            now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others
+        )
 
 
 def _waited_for(run: Running, now: float) -> float:
-    """Return since when an answer to a run that is under way is waited for. One that waited there begins when that is first seen."""
+    """Return since when an answer to a run that is under way is waited for. One that waited there
+    begins when that is first seen.
+    """
     if run.batch.heard is None:
         run.batch.heard = now
     return max(run.batch.heard, run.touched)

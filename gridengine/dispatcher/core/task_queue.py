@@ -1,4 +1,6 @@
-"""The calls of one demand that wait, and the workers that may have them. A part of the core, sans-I/O."""
+"""The calls of one demand that wait, and the workers that may have them. A part of the core,
+sans-I/O.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ MOST_BYTES = 4_000_000
 class WorkerPool:
     """A queue of spans, and the seats at workers that they may have, listed by their room.
 
-    `idle` seats have a free slot; those `ahead` may be given what their slots will want next, when calls are quick. `hard` and `soft` are
-    how long a call of this demand may take, and how long it is counted on to take.
+    `idle` seats have a free slot; those `ahead` may be given what their slots will want next, when
+    calls are quick. `hard` and `soft` are how long a call of this demand may take, and how long it
+    is counted on to take.
     """
 
     def __init__(self, fleet: Fleet, demand: Demand = ANY) -> None:
@@ -74,7 +77,9 @@ class WorkerPool:
             self.ahead[seat] = None
 
     def has_time(self, worker: Worker, now: float) -> bool:
-        """Return whether a worker will be there for long enough to be given a call; near its end it is given none."""
+        """Return whether a worker will be there for long enough to be given a call; near its end it
+        is given none.
+        """
         return worker.leave_at - now >= max(self.soft, spare_of(worker.leave_at - worker.since))
 
     def share_left(self, worker: Worker) -> int | None:
@@ -96,8 +101,12 @@ class WorkerPool:
         """Take such spans out of the queue and return them."""
         return self._dropped(self.waiting.drop(which))
 
-    def take_out(self, calls: Mapping[int, tuple[int, int]], submitters: Iterable[Submitter]) -> list[Span]:
-        """Take out of the queue what is among these calls of these submitters' tasks and was never handed out, and return it."""
+    def take_out(
+        self, calls: Mapping[int, tuple[int, int]], submitters: Iterable[Submitter]
+    ) -> list[Span]:
+        """Take out of the queue what is among these calls of these submitters' tasks and was never
+        handed out, and return it.
+        """
         return self._dropped(self.waiting.take_out(calls, submitters))
 
     def _dropped(self, dropped: list[Span]) -> list[Span]:
@@ -105,7 +114,9 @@ class WorkerPool:
         return dropped
 
     def next_seat(self) -> Seat | None:
-        """Return who may be given work now. Who came last is first: if there is too little for all, those before it may leave."""
+        """Return who may be given work now. Who came last is first: if there is too little for all,
+        those before it may leave.
+        """
         if not self.waiting:
             return None
         if self.idle:
@@ -115,7 +126,9 @@ class WorkerPool:
         return None
 
     def next_spans(self, worker: Worker) -> list[Span]:
-        """Take what is a sensible piece of work for one runner: calls of one function, of the submitter whose turn it is."""
+        """Take what is a sensible piece of work for one runner: calls of one function, of the
+        submitter whose turn it is.
+        """
         submitter, queue = self.waiting.begin_turn()
         function, attempt = queue[0].open.function, queue[0].attempt
         room = self._sensible_calls(queue[0].open.pace.seconds) if attempt == 1 else 1
@@ -141,7 +154,8 @@ class WorkerPool:
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:
-        """How many calls make one batch: what takes `BATCH_SECONDS`; less to leave work for every slot, but no less than pays the message.
+        """How many calls make one batch: what takes `BATCH_SECONDS`; less to leave work for every
+        slot, but no less than pays the message.
 
         One when nothing is known yet.
         """
@@ -159,8 +173,12 @@ class WorkerPool:
         return self.workers + len(self.fleet.expected) + self.fleet.asked
 
     def is_spent(self, now: float) -> bool:
-        """Return whether a queue with workers of its own has neither calls nor workers, and nothing to remember."""
-        return not (self.waiting or self.size or self.fleet.started) and now >= self.fleet.ask_again_at
+        """Return whether a queue with workers of its own has neither calls nor workers, and nothing
+        to remember.
+        """
+        return (
+            not (self.waiting or self.size or self.fleet.started) and now >= self.fleet.ask_again_at
+        )
 
 
 def may_go_ahead(span: Span) -> bool:

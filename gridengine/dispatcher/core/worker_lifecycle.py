@@ -1,4 +1,6 @@
-"""The workers' life in the core: who calls home, who is looked after, who leaves and who is lost. Sans-I/O, functions over the core."""
+"""The workers' life in the core: who calls home, who is looked after, who leaves and who is lost.
+Sans-I/O, functions over the core.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures
-from gridengine.dispatcher.core.events import Explained, Grant, Launched, LaunchFailed, Lost, Polled, Send, Warn
+from gridengine.dispatcher.core.events import (
+    Explained,
+    Grant,
+    Launched,
+    LaunchFailed,
+    Lost,
+    Polled,
+    Send,
+    Warn,
+)
 from gridengine.dispatcher.core.model import Phase, Seat, Span, Worker
 from gridengine.dispatcher.core.provisioner import Started as StartedWorker
 from gridengine.dispatcher.core.provisioner import keys_of, spare_of
@@ -18,7 +29,16 @@ from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.resources.base import is_nothing
 from gridengine.resources.kinds import Cores
 from gridengine.schedulers.base import TaskState
-from gridengine.wire.messages import TERMINATED, VERSION, Goodbye, Hello, Payload, Refuse, Stop, Welcome
+from gridengine.wire.messages import (
+    TERMINATED,
+    VERSION,
+    Goodbye,
+    Hello,
+    Payload,
+    Refuse,
+    Stop,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.state import DispatchState
@@ -26,9 +46,13 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 YIELD_SECONDS = 0.5
-"""How long a worker with nothing to do is kept where calls of another demand may wait for its place."""
+"""How long a worker with nothing to do is kept where calls of another demand may wait for its
+place.
+"""
 WHOLE_LIFE = 0.8
-"""A call that had more than this part of a worker's life, and the worker's walltime was over, is not to be tried for ever."""
+"""A call that had more than this part of a worker's life, and the worker's walltime was over, is
+not to be tried for ever.
+"""
 
 
 def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
@@ -36,7 +60,12 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
     if id in core.workers:
         return
     if hello.run_id != core.policy.run_id or hello.slots < 1:
-        _refuse(core, id, f"this dispatcher's run is {core.policy.run_id}; the worker's is {hello.run_id}, with {hello.slots} slots")
+        _refuse(
+            core,
+            id,
+            f"this dispatcher's run is {core.policy.run_id}; the worker's is {hello.run_id}, with "
+            f"{hello.slots} slots",
+        )
         return
     keys = keys_of(hello.log, hello.pid)
     withdrawn = any(key in core.withdrawn for key in keys)
@@ -50,20 +79,26 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
             core.give_up(mismatch, now)
         return
     pool.fleet.welcomed()
-    core.workers[id] = worker = Worker(id, hello, now, now, pool, started=started, since=now, generation=core.generation)
+    core.workers[id] = worker = Worker(
+        id, hello, now, now, pool, started=started, since=now, generation=core.generation
+    )
     pool.workers += 1
     core.resting.add(id)
     core.effects.append(Send(id, Welcome()))
     if withdrawn or core.closing:
         stop(core, worker, now)
         return
-    if started is not None or sum(home.fleet.asked > 0 for home in core.homes) < 2:  # else it may be any of them, and waits to be known
+    if (
+        started is not None or sum(home.fleet.asked > 0 for home in core.homes) < 2
+    ):  # else it may be any of them, and waits to be known
         _settle_in(core, worker, now)
     core.make_room(worker, now)
 
 
 def _settle_in(core: DispatchState, worker: Worker, now: float) -> None:
-    """Note for how long a worker will be there, and give it its seat; where workers are shared, what it holds is lent as it is wanted."""
+    """Note for how long a worker will be there, and give it its seat; where workers are shared,
+    what it holds is lent as it is wanted.
+    """
     stay = core.policy.stay(worker.pool.fleet.demand.resources)
     worker.leave_at = now + stay - worker.hello.elapsed
     if core.lending is not None:
@@ -86,10 +121,14 @@ def _seat(core: DispatchState, worker: Worker, now: float) -> None:
     seat = Seat(worker, pool, 1, core.new_lane())
     pool.join(seat)
     cores = given.get(Cores)
-    core.effects.append(Grant(worker.id, seat.lane, given, worker.hello.slots if cores is None else cores.N))
+    core.effects.append(
+        Grant(worker.id, seat.lane, given, worker.hello.slots if cores is None else cores.N)
+    )
 
 
-def _recognise(core: DispatchState, id: bytes, keys: list[str]) -> tuple[WorkerPool, StartedWorker | None]:
+def _recognise(
+    core: DispatchState, id: bytes, keys: list[str]
+) -> tuple[WorkerPool, StartedWorker | None]:
     """Return the pool of a worker that calls home, and its launch, if that is known yet."""
     for pool in core.homes:
         started = pool.fleet.called_home(id, keys)
@@ -99,7 +138,9 @@ def _recognise(core: DispatchState, id: bytes, keys: list[str]) -> tuple[WorkerP
     return next((pool for pool in core.homes if pool.fleet.asked), core.common), None
 
 
-def _forget_launch(core: DispatchState, id: bytes, started: StartedWorker | None, pool: WorkerPool) -> None:
+def _forget_launch(
+    core: DispatchState, id: bytes, started: StartedWorker | None, pool: WorkerPool
+) -> None:
     if started is not None:
         pool.fleet.drop(started)
     for key in [key for key, stranger in core.strangers.items() if stranger == id]:
@@ -110,12 +151,20 @@ def _refuse(core: DispatchState, id: bytes, reason: str) -> None:
     core.effects += [Send(id, Refuse(reason)), Lost(id)]
 
 
-def _mismatch(core: DispatchState, hello: Hello, started: StartedWorker | None) -> VersionMismatch | None:
-    if (hello.protocol, hello.version, hello.python) == (VERSION, core.policy.version, core.policy.python):
+def _mismatch(
+    core: DispatchState, hello: Hello, started: StartedWorker | None
+) -> VersionMismatch | None:
+    if (hello.protocol, hello.version, hello.python) == (
+        VERSION,
+        core.policy.version,
+        core.policy.python,
+    ):
         return None
     return VersionMismatch(
-        f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on Python {hello.python}, "
-        f"the dispatcher gridengine {core.policy.version} (protocol {VERSION}) on Python {core.policy.python}",
+        f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
+        f"Python {hello.python}, "
+        f"the dispatcher gridengine {core.policy.version} (protocol {VERSION}) on Python "
+        f"{core.policy.python}",
         host=hello.host,
         job=started.handle.id if started is not None else None,
         log=hello.log or None,
@@ -123,16 +172,30 @@ def _mismatch(core: DispatchState, hello: Hello, started: StartedWorker | None) 
     )
 
 
-def goodbye(core: DispatchState, worker: Worker, message: Goodbye, buffers: Payload, now: float) -> None:
-    """Who says goodbye has told all its results before: only the calls that its runners were in can be to blame.
+def goodbye(
+    core: DispatchState, worker: Worker, message: Goodbye, buffers: Payload, now: float
+) -> None:
+    """Who says goodbye has told all its results before: only the calls that its runners were in can
+    be to blame.
 
-    Whether they are, when somebody else ended the worker, is the batch system's to say, and it says it a little later.
+    Whether they are, when somebody else ended the worker, is the batch system's to say, and it says
+    it a little later.
     """
     worker.suspects = worker.under_way()
     farewell = f"left ({message.reason})"
     started = worker.started
-    awaited = core.policy.pooled and started is not None and started.ended_at is None and worker.pool.fleet.knows(started)
-    if message.reason == TERMINATED and awaited and worker.runs and worker.phase is not Phase.STOPPING:
+    awaited = (
+        core.policy.pooled
+        and started is not None
+        and started.ended_at is None
+        and worker.pool.fleet.knows(started)
+    )
+    if (
+        message.reason == TERMINATED
+        and awaited
+        and worker.runs
+        and worker.phase is not Phase.STOPPING
+    ):
         worker.farewell, worker.stopping_since = farewell, now
         _leave_to_its_own(core, worker)
     else:
@@ -177,7 +240,12 @@ def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
     pool.fleet.reason = event.error.message
     if event.for_now or pool.workers or pool.fleet.expected:
         pool.fleet.hold_back(now)
-        core.effects.append(Warn(f"no workers were started{' for now' if event.for_now else ''}: {event.error.message}"))
+        core.effects.append(
+            Warn(
+                f"no workers were started{' for now' if event.for_now else ''}: "
+                f"{event.error.message}"
+            )
+        )
     else:
         core.give_up(event.error, now, pool)
 
@@ -214,15 +282,29 @@ def look_after(core: DispatchState, now: float) -> None:
     crowded_out, heard_since = _crowded_out(core), now - 3 * core.policy.beat_seconds
     for worker in list(core.workers.values()):
         started = worker.started
-        there = started is None or (started.ended_at is None and started.state is not TaskState.SUSPENDED)
-        if there and worker.batches and worker.phase is Phase.READY and worker.heard_at >= heard_since and now < worker.leave_at:
+        there = started is None or (
+            started.ended_at is None and started.state is not TaskState.SUSPENDED
+        )
+        if (
+            there
+            and worker.batches
+            and worker.phase is Phase.READY
+            and worker.heard_at >= heard_since
+            and now < worker.leave_at
+        ):
             continue  # it works, as most do
         _look_after(core, worker, crowded_out, now)
 
 
-def _look_after(core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float) -> None:
+def _look_after(
+    core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float
+) -> None:
     started, silence = worker.started, now - worker.heard_at
-    if started is not None and started.ended_at is not None and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS:
+    if (
+        started is not None
+        and started.ended_at is not None
+        and now - max(started.ended_at, worker.heard_at) > SETTLE_SECONDS
+    ):
         reason = started.report.reason if started.report is not None else ""
         lose(core, worker, f"ended: {reason}" if reason else "ended", now)
     elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
@@ -234,31 +316,53 @@ def _look_after(core: DispatchState, worker: Worker, crowded_out: list[WorkerPoo
         dismiss(core, worker, f"has not been heard of for {silence:.0f} s", now)
     elif silence > 3 * core.policy.beat_seconds:
         set_aside(core, worker)
-    elif worker.phase is Phase.READY and not worker.batches and _is_superfluous(core, worker, crowded_out, now):
+    elif (
+        worker.phase is Phase.READY
+        and not worker.batches
+        and _is_superfluous(core, worker, crowded_out, now)
+    ):
         stop(core, worker, now)
     elif worker.phase is Phase.READY and now >= worker.leave_at:
         _relieve(core, worker, now)
 
 
-def _is_superfluous(core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float) -> bool:
-    """Return whether a worker that has nothing to do has had nothing for long, is in others' way, or has too little time left."""
-    late = worker.pool.calls > 0 if core.lending is None else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
+def _is_superfluous(
+    core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float
+) -> bool:
+    """Return whether a worker that has nothing to do has had nothing for long, is in others' way,
+    or has too little time left.
+    """
+    late = (
+        worker.pool.calls > 0
+        if core.lending is None
+        else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
+    )
     idle = now - worker.idle_since
-    if idle >= core.policy.idle_seconds or (idle >= YIELD_SECONDS and any(pool is not worker.pool for pool in crowded_out)):
+    if idle >= core.policy.idle_seconds or (
+        idle >= YIELD_SECONDS and any(pool is not worker.pool for pool in crowded_out)
+    ):
         return True
     return late and not worker.pool.has_time(worker, now)
 
 
 def _crowded_out(core: DispatchState) -> list[WorkerPool]:
-    """Return queues whose calls wait for workers that there is no room for, or that `max_workers` does not allow; two tell enough."""
+    """Return queues whose calls wait for workers that there is no room for, or that `max_workers`
+    does not allow; two tell enough.
+    """
     if core.lending is not None:
         return []
-    short = (pool for pool in core.pools.values() if pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked))
+    short = (
+        pool
+        for pool in core.pools.values()
+        if pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked)
+    )
     return list(islice(short, 2))
 
 
 def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
-    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those that had all of it have failed."""
+    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
+    that had all of it have failed.
+    """
     for run in reversed(list(worker.runs.values())):
         core.end_run(run)
         span = replace(run.span, start=run.done)
@@ -315,7 +419,9 @@ def _leave_to_its_own(core: DispatchState, worker: Worker) -> None:
 
 
 def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
-    """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must end."""
+    """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must
+    end.
+    """
     if worker.started is not None:
         core.effects += worker.pool.fleet.withdraw([worker.started])
     lose(core, worker, reason, now)
@@ -324,8 +430,8 @@ def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> Non
 def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
     """A worker is no more: what it was given waits again, or has been tried often enough.
 
-    With `suspects` only the first open calls of these runs are charged with an attempt, else all the worker held; and none when the
-    batch system says that they are not to blame.
+    With `suspects` only the first open calls of these runs are charged with an attempt, else all
+    the worker held; and none when the batch system says that they are not to blame.
     """
     suspects = worker.suspects
     worker.enter(Phase.GONE)
@@ -362,7 +468,11 @@ def _retry_lost(core: DispatchState, worker: Worker, span: Span, reason: str) ->
     grown = fault is OutOfMemory and core.may_grow(span)
     if report is not None and report.blameless:
         core.wait_or_cancel(span)
-    elif span.attempt <= span.open.task.retries and fault is not TimeoutError and (grown or fault is not OutOfMemory or not core.lending):
+    elif (
+        span.attempt <= span.open.task.retries
+        and fault is not TimeoutError
+        and (grown or fault is not OutOfMemory or not core.lending)
+    ):
         core.again(span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)

@@ -1,4 +1,6 @@
-"""What workers answer for the runs they were given, and what comes of it. Sans-I/O, functions over the core."""
+"""What workers answer for the runs they were given, and what comes of it. Sans-I/O, functions over
+the core.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,30 @@ if TYPE_CHECKING:
 MOST_FRUITLESS = 3
 
 
-def results(core: DispatchState, worker: Worker, message: Results, buffers: Payload, now: float) -> None:
+def results(
+    core: DispatchState, worker: Worker, message: Results, buffers: Payload, now: float
+) -> None:
     """Outcomes have come."""
     for result, payload in portions(message.results, buffers):
         run = worker.runs.get(result.run)
         if run is None or result.stop <= run.done:
             continue
         if not _fits(result, run):
-            _breach(core, worker, f"calls {result.start} to {result.stop} of run {result.run} cannot be answered so", now)
+            _breach(
+                core,
+                worker,
+                f"calls {result.start} to {result.stop} of run {result.run} cannot be answered so",
+                now,
+            )
             return
         worker.fruitless = 0
         _result(core, run, result, payload, now)
     core.make_room(worker, now)
 
 
-def _result(core: DispatchState, run: Running, result: Result, payload: Payload, now: float) -> None:
+def _result(
+    core: DispatchState, run: Running, result: Result, payload: Payload, now: float
+) -> None:
     span = run.span
     span.open.measured(result.stop - result.start, result.seconds)
     run.done, run.touched, run.batch.heard = result.stop, now, now
@@ -68,21 +79,42 @@ def _result(core: DispatchState, run: Running, result: Result, payload: Payload,
         core.learn(run.seat.pool, result.seconds / (result.stop - result.start))
     again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and core.may_grow(span))
     if span.open.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
-        core.remember(run, result.start, now, _OUTCOMES[result.status], int(raised), result.peak_memory)
+        core.remember(
+            run, result.start, now, _OUTCOMES[result.status], int(raised), result.peak_memory
+        )
     if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
-        core.again(replace(span, start=result.start, stop=result.stop), out_of_memory=result.status == OUT_OF_MEMORY)
+        core.again(
+            replace(span, start=result.start, stop=result.stop),
+            out_of_memory=result.status == OUT_OF_MEMORY,
+        )
         return
-    outcome = {"payload": payload, "raised": raised, "exitcode": int(raised), "stdout": stdout, "stderr": stderr, "seconds": result.seconds}
+    outcome = {
+        "payload": payload,
+        "raised": raised,
+        "exitcode": int(raised),
+        "stdout": stdout,
+        "stderr": stderr,
+        "seconds": result.seconds,
+    }
     core.settle(span, result.start, result.stop, **outcome)
 
 
-def crashed(core: DispatchState, worker: Worker, message: Crashed, buffers: Payload, now: float) -> None:
+def crashed(
+    core: DispatchState, worker: Worker, message: Crashed, buffers: Payload, now: float
+) -> None:
     """A runner died or was ended in a call, or left one out that was to be ended."""
     run = worker.runs.get(message.run)
     if run is None:
         return
-    if message.reason not in failures.OUTCOMES or not (message.index == -1 or run.done <= message.index < run.span.stop):
-        _breach(core, worker, f"run {message.run} cannot have ended at call {message.index} by {message.reason!r}", now)
+    if message.reason not in failures.OUTCOMES or not (
+        message.index == -1 or run.done <= message.index < run.span.stop
+    ):
+        _breach(
+            core,
+            worker,
+            f"run {message.run} cannot have ended at call {message.index} by {message.reason!r}",
+            now,
+        )
         return
     if message.index == -1 and message.reason != CANCELLED:
         returned(core, worker, Returned([message.run]), (), now)
@@ -92,25 +124,55 @@ def crashed(core: DispatchState, worker: Worker, message: Crashed, buffers: Payl
     span, index = run.span, message.index
     if span.open.cancelled or index == -1:
         if index != -1:
-            core.remember(run, index, now, failures.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
+            core.remember(
+                run,
+                index,
+                now,
+                failures.OUTCOMES[message.reason](message.exitcode),
+                message.exitcode,
+                message.peak_memory,
+            )
         who = worker if index != -1 else None
-        core.settle_cancelled(replace(span, start=run.done), -message.exitcode, *map(bytes, buffers), worker=who)
+        core.settle_cancelled(
+            replace(span, start=run.done), -message.exitcode, *map(bytes, buffers), worker=who
+        )
     else:
-        core.remember(run, index, now, failures.OUTCOMES[message.reason](message.exitcode), message.exitcode, message.peak_memory)
+        core.remember(
+            run,
+            index,
+            now,
+            failures.OUTCOMES[message.reason](message.exitcode),
+            message.exitcode,
+            message.peak_memory,
+        )
         core.wait_or_cancel(replace(span, start=index + 1))
         core.wait_or_cancel(replace(span, start=run.done, stop=index))
         grown = message.reason == MEMORY and core.may_grow(span)
         stuck = message.reason == MEMORY and span.open.task.escalate_memory > 1 and not grown
-        if message.reason in (CRASH, MEMORY) and span.attempt <= span.open.task.retries and not stuck:
+        if (
+            message.reason in (CRASH, MEMORY)
+            and span.attempt <= span.open.task.retries
+            and not stuck
+        ):
             core.again(replace(span, start=index, stop=index + 1), out_of_memory=grown)
         else:
             stdout, stderr = map(bytes, buffers)
             error = failures.why_crashed(run, index, message)
-            core.settle(span, index, index + 1, error=error, exitcode=message.exitcode, stdout=stdout, stderr=stderr)
+            core.settle(
+                span,
+                index,
+                index + 1,
+                error=error,
+                exitcode=message.exitcode,
+                stdout=stdout,
+                stderr=stderr,
+            )
     core.make_room(worker, now)
 
 
-def returned(core: DispatchState, worker: Worker, message: Returned, buffers: Payload, now: float) -> None:
+def returned(
+    core: DispatchState, worker: Worker, message: Returned, buffers: Payload, now: float
+) -> None:
     """What a worker gives back waits again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     worker.fruitless += any(not run.recalled for run in runs)
@@ -125,7 +187,9 @@ def returned(core: DispatchState, worker: Worker, message: Returned, buffers: Pa
     core.make_room(worker, now)
 
 
-def shortened(core: DispatchState, worker: Worker, message: Shortened, buffers: Payload, now: float) -> None:
+def shortened(
+    core: DispatchState, worker: Worker, message: Shortened, buffers: Payload, now: float
+) -> None:
     """The rest of a run was called back, and waits again."""
     run = worker.runs.get(message.run)
     if run is None or not run.span.start < message.stop < run.span.stop:
@@ -140,15 +204,21 @@ def shortened(core: DispatchState, worker: Worker, message: Shortened, buffers: 
     core.make_room(worker, now)
 
 
-def started(core: DispatchState, worker: Worker, message: Started, buffers: Payload, now: float) -> None:
+def started(
+    core: DispatchState, worker: Worker, message: Started, buffers: Payload, now: float
+) -> None:
     """A watched run has begun."""
     run = worker.runs.get(message.run)
     if run is not None:
         run.since = now
-        core.effects.append(Began(run.span.open.task.id, message.pid, worker.hello.host, run.span.attempt))
+        core.effects.append(
+            Began(run.span.open.task.id, message.pid, worker.hello.host, run.span.attempt)
+        )
 
 
-def pushed(core: DispatchState, worker: Worker, message: Pushed, buffers: Payload, now: float) -> None:
+def pushed(
+    core: DispatchState, worker: Worker, message: Pushed, buffers: Payload, now: float
+) -> None:
     """A watched run has an intermediate value."""
     run = worker.runs.get(message.run)
     if run is not None:
@@ -156,7 +226,9 @@ def pushed(core: DispatchState, worker: Worker, message: Pushed, buffers: Payloa
 
 
 def _breach(core: DispatchState, worker: Worker, what: str, now: float) -> None:
-    """A worker broke the protocol. It may not go on: a call would wait for ever for an answer that fits."""
+    """A worker broke the protocol. It may not go on: a call would wait for ever for an answer that
+    fits.
+    """
     core.effects.append(Send(worker.id, Refuse(what)))
     worker_lifecycle.dismiss(core, worker, f"broke the protocol: {what}", now)
 
@@ -166,7 +238,13 @@ def _fits(result: Result, run: Running) -> bool:
     return (
         result.start == run.done
         and result.stop <= run.span.stop
-        and (result.status == VALUES or (result.status in (RAISED, RETRYABLE, OUT_OF_MEMORY) and result.stop == result.start + 1))
+        and (
+            result.status == VALUES
+            or (
+                result.status in (RAISED, RETRYABLE, OUT_OF_MEMORY)
+                and result.stop == result.start + 1
+            )
+        )
         and result.buffers > 2 * result.output
         and math.isfinite(result.seconds)
     )

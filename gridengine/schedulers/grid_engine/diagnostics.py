@@ -1,6 +1,8 @@
-"""What Grid Engine itself says of a job, beyond DRMAA: its commands' output and its log, parsed by pure functions.
+"""What Grid Engine itself says of a job, beyond DRMAA: its commands' output and its log, parsed by
+pure functions.
 
-Nothing depends on it: where the commands or files are missing, there are fewer words, and that is all.
+Nothing depends on it: where the commands or files are missing, there are fewer words, and that is
+all.
 """
 
 from __future__ import annotations
@@ -35,13 +37,17 @@ class Failure:
 
 
 def parse_id(job: str) -> tuple[str, str]:
-    """Return the numbers of a job and of its task, given an id of DRMAA's ("29.1"); of any other form, empty ones."""
+    """Return the numbers of a job and of its task, given an id of DRMAA's ("29.1"); of any other
+    form, empty ones.
+    """
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?", job)
     return (match[1], match[2] or "1") if match else ("", "")
 
 
 def parse_accounting(text: str, task: str) -> Failure | None:
-    """Return why this task failed, from `qacct -j`'s output; None when it is not there or did not fail (see accounting(5))."""
+    """Return why this task failed, from `qacct -j`'s output; None when it is not there or did not
+    fail (see accounting(5)).
+    """
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, flags=re.MULTILINE))
         words = fields.get("failed", "").partition(":")[2]
@@ -53,10 +59,15 @@ def parse_accounting(text: str, task: str) -> Failure | None:
 def parse_master_log(text: str, job: str) -> Failure | None:
     """Return the last failure of this job ("29.1") that the master's log tells of.
 
-    A line ends like: `job 29.1 failed on host node7 general opening input/output file because: 11/20/2026 21:43:47 [1001:30356]:
+    A line ends like: `job 29.1 failed on host node7 general opening input/output file because:
+        11/20/2026 21:43:47 [1001:30356]:
     error: can't open output file "/nosuch/x": No such file or directory`.
     """
-    found = re.findall(rf"\|job {re.escape(job)} failed on host (\S+) (?:general )?(.*?) because: (.*)$", text, flags=re.MULTILINE)
+    found = re.findall(
+        rf"\|job {re.escape(job)} failed on host (\S+) (?:general )?(.*?) because: (.*)$",
+        text,
+        flags=re.MULTILINE,
+    )
     if not found:
         return None
     host, stage, cause = found[-1]
@@ -68,11 +79,15 @@ def parse_master_log(text: str, job: str) -> Failure | None:
 def parse_error_reasons(text: str) -> list[str]:
     """Return why a job is in the error state, from `qstat -j`'s output."""
     found = re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
-    return [re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", reason).strip() for reason in found]
+    return [
+        re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", reason).strip() for reason in found
+    ]
 
 
 def parse_scheduling(text: str) -> list[str]:
-    """Return why a job waits, from `qstat -j`'s output; of queues, only what concerns those that it asks for."""
+    """Return why a job waits, from `qstat -j`'s output; of queues, only what concerns those that it
+    asks for.
+    """
     _, found, rest = text.partition("\nscheduling info:")
     if not found:
         return []
@@ -84,7 +99,11 @@ def parse_scheduling(text: str) -> list[str]:
 
 def _concerns(line: str, queues: list[str]) -> bool:
     named = re.search(r'queue(?: instance)? "([^"@]+)', line)
-    return named is None or named[1] in queues or any(mark in queue for queue in queues for mark in "*?[|")
+    return (
+        named is None
+        or named[1] in queues
+        or any(mark in queue for queue in queues for mark in "*?[|")
+    )
 
 
 class Words:
@@ -95,7 +114,9 @@ class Words:
         self._environment_name: str | None = None
 
     def failure(self, job: str) -> Failure | None:
-        """Return why a job failed; None as long as nothing is known. The accounts are written some 15 s late, the log at once."""
+        """Return why a job failed; None as long as nothing is known. The accounts are written some
+        15 s late, the log at once.
+        """
         number, task = parse_id(job)
         if not number:
             return None
@@ -120,14 +141,20 @@ class Words:
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
     def parallel_environments(self) -> dict[str, str]:
-        """Return the allocation_rule of each parallel environment; empty when there is none, or qconf is not here.
+        """Return the allocation_rule of each parallel environment; empty when there is none, or
+        qconf is not here.
 
         Raises:
             TryAgain: qconf is here, and Grid Engine's master does not answer it.
         """
         names = self._output("qconf", "-spl").split()
-        if not names and self.find("qconf") and not self._output("qconf", "-sh"):  # it names no environment: does it name a host?
-            raise TryAgain("qconf, which is asked for the parallel environments, has no answer of Grid Engine's master")
+        if (
+            not names and self.find("qconf") and not self._output("qconf", "-sh")
+        ):  # it names no environment: does it name a host?
+            raise TryAgain(
+                "qconf, which is asked for the parallel environments, has no answer of Grid "
+                "Engine's master"
+            )
         return parse_environments(self._output("qconf", "-sp", name) for name in names)
 
     def parallel_environment(self) -> str:
@@ -167,7 +194,14 @@ class Words:
         if found or not root:
             return found or ""
         architecture = self._environment.get("SGE_ARCH", "*")
-        return next((str(file) for file in sorted(Path(root, "bin").glob(f"{architecture}/{name}")) if os.access(file, os.X_OK)), "")
+        return next(
+            (
+                str(file)
+                for file in sorted(Path(root, "bin").glob(f"{architecture}/{name}"))
+                if os.access(file, os.X_OK)
+            ),
+            "",
+        )
 
     def _master_log(self) -> str:
         path = self._master_log_path
@@ -182,7 +216,9 @@ class Words:
 
 
 class NoWords(Words):
-    """Where another batch system runs the jobs: this machine's Grid Engine, should it have one, knows nothing of them."""
+    """Where another batch system runs the jobs: this machine's Grid Engine, should it have one,
+    knows nothing of them.
+    """
 
     def _output(self, name: str, *arguments: str) -> str:
         return ""

@@ -1,4 +1,6 @@
-"""The user's side of the process that speaks DRMAA: starts it, asks it, notices when it dies, starts it again."""
+"""The user's side of the process that speaks DRMAA: starts it, asks it, notices when it dies,
+starts it again.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +32,34 @@ REQUEST_SECONDS = 20.0
 UNGUARD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 STATIC_TLS = "glibc.rtld.optional_static_tls"
-"""Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in static TLS block"."""
+"""Without more of it, Grid Engine's library does not load into a Python: "cannot allocate memory in
+static TLS block".
+"""
 
 UNREACHABLE = frozenset({"DrmCommunicationException", "NoActiveSessionException"})
 FOR_NOW = frozenset({"TryLaterException", "OutOfMemoryException"})
-"""Names of the exceptions that say nothing about the request. Grid Engine's limits on the number of jobs are of the second sort."""
-LIMITS = re.compile(r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b", re.IGNORECASE)
+"""Names of the exceptions that say nothing about the request. Grid Engine's limits on the number of
+jobs are of the second sort.
+"""
+LIMITS = re.compile(
+    r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b",
+    re.IGNORECASE,
+)
 """How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
 TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
 """How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
 
 
 class Trouble(Exception):
-    """The batch system, or the process that speaks to it, cannot be reached now: nothing is known."""
+    """The batch system, or the process that speaks to it, cannot be reached now: nothing is
+    known.
+    """
 
 
 class Unavailable(Exception):
-    """There is no DRMAA library here, it does not load, or it opens no session; the text says which."""
+    """There is no DRMAA library here, it does not load, or it opens no session; the text says
+    which.
+    """
 
 
 class Refused(Exception):
@@ -59,7 +72,9 @@ class Refused(Exception):
     @property
     def for_now(self) -> bool:
         """Whether to ask again later may help."""
-        return self.kind in FOR_NOW or (self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None)
+        return self.kind in FOR_NOW or (
+            self.kind == "DeniedByDrmException" and LIMITS.search(str(self)) is not None
+        )
 
 
 def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
@@ -68,16 +83,28 @@ def child_environment(environment: Mapping[str, str], library: str) -> dict[str,
     if STATIC_TLS not in tunables:
         tunables = ":".join(filter(None, [tunables, f"{STATIC_TLS}=8192"]))
     path = python_path(environment.get("PYTHONPATH", ""))
-    return {**environment, "DRMAA_LIBRARY_PATH": library, "GLIBC_TUNABLES": tunables, "PYTHONPATH": path}
+    return {
+        **environment,
+        "DRMAA_LIBRARY_PATH": library,
+        "GLIBC_TUNABLES": tunables,
+        "PYTHONPATH": path,
+    }
 
 
 def named_system(library: str, environment: Mapping[str, str]) -> System:
-    """Return the batch system that a library speaks to. No session is opened: the system need not answer.
+    """Return the batch system that a library speaks to. No session is opened: the system need not
+    answer.
 
     Raises:
         Unavailable: the library does not load, or does not say.
     """
-    command = [sys.executable, "-P", "-m", "gridengine.schedulers.grid_engine.drmaa_process", "names"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "gridengine.schedulers.grid_engine.drmaa_process",
+        "names",
+    ]
     try:
         done = subprocess.run(
             command,
@@ -89,9 +116,14 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
         )
         said = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{library} does not say within {START_SECONDS:g} s which batch system it speaks to") from error
+        raise Unavailable(
+            f"{library} does not say within {START_SECONDS:g} s which batch system it speaks to"
+        ) from error
     except (IndexError, ValueError) as error:
-        raise Unavailable(f"{library}: {done.stderr[-2000:].decode(errors='replace').strip() or 'it ended its process'}") from error
+        raise Unavailable(
+            f"{library}: "
+            f"{done.stderr[-2000:].decode(errors='replace').strip() or 'it ended its process'}"
+        ) from error
     if "words" in said:
         raise Unavailable(f"{library}: {said['words']}")
     return system_of(said["system"], said["implementation"])
@@ -110,7 +142,11 @@ class Child:
         with theirs:
             self._process = subprocess.Popen(
                 python_command(
-                    sys.executable, hiding_flags(), "gridengine.schedulers.grid_engine.drmaa_process", str(os.getpid()), contact
+                    sys.executable,
+                    hiding_flags(),
+                    "gridengine.schedulers.grid_engine.drmaa_process",
+                    str(os.getpid()),
+                    contact,
                 ),
                 stdin=theirs.fileno(),
                 stdout=self._errors,
@@ -160,7 +196,9 @@ class Child:
         if failure["kind"] in UNREACHABLE:
             raise Trouble(failure["words"])
         if not failure["kind"].endswith("Exception"):
-            raise RuntimeError(f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}")
+            raise RuntimeError(
+                f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}"
+            )
         raise Refused(failure["kind"], failure["words"])
 
     def _answer(self, until: float) -> Any:
@@ -169,7 +207,9 @@ class Child:
         except OSError as error:
             raise Trouble(self._words(error)) from error
         try:
-            return json.loads(self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS))
+            return json.loads(
+                self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS)
+            )
         except (OSError, ValueError) as error:
             # After half an answer no other could be understood.
             self._process.kill()
@@ -206,12 +246,15 @@ class Child:
             self._process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             # Not killed: it goes on trying to delete the cluster tasks that nobody else knows of.
-            logger.warning("process %d still tries to delete this session's cluster tasks", self._process.pid)
+            logger.warning(
+                "process %d still tries to delete this session's cluster tasks", self._process.pid
+            )
         self._errors.close()
 
 
 class Session:
-    """What all schedulers of a process with one DRMAA library share: one child, started at the first request and again after it has died.
+    """What all schedulers of a process with one DRMAA library share: one child, started at the
+    first request and again after it has died.
 
     `library` is its path; empty is the one that is found.
     """
@@ -261,15 +304,21 @@ class Session:
         with self._lock:
             self._ask("probe")
 
-    def status(self, jobs: Sequence[str], seconds: float) -> dict[str, tuple[str, dict[str, Any] | None]]:
-        """Return the DRMAA state of those that could be asked in this time, and how each that ended did, when that is known."""
+    def status(
+        self, jobs: Sequence[str], seconds: float
+    ) -> dict[str, tuple[str, dict[str, Any] | None]]:
+        """Return the DRMAA state of those that could be asked in this time, and how each that ended
+        did, when that is known.
+        """
         with self._lock:
             found = self._ask("status", jobs=list(jobs), seconds=seconds)
             self._jobs.difference_update(job for job, (_, end) in found.items() if end is not None)
         return {job: (state, end) for job, (state, end) in found.items()}
 
     def terminate(self, jobs: Sequence[str]) -> None:
-        """Have these cluster tasks deleted, soon; when the process that does it dies, by the next."""
+        """Have these cluster tasks deleted, soon; when the process that does it dies, by the
+        next.
+        """
         with self._lock:
             self._condemned.update(jobs)
             self._ask("terminate", jobs=list(jobs))
@@ -301,7 +350,9 @@ class Session:
         return answer
 
     def _started(self) -> Child:
-        """Return the child, a new one when the last has died; that one takes over the session and its cluster tasks."""
+        """Return the child, a new one when the last has died; that one takes over the session and
+        its cluster tasks.
+        """
         if self._child is not None and self._child.lives:
             return self._child
         if self._child is not None:
@@ -327,7 +378,9 @@ class Session:
 
 
 def shared_session(library: str = "") -> Session:
-    """Return the session of this process with a library. A fork has its own: it must not speak on its parent's socket."""
+    """Return the session of this process with a library. A fork has its own: it must not speak on
+    its parent's socket.
+    """
     return _session_of(os.getpid(), library)
 
 

@@ -1,12 +1,14 @@
 """The process that speaks DRMAA: one session, requests and answers over a socket at descriptor 0.
 
-A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the process starts, and can crash or
-stop its host: so it has a process of its own. This one outlives its user's process only to clean up: when the socket closes or the
-parent is gone, it deletes the cluster tasks that it still has, and the files that it was told of.
+A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the
+process starts, and can crash or stop its host: so it has a process of its own. This one outlives
+its user's process only to clean up: when the socket closes or the parent is gone, it deletes the
+cluster tasks that it still has, and the files that it was told of.
 
-Each message is four bytes of length (big endian) and JSON. A request is `[number, operation, arguments]`; an answer is
-`[number, result, failure, left]`. A failure is null or `{"kind", "words"}`, the kind being the name of the exception in the `drmaa`
-package; `left` is how many cluster tasks are still to be deleted.
+Each message is four bytes of length (big endian) and JSON. A request is `[number, operation,
+arguments]`; an answer is `[number, result, failure, left]`. A failure is null or `{"kind",
+"words"}`, the kind being the name of the exception in the `drmaa` package; `left` is how many
+cluster tasks are still to be deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ CLEAN_SECONDS = 60.0
 """For how long the last deletion is tried when the batch system does not answer."""
 RETRY_SECONDS = 2.0
 PARENT_SECONDS = 1.0
-"""How often we look whether the parent lives: a fork of it may hold the other end of our socket open."""
+"""How often we look whether the parent lives: a fork of it may hold the other end of our socket
+open.
+"""
 NO_RUSAGE = 24
 ENDED = ("done", "failed")
 """DRMAA's states of jobs that have ended (GFD.22)."""
@@ -52,7 +56,9 @@ class Desk:
         self._session.initialize(contact or None)
         self._live: set[str] = set()
         self._condemned: dict[str, float] = {}
-        """What is to be deleted, and from when on that is to be tried; those that are due first come first."""
+        """What is to be deleted, and from when on that is to be tried; those that are due first
+        come first.
+        """
         self._paused_until = 0.0
         self._files: set[str] = set()
 
@@ -85,8 +91,16 @@ class Desk:
         return ids
 
     def probe(self) -> None:
-        """Submit a job on hold and delete it at once: the one way to learn whether this user may submit."""
-        ids = self.submit({"remoteCommand": "/bin/true", "jobSubmissionState": self._drmaa.JobSubmissionState.HOLD_STATE}, 1)
+        """Submit a job on hold and delete it at once: the one way to learn whether this user may
+        submit.
+        """
+        ids = self.submit(
+            {
+                "remoteCommand": "/bin/true",
+                "jobSubmissionState": self._drmaa.JobSubmissionState.HOLD_STATE,
+            },
+            1,
+        )
         self.terminate(ids)
 
     def _template(self, template: dict[str, Any]) -> Any:
@@ -100,7 +114,9 @@ class Desk:
         return job
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no answer comes, what was learnt before."""
+        """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no
+        answer comes, what was learnt before.
+        """
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -131,9 +147,11 @@ class Desk:
         return [state, end]
 
     def _wait(self, job: str) -> Json:
-        """Return how a job ended, None when that is not known yet. To ask is to make the session forget the job: so it is told once.
+        """Return how a job ended, None when that is not known yet. To ask is to make the session
+        forget the job: so it is told once.
 
-        Asked through the library itself: the package's own `wait` fails when there is no record of usage.
+        Asked through the library itself: the package's own `wait` fails when there is no record of
+        usage.
         """
         from drmaa import errors, wrappers
         from drmaa.helpers import adapt_rusage
@@ -142,7 +160,15 @@ class Desk:
         usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
         name = ctypes.create_string_buffer(1024)
         try:
-            _call(wrappers.drmaa_wait, job.encode(), name, ctypes.sizeof(name), ctypes.byref(status), 0, usage)
+            _call(
+                wrappers.drmaa_wait,
+                job.encode(),
+                name,
+                ctypes.sizeof(name),
+                ctypes.byref(status),
+                0,
+                usage,
+            )
         except errors.ExitTimeoutException:
             return None
         except errors.InvalidJobException as error:
@@ -154,9 +180,11 @@ class Desk:
         return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
 
     def terminate(self, jobs: list[str]) -> None:
-        """Delete these cluster tasks: at once when no others are left, else one by one when nothing else is to be done.
+        """Delete these cluster tasks: at once when no others are left, else one by one when nothing
+        else is to be done.
 
-        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of all that has ended: then too.
+        One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of
+        all that has ended: then too.
         """
         self._condemned.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
         if self._condemned and self._condemned.keys() >= self._live:
@@ -176,7 +204,9 @@ class Desk:
         return len(self._condemned)
 
     def sweep(self) -> bool:
-        """Try to delete one of them; return whether one was due and the batch system answers. One that cannot be is tried again later."""
+        """Try to delete one of them; return whether one was due and the batch system answers. One
+        that cannot be is tried again later.
+        """
         now = time.monotonic()
         job, due = next(iter(self._condemned.items()), ("", math.inf))
         if now < max(due, self._paused_until):
@@ -196,7 +226,8 @@ class Desk:
         return True
 
     def _deleted(self, job: str) -> str:
-        """Delete a cluster task; return why it is still there, or nothing. Not all libraries say of one that it has ended.
+        """Delete a cluster task; return why it is still there, or nothing. Not all libraries say of
+        one that it has ended.
 
         Raises:
             DrmaaException: the batch system does not answer.
@@ -219,7 +250,11 @@ class Desk:
 
     def _unanswered(self) -> tuple[type[Exception], ...]:
         errors = self._drmaa.errors
-        return errors.DrmCommunicationException, errors.TryLaterException, errors.NoActiveSessionException
+        return (
+            errors.DrmCommunicationException,
+            errors.TryLaterException,
+            errors.NoActiveSessionException,
+        )
 
     def _pause(self, error: Exception) -> None:
         print(f"cannot delete cluster tasks: {error}", file=sys.stderr)
@@ -249,7 +284,9 @@ class Desk:
 
 
 def names(session: Any) -> dict[str, str]:
-    """Return how the library names the batch system and itself; it says so before a session is opened, too (GFD.22)."""
+    """Return how the library names the batch system and itself; it says so before a session is
+    opened, too (GFD.22).
+    """
     return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
 
 
@@ -272,7 +309,9 @@ def _call(function: Any, *arguments: Any) -> Any:
 
 
 def _run_bulk(job: Any, count: int) -> list[str]:
-    """As the package's own function, but for a refusal: that one frees a list of ids which it never got."""
+    """As the package's own function, but for a refusal: that one frees a list of ids which it never
+    got.
+    """
     from drmaa import wrappers
 
     ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
@@ -333,7 +372,9 @@ def _wait(desk: Desk, channel: socket.socket, parent: int) -> None:
 
 
 def failure(error: BaseException) -> Json:
-    """Return an exception as it is told to the parent; without the number that the package puts before the library's words."""
+    """Return an exception as it is told to the parent; without the number that the package puts
+    before the library's words.
+    """
     words = str(error).strip()
     if words.startswith("code "):
         words = words.partition(": ")[2]
@@ -371,7 +412,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Open the session, say so or why not, serve, clean up; or tell which library this is, when that is all that is asked."""
+    """Open the session, say so or why not, serve, clean up; or tell which library this is, when
+    that is all that is asked.
+    """
     if arguments[0] == "names":
         return _tell_names()
     parent, contact = int(arguments[0]), arguments[1]

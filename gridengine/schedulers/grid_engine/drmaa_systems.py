@@ -1,6 +1,8 @@
-"""Which batch system a DRMAA library speaks to, and what workers ask for in that system's words: pure functions.
+"""Which batch system a DRMAA library speaks to, and what workers ask for in that system's words:
+pure functions.
 
-DRMAA itself has no words for most of it: they are options in each system's own language (GFD.22, `drmaa_native_specification`).
+DRMAA itself has no words for most of it: they are options in each system's own language (GFD.22,
+`drmaa_native_specification`).
 """
 
 from __future__ import annotations
@@ -27,14 +29,20 @@ GRID_ENGINES = re.compile(r"grid ?engine|\b(s|so|u|o|a)?ge\b|\b[og]cs\b", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A batch system, as its DRMAA library names both. `kind` is whose words it takes: "gridengine", "slurm", or others' first name."""
+    """A batch system, as its DRMAA library names both. `kind` is whose words it takes:
+    "gridengine", "slurm", or others' first name.
+    """
 
     name: str
     implementation: str
     kind: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.implementation})" if self.implementation not in ("", self.name) else self.name
+        return (
+            f"{self.name} ({self.implementation})"
+            if self.implementation not in ("", self.name)
+            else self.name
+        )
 
 
 GRID_ENGINE_UNNAMED = System("Grid Engine", "", GRID_ENGINE)
@@ -42,38 +50,56 @@ GRID_ENGINE_UNNAMED = System("Grid Engine", "", GRID_ENGINE)
 
 
 def system_of(name: str, implementation: str) -> System:
-    """Return the batch system that a DRMAA library names so (`drmaa_get_DRM_system`, `drmaa_get_DRMAA_implementation`)."""
+    """Return the batch system that a DRMAA library names so (`drmaa_get_DRM_system`,
+    `drmaa_get_DRMAA_implementation`).
+    """
     if "slurm" in f"{name} {implementation}".lower():
         return System(name, implementation, SLURM)
     if GRID_ENGINES.search(name or implementation):
         return System(name, implementation, GRID_ENGINE)
     first = re.match(r"\w+", name)
-    return System(name or "a system without a name", implementation, first[0].lower() if first else "")
+    return System(
+        name or "a system without a name", implementation, first[0].lower() if first else ""
+    )
 
 
-def worded(system: System, request: Request, demand: Demand, held: Resource, settings: Settings) -> Request:
-    """Return the request of a scheduler, with what a demand asks for, to a system that is no Grid Engine: all of it as native options.
+def worded(
+    system: System, request: Request, demand: Demand, held: Resource, settings: Settings
+) -> Request:
+    """Return the request of a scheduler, with what a demand asks for, to a system that is no Grid
+    Engine: all of it as native options.
 
-    `held` is what the user says that each worker holds: where there are no words for it, `native` is taken to ask for it.
+    `held` is what the user says that each worker holds: where there are no words for it, `native`
+    is taken to ask for it.
 
     Raises:
-        ConfigurationError: there are no words for something of it, or it is said twice; the text names it.
+        ConfigurationError: there are no words for something of it, or it is said twice; the text
+        names it.
     """
     if system.kind == SLURM:
         options = _slurm(system, request, demand, settings.slurm)
     else:
-        options = [*_own_other(system, request), *([] if demand.resources == held else _other(system, demand))]
+        options = [
+            *_own_other(system, request),
+            *([] if demand.resources == held else _other(system, demand)),
+        ]
     return Request(native=" ".join(options))
 
 
 def _slurm(system: System, request: Request, demand: Demand, site: SlurmSite) -> list[str]:
-    """Return sbatch's options, without what libraries do not take: the signal that comes before the end.
+    """Return sbatch's options, without what libraries do not take: the signal that comes before the
+    end.
 
     A worker that Slurm put back into its queue would pass for the one that it was before.
     """
     own = list(_own_slurm(system, request))
-    options = [*([] if "--requeue" in own else ["--no-requeue"]), *sbatch_options(own, demand, site)]
-    return [_spelt(option) for option in options if option in own or not option.startswith("--signal=")]
+    options = [
+        *([] if "--requeue" in own else ["--no-requeue"]),
+        *sbatch_options(own, demand, site),
+    ]
+    return [
+        _spelt(option) for option in options if option in own or not option.startswith("--signal=")
+    ]
 
 
 def _own_slurm(system: System, request: Request) -> Iterator[str]:
@@ -95,7 +121,9 @@ def _own_slurm(system: System, request: Request) -> Iterator[str]:
 
 
 def _spelt(option: str) -> str:
-    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without a unit, time with hours and minutes."""
+    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
+    a unit, time with hours and minutes.
+    """
     name, _, value = option.partition("=")
     size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
     if name in ("--mem", "--mem-per-cpu") and size is not None:
@@ -108,7 +136,11 @@ def _spelt(option: str) -> str:
 
 def _own_other(system: System, request: Request) -> Iterator[str]:
     """Yield the one thing that is said in any system's words: what the user says in them."""
-    own = {"queue": request.queue, "parallel_environment": request.parallel_environment, **request.resources}
+    own = {
+        "queue": request.queue,
+        "parallel_environment": request.parallel_environment,
+        **request.resources,
+    }
     for name, value in own.items():
         if value is not None:
             raise refused(system, f"{name}={value!r}")
@@ -120,7 +152,10 @@ def _other(system: System, demand: Demand) -> Iterator[str]:
     """Yield the words of users' own kinds of resources."""
     for part in demand.resources:
         if _wants_words(part):
-            hint = f"say it in native=, in its own words, and in worker_resources={part!r} what a worker then holds for calls to share"
+            hint = (
+                f"say it in native=, in its own words, and in worker_resources={part!r} what a "
+                "worker then holds for calls to share"
+            )
             raise refused(system, repr(part), hint)
         yield from native_words(part, system.kind)
 
@@ -134,6 +169,12 @@ def _wants_words(part: Resource) -> bool:
     return kind in (Memory, GPUs, Token)
 
 
-def refused(system: System, said: str, hint: str = "say it in native=, in its own words") -> ConfigurationError:
+def refused(
+    system: System, said: str, hint: str = "say it in native=, in its own words"
+) -> ConfigurationError:
     """Return what to raise of something that a system has no words for here."""
-    return ConfigurationError(f"{said} cannot be said to {system}, which the DRMAA library speaks to: no words for it are known", hint=hint)
+    return ConfigurationError(
+        f"{said} cannot be said to {system}, which the DRMAA library speaks to: no words for it "
+        "are known",
+        hint=hint,
+    )

@@ -1,4 +1,6 @@
-"""What calls ask for, in Grid Engine's words (see submit(1) and complex(5)): pure functions from a demand and a site's names."""
+"""What calls ask for, in Grid Engine's words (see submit(1) and complex(5)): pure functions from a
+demand and a site's names.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,39 @@ from gridengine.schedulers.grid_engine.request import Request, parse_memory, par
 from gridengine.schedulers.options import agree, filled, native_words
 from gridengine.settings.values import GridEngineSite
 
-MEMORY = frozenset({"h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data", "mem_free", "virtual_free", "mem_total", "virtual_total"})
+MEMORY = frozenset(
+    {
+        "h_vmem",
+        "s_vmem",
+        "h_rss",
+        "s_rss",
+        "h_data",
+        "s_data",
+        "mem_free",
+        "virtual_free",
+        "mem_total",
+        "virtual_total",
+    }
+)
 """Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
 PER_SLOT = "$pe_slots"
-"""The allocation_rule of parallel environments all of whose slots are on one machine (sge_pe(5))."""
+"""The allocation_rule of parallel environments all of whose slots are on one machine
+(sge_pe(5)).
+"""
 
 
-def asked(request: Request, demand: Demand, site: GridEngineSite, environment: Callable[[], str]) -> Request:
-    """Return the request of a scheduler with what a demand asks for in it, all memory multiplied by the demand's factor.
+def asked(
+    request: Request, demand: Demand, site: GridEngineSite, environment: Callable[[], str]
+) -> Request:
+    """Return the request of a scheduler with what a demand asks for in it, all memory multiplied by
+    the demand's factor.
 
-    `environment` gives the name of a parallel environment, when one is needed and the site's settings name none.
+    `environment` gives the name of a parallel environment, when one is needed and the site's
+    settings name none.
 
     Raises:
-        ConfigurationError: the scheduler's own words and the demand say different things, or the site has no words for it;
-            the text names both.
+        ConfigurationError: the scheduler's own words and the demand say different things, or the
+            site has no words for it; the text names both.
     """
     own = _own_words(request)
     queue = request.queue if request.queue is not None or "-q" in own else site.queue or None
@@ -52,7 +73,9 @@ def asked(request: Request, demand: Demand, site: GridEngineSite, environment: C
         agree(part, [*limits, *things(words)], own)
         whole = replace(whole, resources={**whole.resources, **limits})
         if "-q" in things(words) and request.queue is None:
-            whole = replace(whole, queue=None)  # the site's queue is for those that ask for no other
+            whole = replace(
+                whole, queue=None
+            )  # the site's queue is for those that ask for no other
         options.append(words)
     return replace(whole, native=" ".join(filter(None, [request.native.strip(), *options])))
 
@@ -70,7 +93,12 @@ def things(words: str) -> dict[str, str]:
     said: dict[str, str] = {}
     for option in rest:
         if option == "-l":
-            said.update({name: value for name, _, value in (one.partition("=") for one in next(rest, "").split(","))})
+            said.update(
+                {
+                    name: value
+                    for name, _, value in (one.partition("=") for one in next(rest, "").split(","))
+                }
+            )
         elif option == "-q":
             said["-q"] = next(rest, "")
         elif option == "-pe":
@@ -79,27 +107,43 @@ def things(words: str) -> dict[str, str]:
 
 
 def own_walltime(request: Request) -> float | None:
-    """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it does not say."""
+    """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it
+    does not say.
+    """
     said = _own_words(request).get("h_rt")
     return (parse_time(said[0]) or None) if said is not None else None
 
 
 def _own_words(request: Request) -> dict[str, tuple[str, str]]:
     """Return what the scheduler says itself: the value, and the argument that says it."""
-    own = {name: (value, f"native={request.native!r}") for name, value in things(request.native).items()}
-    own.update({name: (str(value), f"{name}={value!r}") for name, value in request.resources.items()})
+    own = {
+        name: (value, f"native={request.native!r}")
+        for name, value in things(request.native).items()
+    }
+    own.update(
+        {name: (str(value), f"{name}={value!r}") for name, value in request.resources.items()}
+    )
     if request.queue is not None:
         own["-q"] = (request.queue, f"queue={request.queue!r}")
     if request.parallel_environment is not None:
-        own["-pe"] = (request.parallel_environment, f"parallel_environment={request.parallel_environment!r}")
+        own["-pe"] = (
+            request.parallel_environment,
+            f"parallel_environment={request.parallel_environment!r}",
+        )
     return own
 
 
-def _with_cores(request: Request, cores: Cores, own: Mapping[str, tuple[str, str]], environment: str | Callable[[], str]) -> Request:
+def _with_cores(
+    request: Request,
+    cores: Cores,
+    own: Mapping[str, tuple[str, str]],
+    environment: str | Callable[[], str],
+) -> Request:
     if "-pe" in own:
         if own["-pe"][0].split()[1:] != [str(cores.N)]:
             raise ConfigurationError(
-                f"{cores!r} of a call and {own['-pe'][1]} of the scheduler say different numbers of slots",
+                f"{cores!r} of a call and {own['-pe'][1]} of the scheduler say different numbers "
+                "of slots",
                 hint="say it in one of the two places",
             )
         return request
@@ -109,8 +153,12 @@ def _with_cores(request: Request, cores: Cores, own: Mapping[str, tuple[str, str
     return replace(request, parallel_environment=f"{name} {cores.N}")
 
 
-def _words(part: Resource, factor: float, site: GridEngineSite, slots: int) -> tuple[dict[str, str], str]:
-    """Return limits by name, and other options, that ask for this part. A subclass is a kind of its own, with words of its own."""
+def _words(
+    part: Resource, factor: float, site: GridEngineSite, slots: int
+) -> tuple[dict[str, str], str]:
+    """Return limits by name, and other options, that ask for this part. A subclass is a kind of its
+    own, with words of its own.
+    """
     kind: type = type(part)
     if isinstance(part, Memory) and kind is Memory:
         size = math.ceil(to_bytes(part.M) * factor / (slots if site.memory_per_slot else 1))
@@ -131,18 +179,28 @@ def memory_names(site: GridEngineSite) -> list[str]:
 
 def _times(time: WTime) -> dict[str, str]:
     limits = {"h_rt": time.T, "s_rt": time.softT if time.softT != time.T else None}
-    return {name: format_time(seconds + MARGIN_SECONDS) for name, seconds in limits.items() if seconds is not None}
+    return {
+        name: format_time(seconds + MARGIN_SECONDS)
+        for name, seconds in limits.items()
+        if seconds is not None
+    }
 
 
-def _without_kept(part: Resource, limits: Mapping[str, str], own: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the limits without those of time that the scheduler's own are long enough for: its workers run several calls."""
+def _without_kept(
+    part: Resource, limits: Mapping[str, str], own: Mapping[str, tuple[str, str]]
+) -> dict[str, str]:
+    """Return the limits without those of time that the scheduler's own are long enough for: its
+    workers run several calls.
+    """
     if not isinstance(part, WTime):
         return dict(limits)
     for name, least in limits.items():
         if name in own and 0 < parse_time(own[name][0]) < parse_time(least):
             raise ConfigurationError(
-                f"{part!r} of a call wants {name}={least}, and {own[name][1]} of the scheduler is less",
-                hint=f"give the scheduler more, or leave {name} out: then each call's own time is asked for",
+                f"{part!r} of a call wants {name}={least}, and {own[name][1]} of the scheduler is "
+                "less",
+                hint=f"give the scheduler more, or leave {name} out: then each call's own time is "
+                "asked for",
             )
     return {name: least for name, least in limits.items() if name not in own}
 
@@ -150,7 +208,8 @@ def _without_kept(part: Resource, limits: Mapping[str, str], own: Mapping[str, t
 def _gpus(count: int, site: GridEngineSite, slots: int) -> str:
     if "{per_slot}" in site.gpus and count % slots:
         raise ConfigurationError(
-            f"GPUs({count}) cannot be divided among {slots} slots, for each of which they are counted here",
+            f"GPUs({count}) cannot be divided among {slots} slots, for each of which they are "
+            "counted here",
             hint=f"ask for a multiple of {slots}",
         )
     return filled("grid_engine.gpus", site.gpus, n=count, per_slot=count // slots)
@@ -161,7 +220,8 @@ def _token(token: Token, site: GridEngineSite) -> str:
         known = f"; there are: {', '.join(site.tokens)}" if site.tokens else ""
         raise ConfigurationError(
             f"{token!r}: the settings do not say what this is on this Grid Engine{known}",
-            hint=f'write it into a settings file: [grid_engine.tokens] {token.name} = "-q name.q", say',
+            hint=f'write it into a settings file: [grid_engine.tokens] {token.name} = "-q name.q", '
+            "say",
         )
     return site.tokens[token.name]
 
@@ -169,12 +229,20 @@ def _token(token: Token, site: GridEngineSite) -> str:
 def _scaled(resources: Mapping[str, Any], factor: float, memory: Container[str]) -> dict[str, Any]:
     if factor == 1.0:
         return dict(resources)
-    sizes = {name: parse_memory(str(value)) if name in memory else 0.0 for name, value in resources.items()}
-    return {name: str(round(sizes[name] * factor)) if sizes[name] else value for name, value in resources.items()}
+    sizes = {
+        name: parse_memory(str(value)) if name in memory else 0.0
+        for name, value in resources.items()
+    }
+    return {
+        name: str(round(sizes[name] * factor)) if sizes[name] else value
+        for name, value in resources.items()
+    }
 
 
 def format_memory(size: int) -> str:
-    """Return bytes as Grid Engine reads them, in the largest unit that says it in whole numbers (see sge_types(5))."""
+    """Return bytes as Grid Engine reads them, in the largest unit that says it in whole numbers
+    (see sge_types(5)).
+    """
     for power, unit in ((3, "G"), (2, "M"), (1, "K")):
         if size % 1024**power == 0:
             return f"{size // 1024**power}{unit}"
@@ -182,13 +250,17 @@ def format_memory(size: int) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds, rounded up, as Grid Engine reads them: hours have no end, and there are no days."""
+    """Return seconds, rounded up, as Grid Engine reads them: hours have no end, and there are no
+    days.
+    """
     whole = math.ceil(seconds)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def parse_environments(texts: Iterable[str]) -> dict[str, str]:
-    """Return the allocation_rule of each parallel environment, from the output of `qconf -sp` for each."""
+    """Return the allocation_rule of each parallel environment, from the output of `qconf -sp` for
+    each.
+    """
     return dict(_environments(texts))
 
 
@@ -208,8 +280,12 @@ def first_environment(rules: Mapping[str, str]) -> str:
     found = next((name for name, rule in rules.items() if rule == PER_SLOT), None)
     if found is not None:
         return found
-    there = ", ".join(f"{name} ({rule})" for name, rule in rules.items()) or "none, or qconf does not tell"
+    there = (
+        ", ".join(f"{name} ({rule})" for name, rule in rules.items())
+        or "none, or qconf does not tell"
+    )
     raise ConfigurationError(
-        f"more than one core wants a parallel environment whose allocation_rule is {PER_SLOT}; there are: {there}",
+        f"more than one core wants a parallel environment whose allocation_rule is {PER_SLOT}; "
+        f"there are: {there}",
         hint='name one in a settings file: [grid_engine] parallel_environment = "smp", say',
     )

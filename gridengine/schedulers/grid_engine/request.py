@@ -11,11 +11,28 @@ from gridengine.schedulers.script import line_of_text
 
 Resource = str | int | float | bool
 
-LIMITS = ("h_rt", "s_rt", "h_cpu", "s_cpu", "h_vmem", "s_vmem", "h_rss", "s_rss", "h_data", "s_data")
+LIMITS = (
+    "h_rt",
+    "s_rt",
+    "h_cpu",
+    "s_cpu",
+    "h_vmem",
+    "s_vmem",
+    "h_rss",
+    "s_rss",
+    "h_data",
+    "s_data",
+)
 """Resources of Grid Engine whose excess ends a job (see queue_conf(5))."""
-UNITS = {"": 1} | {unit: 1000**power for power, unit in enumerate("kmgt", 1)} | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
+UNITS = (
+    {"": 1}
+    | {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
+    | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
+)
 MEMORY_REACHED = 0.95
-"""The share of a memory limit that a task which was killed must have been seen to use to be taken as killed for it."""
+"""The share of a memory limit that a task which was killed must have been seen to use to be taken
+as killed for it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +42,8 @@ class Request:
     Limits of memory are for each slot, unless `memory_per_slot` is False.
 
     Raises:
-        TypeError, ConfigurationError: a field is not what it must be; the text names it and its value.
+        TypeError, ConfigurationError: a field is not what it must be; the text names it and its
+        value.
     """
 
     queue: str | None = None
@@ -38,15 +56,25 @@ class Request:
         if not isinstance(self.native, str):
             raise TypeError(f"native must be a string, not {self.native!r}")
         given = self.parallel_environment
-        if given is not None and not re.fullmatch(r"\S+ +\d+(-\d*)?", line_of_text("parallel_environment", given)):
-            raise ConfigurationError(f"parallel_environment must be a name and a number of slots, as 'smp 4', not {given!r}")
+        if given is not None and not re.fullmatch(
+            r"\S+ +\d+(-\d*)?", line_of_text("parallel_environment", given)
+        ):
+            raise ConfigurationError(
+                "parallel_environment must be a name and a number of slots, as 'smp 4', not "
+                f"{given!r}"
+            )
         self.specification()
 
     def specification(self) -> str:
         """Return the native specification."""
         words = []
         if self.resources:
-            words.append("-l " + ",".join(f"{name}={_resource(name, value)}" for name, value in self.resources.items()))
+            words.append(
+                "-l "
+                + ",".join(
+                    f"{name}={_resource(name, value)}" for name, value in self.resources.items()
+                )
+            )
         if self.queue is not None:
             words.append(f"-q {_word('queue', self.queue)}")
         if self.parallel_environment is not None:
@@ -58,34 +86,58 @@ class Request:
     @property
     def slots(self) -> int:
         """How many slots the parallel environment gives at least; 1 without."""
-        return 1 if self.parallel_environment is None else int(self.parallel_environment.split()[1].partition("-")[0])
+        return (
+            1
+            if self.parallel_environment is None
+            else int(self.parallel_environment.split()[1].partition("-")[0])
+        )
 
     @property
     def limits(self) -> str:
         """The limits that were asked for, in words; empty when none."""
-        return ", ".join(f"{name}={self.resources[name]}" for name in LIMITS if name in self.resources)
+        return ", ".join(
+            f"{name}={self.resources[name]}" for name in LIMITS if name in self.resources
+        )
 
     def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
-        """Return which of its limits a task that was killed had reached, by what DRMAA tells of its usage; None when none, or unknown."""
+        """Return which of its limits a task that was killed had reached, by what DRMAA tells of its
+        usage; None when none, or unknown.
+        """
         run, peak = float(usage.get("ru_wallclock") or 0), float(usage.get("maxvmem") or 0)
-        times = [parse_time(str(self.resources[name])) for name in ("h_rt", "s_rt") if name in self.resources]
+        times = [
+            parse_time(str(self.resources[name]))
+            for name in ("h_rt", "s_rt")
+            if name in self.resources
+        ]
         if any(0 < limit <= run for limit in times):
             return TimeoutError
         slots = self.slots if self.memory_per_slot else 1
-        memories = [parse_memory(str(self.resources[name])) * slots for name in ("h_vmem", "s_vmem") if name in self.resources]
-        return OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
+        memories = [
+            parse_memory(str(self.resources[name])) * slots
+            for name in ("h_vmem", "s_vmem")
+            if name in self.resources
+        ]
+        return (
+            OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
+        )
 
 
 def parse_memory(text: str) -> float:
-    """Return the bytes that Grid Engine means by "10G" (2**30 each) or "10g" (10**9 each); 0 when it is none (see sge_types(5))."""
+    """Return the bytes that Grid Engine means by "10G" (2**30 each) or "10g" (10**9 each); 0 when
+    it is none (see sge_types(5)).
+    """
     match = re.fullmatch(r"(\d+(?:\.\d*)?)([kKmMgGtT]?)", text)
     return float(match[1]) * UNITS[match[2]] if match else 0.0
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds that Grid Engine means by "02:00:00" or "7200"; 0 when it is none (see sge_types(5))."""
+    """Return the seconds that Grid Engine means by "02:00:00" or "7200"; 0 when it is none (see
+    sge_types(5)).
+    """
     match = re.fullmatch(r"(?:(?:(\d*):)?(\d*):)?(\d+(?:\.\d*)?)", text)
-    return 3600 * float(match[1] or 0) + 60 * float(match[2] or 0) + float(match[3]) if match else 0.0
+    return (
+        3600 * float(match[1] or 0) + 60 * float(match[2] or 0) + float(match[3]) if match else 0.0
+    )
 
 
 def _resource(name: str, value: Resource) -> str:
@@ -99,5 +151,8 @@ def _resource(name: str, value: Resource) -> str:
 def _word(name: str, value: object, forbidden: str = r"[\s'\"]") -> str:
     text = line_of_text(name, value)
     if re.search(forbidden, text):
-        raise ConfigurationError(f"{name}={text!r} holds a blank, a quote or a comma, which the batch system would take for its own")
+        raise ConfigurationError(
+            f"{name}={text!r} holds a blank, a quote or a comma, which the batch system would take "
+            "for its own"
+        )
     return text

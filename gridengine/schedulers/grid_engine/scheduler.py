@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gridengine.errors import ClusterError, ConfigurationError, SchedulerUnavailable, SubmissionRefused
+from gridengine.errors import (
+    ClusterError,
+    ConfigurationError,
+    SchedulerUnavailable,
+    SubmissionRefused,
+)
 from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
 from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
@@ -19,7 +24,13 @@ from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, TooMany, 
 from gridengine.schedulers.detect import library_paths, without_slurm
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import Failure, NoWords, Words
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM, System, worded
+from gridengine.schedulers.grid_engine.drmaa_systems import (
+    GRID_ENGINE,
+    GRID_ENGINE_UNNAMED,
+    SLURM,
+    System,
+    worded,
+)
 from gridengine.schedulers.grid_engine.options import asked, own_walltime
 from gridengine.schedulers.grid_engine.request import Request, Resource
 from gridengine.schedulers.slurm.options import own_walltime as slurm_walltime
@@ -28,48 +39,63 @@ from gridengine.settings.values import settings
 logger = logging.getLogger("gridengine")
 
 POLL_SECONDS = 1.0
-"""How long one round of questions may take: to ask for one job takes Grid Engine 0.2 to 10 ms, a second when its master is busy."""
+"""How long one round of questions may take: to ask for one job takes Grid Engine 0.2 to 10 ms, a
+second when its master is busy.
+"""
 MOST_ASKED = 5000
 FIRST_QUEUED = 20
 """Tasks of an array start in order, so of those that wait the first are asked for most often."""
 REASON_SECONDS = 17.0
-"""How long the reason of a failed start is looked for: Grid Engine writes its accounts every 15 s."""
+"""How long the reason of a failed start is looked for: Grid Engine writes its accounts every 15
+s.
+"""
 END_SECONDS = 6.0
-"""How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5 s."""
+"""How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5
+s.
+"""
 
 STATES = {
-    **dict.fromkeys(("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"), TaskState.QUEUED),
+    **dict.fromkeys(
+        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"), TaskState.QUEUED
+    ),
     "running": TaskState.RUNNING,
-    **dict.fromkeys(("system_suspended", "user_suspended", "user_system_suspended"), TaskState.SUSPENDED),
+    **dict.fromkeys(
+        ("system_suspended", "user_suspended", "user_system_suspended"), TaskState.SUSPENDED
+    ),
 }
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
 
 
 class GridEngineScheduler(BatchScheduler):
-    """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library: the library says which it speaks to.
+    """Runs calls in jobs of a Grid Engine, or of another batch system that has a DRMAA library: the
+    library says which it speaks to.
 
-    What is asked of a Slurm is written in its own options. For other systems there are no words here: they are told what `native` says, and
-    all else is an error.
+    What is asked of a Slurm is written in its own options. For other systems there are no words
+    here: they are told what `native` says, and all else is an error.
 
     Args:
         queue: `-q`: the queue or queues to run in; Slurm's partition.
         parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
         native: more options, as they are; the batch system's own.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` and what the
-            batch system says of it (default: the setting, which is for ever).
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail
+            with `WorkerNotStarted` and what the batch system says of it (default: the setting,
+            which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
-            When one fails, so does the task.
+        prologue: shell lines that run before the worker, as "module load python". With any, the
+            shell is a login shell. When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
-        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
-            (default: each worker holds what one call asks for, and runs one call at a time).
-        drmaa_library: the path of the DRMAA library (default: the setting, else what DRMAA_LIBRARY_PATH says, else Grid Engine's own).
+        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
+            each worker runs all that fits (default: each worker holds what one call asks for, and
+            runs one call at a time).
+        drmaa_library: the path of the DRMAA library (default: the setting, else what
+            DRMAA_LIBRARY_PATH says, else Grid Engine's own).
         resources: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
+        value.
     """
 
     def __init__(
@@ -97,7 +123,9 @@ class GridEngineScheduler(BatchScheduler):
             python=python,
         )
         self._request = Request(queue, parallel_environment, native, resources)
-        self.walltime = own_walltime(self._request) or slurm_walltime([word for word in native.split() if word.startswith("--time=")])
+        self.walltime = own_walltime(self._request) or slurm_walltime(
+            [word for word in native.split() if word.startswith("--time=")]
+        )
         self._library = library_path(drmaa_library)
         if worker_resources is not None:
             self.hold(worker_resources)
@@ -108,12 +136,17 @@ class GridEngineScheduler(BatchScheduler):
     def launcher(self, run: Run) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
         return GridEngineLauncher(
-            run, script=self.script(run), request=self._request, library=self._library, held=self.worker_resources or ZERO
+            run,
+            script=self.script(run),
+            request=self._request,
+            library=self._library,
+            held=self.worker_resources or ZERO,
         )
 
 
 def library_path(given: object) -> str:
-    """Return the DRMAA library that an argument names: a file's whole path, or what the linker is to look for.
+    """Return the DRMAA library that an argument names: a file's whole path, or what the linker is
+    to look for.
 
     Raises:
         TypeError, ConfigurationError: it is no path, or there is no such file.
@@ -124,7 +157,10 @@ def library_path(given: object) -> str:
     if "/" not in path:
         return path
     if not Path(path).is_file():
-        raise ConfigurationError(f"drmaa_library={path!r} is no file", hint="it is the path of a library, as /opt/lib/libdrmaa.so")
+        raise ConfigurationError(
+            f"drmaa_library={path!r} is no file",
+            hint="it is the path of a library, as /opt/lib/libdrmaa.so",
+        )
     return str(Path(path).absolute())
 
 
@@ -143,8 +179,9 @@ class Ending:
 def ending(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
     """Return what DRMAA's exit information means, as told by a library for this kind of system.
 
-    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to start; but it gives the time of the
-    start of the first, none for the second, and no usage at all for one that was deleted while it waited. Others say less.
+    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to
+    start; but it gives the time of the start of the first, none for the second, and no usage at all
+    for one that was deleted while it waited. Others say less.
     """
     if "status" in told:
         return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
@@ -165,7 +202,9 @@ def ending(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
 class GridEngineLauncher(BatchLauncher):
     """Starts workers through DRMAA, and asks for them one by one."""
 
-    def __init__(self, run: Run, *, script: str, request: Request, library: str = "", held: Held = ZERO) -> None:
+    def __init__(
+        self, run: Run, *, script: str, request: Request, library: str = "", held: Held = ZERO
+    ) -> None:
         super().__init__(run, script=script)
         self._request = request
         self._library = library
@@ -192,11 +231,14 @@ class GridEngineLauncher(BatchLauncher):
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
-            return asked(self._request, demand, settings().grid_engine, self._words.parallel_environment)
+            return asked(
+                self._request, demand, settings().grid_engine, self._words.parallel_environment
+            )
         return worded(self._system, self._request, demand, self._held, settings())
 
     def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        """Return what would be submitted first, in the words of the system that the library speaks to; without a library, Grid Engine's.
+        """Return what would be submitted first, in the words of the system that the library speaks
+        to; without a library, Grid Engine's.
 
         Raises:
             SchedulerUnavailable: the library does not load.
@@ -233,7 +275,9 @@ class GridEngineLauncher(BatchLauncher):
         self._queued.update(handles)
         self._requests.update(dict.fromkeys(handles, self._request_for(demand)))
 
-    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> dict[str, object]:
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, object]:
         """Return the job template, by DRMAA's names."""
         return {
             "remoteCommand": str(self.script),
@@ -245,11 +289,15 @@ class GridEngineLauncher(BatchLauncher):
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks; of many, those that matter first and the others in turn."""
+        """Return what is known of these tasks; of many, those that matter first and the others in
+        turn.
+        """
         now = time.monotonic()
         known = {handle.id: handle for handle in handles if handle in self._asked}
         try:
-            told = self._opened().status([handle.id for handle in self._in_turn(known.values())[:MOST_ASKED]], POLL_SECONDS)
+            told = self._opened().status(
+                [handle.id for handle in self._in_turn(known.values())[:MOST_ASKED]], POLL_SECONDS
+            )
         except (drmaa.Trouble, drmaa.Unavailable, drmaa.Refused) as error:
             logger.info("the batch system does not say how the workers are: %s", error)
             told = {}
@@ -259,7 +307,9 @@ class GridEngineLauncher(BatchLauncher):
             self._asked[handle] = now
             if state in STATES:
                 reports[handle] = Report(STATES[state])
-                (self._queued.add if STATES[state] is TaskState.QUEUED else self._queued.discard)(handle)
+                (self._queued.add if STATES[state] is TaskState.QUEUED else self._queued.discard)(
+                    handle
+                )
             elif end is not None:
                 self._ended[handle] = (ending(end, self._system.kind), now)
             elif state != "undetermined":
@@ -267,15 +317,24 @@ class GridEngineLauncher(BatchLauncher):
         return reports | self._inquests(known.values(), now)
 
     def _in_turn(self, handles: Iterable[Handle]) -> list[Handle]:
-        """Return whom to ask, the most urgent first: in turn one that runs, one of the first that wait, one of the others."""
+        """Return whom to ask, the most urgent first: in turn one that runs, one of the first that
+        wait, one of the others.
+        """
         open_ones = [handle for handle in handles if handle not in self._ended]
         queued = [handle for handle in open_ones if handle in self._queued]
         active = [handle for handle in open_ones if handle not in self._queued]
-        groups = [sorted(group, key=self._asked.__getitem__) for group in (active, queued[:FIRST_QUEUED], queued[FIRST_QUEUED:])]
-        return [handle for row in itertools.zip_longest(*groups) for handle in row if handle is not None]
+        groups = [
+            sorted(group, key=self._asked.__getitem__)
+            for group in (active, queued[:FIRST_QUEUED], queued[FIRST_QUEUED:])
+        ]
+        return [
+            handle for row in itertools.zip_longest(*groups) for handle in row if handle is not None
+        ]
 
     def _inquests(self, handles: Iterable[Handle], now: float) -> dict[Handle, Report]:
-        """Return a report for each task that has ended, once its reason is known or has been looked for long enough."""
+        """Return a report for each task that has ended, once its reason is known or has been looked
+        for long enough.
+        """
         reports = {}
         for handle in handles:
             report = None
@@ -291,7 +350,11 @@ class GridEngineLauncher(BatchLauncher):
     def _inquest(self, handle: Handle, end: Ending, since: float, now: float) -> Report | None:
         failure = None
         if not end.clean and not end.deleted:
-            failure = self._words.logged_failure(handle.id) if end.started else self._words.failure(handle.id)
+            failure = (
+                self._words.logged_failure(handle.id)
+                if end.started
+                else self._words.failure(handle.id)
+            )
             if failure is None and not end.started and now - since < REASON_SECONDS:
                 return None
         reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
@@ -299,15 +362,33 @@ class GridEngineLauncher(BatchLauncher):
         fault = request.fault(end.usage) if end.killed else None
         if end.killed and request.limits:
             reason += f" (its limits: {request.limits})"
-        return replace(self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault)
+        return replace(
+            self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault
+        )
 
     def _in_error(self, handle: Handle) -> Report:
-        """Report a task that the batch system calls failed, and which has not ended: it is in the error state."""
+        """Report a task that the batch system calls failed, and which has not ended: it is in the
+        error state.
+        """
         reason = self._words.error_state(handle.id)
         self.cancel([handle])
-        return self._report(handle, f"in the error state: {reason}" if reason else "failed, and the batch system does not say why", None)
+        return self._report(
+            handle,
+            f"in the error state: {reason}"
+            if reason
+            else "failed, and the batch system does not say why",
+            None,
+        )
 
-    def _report(self, handle: Handle, reason: str, failure: Failure | None, *, clean: bool = False, deleted: bool = False) -> Report:
+    def _report(
+        self,
+        handle: Handle,
+        reason: str,
+        failure: Failure | None,
+        *,
+        clean: bool = False,
+        deleted: bool = False,
+    ) -> Report:
         error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
         return Report(TaskState.ENDED if clean else TaskState.FAILED, reason, error, deleted)
 
@@ -363,14 +444,20 @@ def refusal(error: drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:
     if error.for_now:
         return TryAgain(str(error))
     asked = f"; it was asked for: {native}" if native else ""
-    hint = "no queue has all of this, even when it is empty: ask for less" if "no suitable queues" in str(error) else None
+    hint = (
+        "no queue has all of this, even when it is empty: ask for less"
+        if "no suitable queues" in str(error)
+        else None
+    )
     return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
 
 
 def why_unavailable() -> str:
-    """Return why this process is not to use DRMAA, empty when it is: that is, a session opens and a job of this user is taken.
+    """Return why this process is not to use DRMAA, empty when it is: that is, a session opens and a
+    job of this user is taken.
 
-    A library for Slurm is left where Slurm's own commands are: `SlurmScheduler` learns more from them.
+    A library for Slurm is left where Slurm's own commands are: `SlurmScheduler` learns more from
+    them.
     """
     with drmaa.shared_session() as session:
         try:

@@ -13,10 +13,19 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.detect import missing
 from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
-from gridengine.schedulers.slurm.states import FORMAT, Row, compress, parse_cancelled_by, parse_jobs, parse_squeue
+from gridengine.schedulers.slurm.states import (
+    FORMAT,
+    Row,
+    compress,
+    parse_cancelled_by,
+    parse_jobs,
+    parse_squeue,
+)
 
 COMMAND_SECONDS = 20.0
-"""How long a command may take: Slurm's own patience is some ten seconds with a master that does not answer (MessageTimeout)."""
+"""How long a command may take: Slurm's own patience is some ten seconds with a master that does not
+answer (MessageTimeout).
+"""
 PROBE_SECONDS = 10.0
 LOOK_SECONDS = 0.5
 """How often we look whether a command only waits."""
@@ -39,28 +48,45 @@ class Refused(Exception):
 def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which the commands do what their arguments say, and nothing else.
 
-    A job has variables of its own, which must not pass for those of a job that is submitted from it; and users may have others that
-    change what commands print or wait for. Where Slurm is, and what the user wants of all jobs, stay.
+    A job has variables of its own, which must not pass for those of a job that is submitted from
+    it; and users may have others that change what commands print or wait for. Where Slurm is, and
+    what the user wants of all jobs, stay.
     """
     kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
-    ours = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE")
+    ours = (
+        "SBATCH_WAIT",
+        "SBATCH_ARRAY_INX",
+        "SBATCH_OUTPUT",
+        "SBATCH_ERROR",
+        "SBATCH_JOB_NAME",
+        "SBATCH_REQUEUE",
+        "SBATCH_NO_REQUEUE",
+    )
     foreign = ("SLURM_", "SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_", "SACCT_")
-    clean = {name: value for name, value in environment.items() if name in kept or not name.startswith((*foreign, *ours))}
+    clean = {
+        name: value
+        for name, value in environment.items()
+        if name in kept or not name.startswith((*foreign, *ours))
+    }
     # All numbers of an array, and times that can be compared.
     return {**clean, "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
 
 
-def sbatch_command(options: Sequence[str], *, name: str, count: int, log: Callable[[object], str], script: Path) -> list[str]:
+def sbatch_command(
+    options: Sequence[str], *, name: str, count: int, log: Callable[[object], str], script: Path
+) -> list[str]:
     """Return the command that submits an array of `count` tasks, or with 0 a single job.
 
-    The options come before what is ours, so that they cannot change it; but after `--no-requeue`, which they may.
+    The options come before what is ours, so that they cannot change it; but after `--no-requeue`,
+    which they may.
 
     Raises:
         ConfigurationError: the run directory's path cannot be said to Slurm.
     """
     if "\\" in str(script):
         raise ConfigurationError(
-            f"the run directory {script.parent} has a backslash in its path, with which Slurm cannot name logs",
+            f"the run directory {script.parent} has a backslash in its path, with which Slurm "
+            "cannot name logs",
             hint="set GRIDENGINE_RUN_DIRECTORY to another",
         )
     output = log("\0").replace("%", "%%").replace("\0", "%a" if count else "1")
@@ -69,18 +95,30 @@ def sbatch_command(options: Sequence[str], *, name: str, count: int, log: Callab
     return ["sbatch", "--parsable", "--no-requeue", *options, *ours, str(script)]
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end.
 
     Raises:
-        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it said so far. It was killed.
+        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
+        said so far. It was killed.
     """
     pipe = subprocess.PIPE
     until = time.monotonic() + seconds
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,
+    ) as process:
         while True:
             try:
-                output, errors = process.communicate(timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic())))
+                output, errors = process.communicate(
+                    timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic()))
+                )
                 return subprocess.CompletedProcess(command, process.returncode, output, errors)
             except subprocess.TimeoutExpired as error:
                 if RETRYING in (error.stderr or b"") or time.monotonic() >= until:
@@ -121,7 +159,10 @@ class Slurm:
             raise Trouble(words or f"{command[0]} gave no answer within {seconds:g} s") from error
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
-        words = said(done.stderr.decode(errors="replace")) or f"{command[0]} ended with status {done.returncode}"
+        words = (
+            said(done.stderr.decode(errors="replace"))
+            or f"{command[0]} ended with status {done.returncode}"
+        )
         if UNREACHABLE.search(words) and not LATER.search(words):
             raise Trouble(words)
         raise Refused(words)
@@ -130,7 +171,9 @@ class Slurm:
         """Return what this Slurm allows in these partitions, or in the default one."""
         config = self.run("scontrol", "show", "config")
         rows = self.run("scontrol", "show", "partition", "--oneliner")
-        return site_of(config, rows, self.run("sinfo", "--noheader", "--format=%R|%c|%m"), partitions)
+        return site_of(
+            config, rows, self.run("sinfo", "--noheader", "--format=%R|%c|%m"), partitions
+        )
 
     def submit(self, command: Sequence[str], count: int) -> list[str]:
         """Submit an array, or with 0 a single job; return the ids of its tasks, in order."""
@@ -144,8 +187,17 @@ class Slurm:
         self.run("sbatch", "--test-only", *options, "--wrap=true", seconds=PROBE_SECONDS)
 
     def jobs(self, name: str) -> dict[str, Row]:
-        """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm remembers them."""
-        listing = self.run("squeue", "--noheader", "--states=all", f"--user={self._user}", f"--name={name}", f"--format={FORMAT}")
+        """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm
+        remembers them.
+        """
+        listing = self.run(
+            "squeue",
+            "--noheader",
+            "--states=all",
+            f"--user={self._user}",
+            f"--name={name}",
+            f"--format={FORMAT}",
+        )
         try:
             return parse_squeue(listing)
         except ValueError as error:
@@ -154,13 +206,24 @@ class Slurm:
     def details(self, job: str) -> dict[str, dict[str, str]]:
         """Return all that Slurm knows of each task of an array, empty when it has forgotten it."""
         try:
-            return parse_jobs(self.run("scontrol", "show", "job", job.partition("_")[0], "--oneliner"))
+            return parse_jobs(
+                self.run("scontrol", "show", "job", job.partition("_")[0], "--oneliner")
+            )
         except Refused:
             return {}
 
     def cancelled_by(self, job: str) -> str:
         """Return who cancelled a job, where accounts are kept; empty when they do not say."""
-        number = parse_cancelled_by(self.run("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State%40"))
+        number = parse_cancelled_by(
+            self.run(
+                "sacct",
+                "--noheader",
+                "--parsable2",
+                "--allocations",
+                f"--jobs={job}",
+                "--format=State%40",
+            )
+        )
         try:
             return pwd.getpwuid(int(number)).pw_name if number else ""
         except KeyError:
@@ -174,7 +237,12 @@ class Slurm:
 
     def cancel_command(self, name: str) -> list[str]:
         """Return the command that cancels all jobs of this name."""
-        return [shutil.which("scancel") or "scancel", "--quiet", f"--user={self._user}", f"--name={name}"]
+        return [
+            shutil.which("scancel") or "scancel",
+            "--quiet",
+            f"--user={self._user}",
+            f"--name={name}",
+        ]
 
     @property
     def environment(self) -> Mapping[str, str]:

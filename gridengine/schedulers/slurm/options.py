@@ -1,4 +1,6 @@
-"""What calls ask for, in Slurm's words (see sbatch(1)): pure functions from a demand and a site's names."""
+"""What calls ask for, in Slurm's words (see sbatch(1)): pure functions from a demand and a site's
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,30 @@ from gridengine.settings.values import SlurmSite
 
 Option = str | int | float | bool
 
-OURS = ("array", "chdir", "cluster", "clusters", "error", "job-name", "output", "parsable", "test-only", "uid", "wait", "wrap")
+OURS = (
+    "array",
+    "chdir",
+    "cluster",
+    "clusters",
+    "error",
+    "job-name",
+    "output",
+    "parsable",
+    "test-only",
+    "uid",
+    "wait",
+    "wrap",
+)
 OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
 """Options that users may not set."""
-SHORT = {"-A": "--account", "-C": "--constraint", "-c": "--cpus-per-task", "-p": "--partition", "-q": "--qos", "-t": "--time"}
+SHORT = {
+    "-A": "--account",
+    "-C": "--constraint",
+    "-c": "--cpus-per-task",
+    "-p": "--partition",
+    "-q": "--qos",
+    "-t": "--time",
+}
 """The short forms of options that are compared."""
 ALIKE = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
 """Options that exclude each other."""
@@ -37,7 +59,8 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
     """Return a scheduler's own options as sbatch takes them, one word each where that can be.
 
     Raises:
-        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours to set.
+        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours
+        to set.
     """
     if not isinstance(native, str):
         raise TypeError(f"native must be a string, not {native!r}")
@@ -48,7 +71,9 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
         raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
     for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
         if name.removeprefix("--") in OURS or name in OURS_SHORT:
-            raise ConfigurationError(f"{name} is not for users to set: workers need their own", hint="leave it out")
+            raise ConfigurationError(
+                f"{name} is not for users to set: workers need their own", hint="leave it out"
+            )
     return options
 
 
@@ -61,11 +86,13 @@ def _option(name: str, value: Option) -> str:
 
 
 def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
-    """Return the options of `sbatch` for workers of this demand: the scheduler's own, all memory multiplied by the demand's factor;
-    what the demand asks for; and of the site's settings what neither says.
+    """Return the options of `sbatch` for workers of this demand: the scheduler's own, all memory
+    multiplied by the demand's factor; what the demand asks for; and of the site's settings what
+    neither says.
 
     Raises:
-        ConfigurationError: the scheduler's own options and the demand say different things, or a setting is wrong; the text names both.
+        ConfigurationError: the scheduler's own options and the demand say different things, or a
+        setting is wrong; the text names both.
     """
     options = [_scaled(option, demand.factor) for option in own]
     said = things(own)
@@ -75,7 +102,9 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
         options += words
     named = things(options)
     defaults = {"--partition": site.partition, "--account": site.account, "--qos": site.qos}
-    options += [f"{name}={value}" for name, value in defaults.items() if value and name not in named]
+    options += [
+        f"{name}={value}" for name, value in defaults.items() if value and name not in named
+    ]
     return options + [word for word in site.native.split() if word]
 
 
@@ -87,13 +116,19 @@ def things(options: Sequence[str]) -> dict[str, tuple[str, str]]:
         if not word.startswith("--") and word[:2] in SHORT:
             name, is_joined, value = SHORT[word[:2]], word[2:], word[2:].removeprefix("=")
         if name.startswith("--"):
-            text = word if is_joined or follower.startswith("-") or not follower else f"{word} {follower}"
+            text = (
+                word
+                if is_joined or follower.startswith("-") or not follower
+                else f"{word} {follower}"
+            )
             said[ALIKE.get(name, name)] = (value if is_joined else follower, text)
     return said
 
 
 def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
-    """Return the options that ask for this part. A subclass is a kind of its own, with words of its own."""
+    """Return the options that ask for this part. A subclass is a kind of its own, with words of its
+    own.
+    """
     kind: type = type(part)
     if isinstance(part, Cores) and kind is Cores:
         return [f"--cpus-per-task={part.N}"]
@@ -104,38 +139,53 @@ def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     if isinstance(part, GPUs) and kind is GPUs:
         return filled("slurm.gpus", site.gpus, n=len(part.g)).split()
     if isinstance(part, Token) and kind is Token:
-        return site.tokens[part.name].split() if part.name in site.tokens else [f"--constraint={part.name}"]
+        return (
+            site.tokens[part.name].split()
+            if part.name in site.tokens
+            else [f"--constraint={part.name}"]
+        )
     return native_words(part, "slurm")  # none for Capacity
 
 
 def _times(time: WTime) -> list[str]:
-    """Return a limit such that the signal before it, early as it may come, comes after the time is over."""
+    """Return a limit such that the signal before it, early as it may come, comes after the time is
+    over.
+    """
     if time.T is None:
         return []
     seconds = time.T + MARGIN_SECONDS + EARLY_SECONDS
     return [f"--time={math.ceil(seconds / 60)}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
 
 
-def _without_kept(part: Resource, words: Iterable[str], said: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the options without those of time that the scheduler's own are long enough for: its workers run several calls."""
+def _without_kept(
+    part: Resource, words: Iterable[str], said: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    """Return the options without those of time that the scheduler's own are long enough for: its
+    workers run several calls.
+    """
     if not isinstance(part, WTime) or part.T is None:
         return list(words)
     if "--time" in said and 0 < parse_time(said["--time"][0]) < part.T + MARGIN_SECONDS:
         raise ConfigurationError(
-            f"{part!r} of a call wants {format_seconds(part.T + MARGIN_SECONDS)}, and {said['--time'][1]} of the scheduler is less",
+            f"{part!r} of a call wants {format_seconds(part.T + MARGIN_SECONDS)}, and "
+            f"{said['--time'][1]} of the scheduler is less",
             hint="give the scheduler more, or leave it out: then each call's own time is asked for",
         )
     return [word for word in words if word.partition("=")[0] not in said]
 
 
 def own_walltime(options: Sequence[str]) -> float | None:
-    """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it does not say."""
+    """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it
+    does not say.
+    """
     said = things(options).get("--time")
     return (parse_time(said[0]) or None) if said is not None else None
 
 
 def parse_time(text: str) -> float:
-    """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is none or has no end (see sbatch(1))."""
+    """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is none
+    or has no end (see sbatch(1)).
+    """
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if match is None:
         return 0.0

@@ -20,10 +20,26 @@ from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, T
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble, sbatch_command
-from gridengine.schedulers.slurm.options import Option, own_options, own_walltime, sbatch_options, things
+from gridengine.schedulers.slurm.options import (
+    Option,
+    own_options,
+    own_walltime,
+    sbatch_options,
+    things,
+)
 from gridengine.schedulers.slurm.site import Site, impossible, refusal, unavailable
 from gridengine.schedulers.slurm.srun import AtOnce, Unsuitable
-from gridengine.schedulers.slurm.states import ENDS, PURGED, REQUEUED, STATES, End, Row, end_words, explanation, is_permanent
+from gridengine.schedulers.slurm.states import (
+    ENDS,
+    PURGED,
+    REQUEUED,
+    STATES,
+    End,
+    Row,
+    end_words,
+    explanation,
+    is_permanent,
+)
 from gridengine.settings.values import settings
 from gridengine.wire.connection import JOB_END
 
@@ -33,38 +49,48 @@ T = TypeVar("T")
 
 CLOSE_SECONDS = 5.0
 ENDING_SECONDS = 30.0
-"""For how long a task may be about to end before it is taken to have ended: a node that does not answer keeps it there for long."""
+"""For how long a task may be about to end before it is taken to have ended: a node that does not
+answer keeps it there for long.
+"""
 FIRST = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
-    echo "gridengine: Slurm has started this job again on $HOSTNAME; another has taken its place, and it ends" >&2
+    echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
+        "another has taken its place, and it ends" >&2
     exit 0
 fi
 [[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
-"""A task that Slurm put back into its queue and started again must not pass for the worker that it was before. And a job of srun's outlives
-its worker when that srun is gone, as after a crash of the machine that it ran on."""
+"""A task that Slurm put back into its queue and started again must not pass for the worker that it
+was before. And a job of srun's outlives its worker when that srun is gone, as after a crash of the
+machine that it ran on."""
 
 
 class SlurmScheduler(BatchScheduler):
     """Runs calls in jobs of a Slurm.
 
     Args:
-        partition, account, qos: `--partition`, `--account`, `--qos` (default: the settings', else Slurm's own).
+        partition, account, qos: `--partition`, `--account`, `--qos` (default: the settings', else
+            Slurm's own).
         native: more options of sbatch, as they are.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail with `WorkerNotStarted` and what the
+        start_timeout: for how many seconds calls may wait for their first worker, then they fail
+            with `WorkerNotStarted` and what the
             batch system says of it (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With any, the shell is a login shell.
-            When one fails, so does the task.
+        prologue: shell lines that run before the worker, as "module load python". With any, the
+            shell is a login shell. When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
-        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and each worker runs all that fits
-            (default: each worker holds what one call asks for, and runs one call at a time).
-        strict: what Slurm takes and can never start (it waits for `PartitionConfig`, `PartitionTimeLimit`, `BadConstraints` or the like)
-            is an error at once; with False it waits, for somebody to change the site or the job.
-        options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`, `mem="4G"`, `exclusive=True`.
+        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
+            each worker runs all that fits (default: each worker holds what one call asks for, and
+            runs one call at a time).
+        strict: what Slurm takes and can never start (it waits for `PartitionConfig`,
+            `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once; with False it
+            waits, for somebody to change the site or the job.
+        options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`,
+        `mem="4G"`, `exclusive=True`.
 
     Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its value.
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
+        value.
     """
 
     start_at_once = True
@@ -110,7 +136,12 @@ class SlurmScheduler(BatchScheduler):
 
     def launcher(self, run: Run) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
-        launcher = SlurmLauncher(run, script=self.script(run, FIRST % JOB_END), options=self._options, strict=self._strict)
+        launcher = SlurmLauncher(
+            run,
+            script=self.script(run, FIRST % JOB_END),
+            options=self._options,
+            strict=self._strict,
+        )
         launcher.site_asked = self._site_asked
         return launcher
 
@@ -118,13 +149,19 @@ class SlurmScheduler(BatchScheduler):
         """Ask Slurm what it allows, which takes about as long as to import what is needed next."""
         with self._lock:
             if self._shared is None and not self._closed and self._site_asked is None:
-                self._site_asked = in_background(functools.partial(site_for, Slurm(os.environ), self._options))
+                self._site_asked = in_background(
+                    functools.partial(site_for, Slurm(os.environ), self._options)
+                )
 
 
 class SlurmLauncher(BatchLauncher):
-    """Starts workers as the tasks of array jobs, the first by srun, that all have one name, and asks for all of them at once."""
+    """Starts workers as the tasks of array jobs, the first by srun, that all have one name, and
+    asks for all of them at once.
+    """
 
-    def __init__(self, run: Run, *, script: str, options: Sequence[str], strict: bool = True) -> None:
+    def __init__(
+        self, run: Run, *, script: str, options: Sequence[str], strict: bool = True
+    ) -> None:
         super().__init__(run, script=script)
         self._options = list(options)
         self._strict = strict
@@ -143,21 +180,33 @@ class SlurmLauncher(BatchLauncher):
         self._absent: set[Handle] = set()
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Have srun start the first workers, if there is room, and submit the others, in arrays no larger than the site allows."""
+        """Have srun start the first workers, if there is room, and submit the others, in arrays no
+        larger than the site allows.
+        """
         self.largest = max(1, self._site().largest)
         handles = self._start_at_once(count, demand)
         try:
-            return handles + (super().launch(count - len(handles), demand) if count > len(handles) else [])
+            return handles + (
+                super().launch(count - len(handles), demand) if count > len(handles) else []
+            )
         except (TryAgain, GridEngineError):
             if not handles:
                 raise
             return handles  # what keeps the others from it is told at the next launch
 
     def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        """Return what is submitted, and how the first workers are started where there is room at once."""
+        """Return what is submitted, and how the first workers are started where there is room at
+        once.
+        """
         plan = super().plan(count, demand)
         try:
-            return replace(plan, request={**plan.request, "srun": self._at_once.command(self._options_for(demand), self._log(1, "\0"))})
+            return replace(
+                plan,
+                request={
+                    **plan.request,
+                    "srun": self._at_once.command(self._options_for(demand), self._log(1, "\0")),
+                },
+            )
         except Unsuitable:
             return plan
 
@@ -183,7 +232,9 @@ class SlurmLauncher(BatchLauncher):
         if self._known_site is None:
             try:
                 asked, self.site_asked = self.site_asked, None
-                self._known_site = asked.result() if asked is not None else site_for(self._slurm, self._options)
+                self._known_site = (
+                    asked.result() if asked is not None else site_for(self._slurm, self._options)
+                )
             except (Missing, Trouble, Refused) as error:
                 raise unavailable(str(error)) from error
         return self._known_site
@@ -192,15 +243,23 @@ class SlurmLauncher(BatchLauncher):
         return sbatch_options(self._options, demand, settings().slurm)
 
     def _options_for(self, demand: Demand) -> list[str]:
-        """Return all options for workers of this demand. Some memory is always asked for, where a job would else be given all of a node."""
+        """Return all options for workers of this demand. Some memory is always asked for, where a
+        job would else be given all of a node.
+        """
         options = self._request(demand)
         memory = self._site().memory
         return [memory, *options] if memory and "--mem" not in things(options) else options
 
-    def request(self, count: int, demand: Demand, log: Callable[[object], str]) -> dict[str, list[str]]:
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, list[str]]:
         """Return the command that submits."""
         tasks = count if self._site().largest else 0
-        return {"argv": sbatch_command(self._options_for(demand), name=self._name, count=tasks, log=log, script=self.script)}
+        return {
+            "argv": sbatch_command(
+                self._options_for(demand), name=self._name, count=tasks, log=log, script=self.script
+            )
+        }
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
         """Submit one array, or one job where the site has no arrays."""
@@ -221,14 +280,18 @@ class SlurmLauncher(BatchLauncher):
     def _watch_over(self) -> None:
         """See that nothing of this launcher's outlives this process."""
         if self._guard is None:
-            self._guard = Guard(self._slurm.cancel_command(self._name), self.files, self._slurm.environment)
+            self._guard = Guard(
+                self._slurm.cancel_command(self._name), self.files, self._slurm.environment
+            )
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
         self._tasks.update(dict.fromkeys(handles, demand))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks, by one question for all, and by one more for each array of which some ended badly."""
+        """Return what is known of these tasks, by one question for all, and by one more for each
+        array of which some ended badly.
+        """
         now = time.monotonic()
         try:
             rows = self._slurm.jobs(self._name)
@@ -238,7 +301,13 @@ class SlurmLauncher(BatchLauncher):
             return {}
         asked = set(handles)
         # Who left in order is asked for no more.
-        self._forget([task for task in self._tasks.keys() - asked if task.id not in rows or rows[task.id].state in ENDS])
+        self._forget(
+            [
+                task
+                for task in self._tasks.keys() - asked
+                if task.id not in rows or rows[task.id].state in ENDS
+            ]
+        )
         reports: dict[Handle, Report] = {}
         ends: dict[Handle, tuple[str, End]] = {}
         for handle in (handle for handle in handles if handle in self._tasks):
@@ -250,15 +319,21 @@ class SlurmLauncher(BatchLauncher):
         return reports | self._inquests(ends)
 
     def _sweep(self, rows: Mapping[str, Row]) -> None:
-        """Cancel what has our name and is not ours any more: what could not be cancelled, or was submitted after all."""
+        """Cancel what has our name and is not ours any more: what could not be cancelled, or was
+        submitted after all.
+        """
         ours = {task.id for task in self._tasks}
         strays = [id for id, row in rows.items() if row.state in STATES and id not in ours]
         if strays:
             self._slurm.cancel(strays)
         self._in_doubt = False
 
-    def _judge(self, handle: Handle, row: Row | None, now: float) -> Report | tuple[str, End] | None:
-        """Return a report on a task that lives, or how it ended, or None when nothing is certain."""
+    def _judge(
+        self, handle: Handle, row: Row | None, now: float
+    ) -> Report | tuple[str, End] | None:
+        """Return a report on a task that lives, or how it ended, or None when nothing is
+        certain.
+        """
         if row is None:
             # Twice, lest one answer that lacks something passes for a death.
             if handle in self._absent:
@@ -289,10 +364,14 @@ class SlurmLauncher(BatchLauncher):
         began = self._started.get(handle)
         if state is TaskState.RUNNING:
             self._started.setdefault(handle, row.start)
-        return began is not None and (state is TaskState.QUEUED or (state is TaskState.RUNNING and row.start != began))
+        return began is not None and (
+            state is TaskState.QUEUED or (state is TaskState.RUNNING and row.start != began)
+        )
 
     def _waits_again(self, handle: Handle, row: Row) -> bool:
-        """Return whether this task, which has a log, waits to be started again: it may have run between two looks."""
+        """Return whether this task, which has a log, waits to be started again: it may have run
+        between two looks.
+        """
         return row.state == "PENDING" and row.reason == "BeginTime" and Path(handle.log).exists()
 
     def _inquests(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
@@ -368,12 +447,16 @@ class SlurmLauncher(BatchLauncher):
             self._in_doubt = True
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what the first of these tasks waits for: Slurm's reason, what it means and what can be done."""
+        """Return what the first of these tasks waits for: Slurm's reason, what it means and what
+        can be done.
+        """
         reason = self._reasons.get(handles[0], "") if handles else ""
         return explanation(reason) if reason else ""
 
     def close(self) -> None:
-        """Cancel the tasks that are left; should Slurm not answer, that is tried for a minute more."""
+        """Cancel the tasks that are left; should Slurm not answer, that is tried for a minute
+        more.
+        """
         if os.getpid() != self.owner:
             return
         guard, self._guard = self._guard, None
@@ -381,7 +464,9 @@ class SlurmLauncher(BatchLauncher):
             try:
                 self._slurm.run(*self._slurm.cancel_command(self._name), seconds=CLOSE_SECONDS)
             except (Missing, Trouble, Refused) as error:
-                logger.warning("process %d still tries to cancel this run's jobs: %s", guard.leave(), error)
+                logger.warning(
+                    "process %d still tries to cancel this run's jobs: %s", guard.leave(), error
+                )
             else:
                 guard.dismiss()
                 self._at_once.close()
@@ -390,7 +475,9 @@ class SlurmLauncher(BatchLauncher):
 
 def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
     """Return what a Slurm allows in the partitions that these options, or the settings, say."""
-    partitions, _ = things(sbatch_options(options, ANY, settings().slurm)).get("--partition", ("", ""))
+    partitions, _ = things(sbatch_options(options, ANY, settings().slurm)).get(
+        "--partition", ("", "")
+    )
     return slurm.site(partitions)
 
 
@@ -409,7 +496,9 @@ def in_background(ask: Callable[[], T]) -> Future[T]:
 
 
 def why_unavailable() -> str:
-    """Return why this process cannot use Slurm, empty when it can: that is, a job of this user would be taken."""
+    """Return why this process cannot use Slurm, empty when it can: that is, a job of this user
+    would be taken.
+    """
     try:
         Slurm(os.environ).probe(sbatch_options([], ANY, settings().slurm))
     except Refused as error:

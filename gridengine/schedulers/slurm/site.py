@@ -1,4 +1,6 @@
-"""What a Slurm allows and what it lacks, and what its refusals mean: pure functions on its commands' output."""
+"""What a Slurm allows and what it lacks, and what its refusals mean: pure functions on its
+commands' output.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from gridengine.schedulers.slurm.states import meaning
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`largest`: the most tasks of an array; 0: there are no arrays. `memory`: the option that a job needs which asks for none, or
-    empty. `accounts`: whether accounts of jobs are kept."""
+    """`largest`: the most tasks of an array; 0: there are no arrays. `memory`: the option that a
+    job needs which asks for none, or empty. `accounts`: whether accounts of jobs are kept."""
 
     largest: int = 1000
     memory: str = ""
@@ -28,47 +30,76 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
-    """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner` and sinfo's "%R|%c|%m".
+    """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner`
+    and sinfo's "%R|%c|%m".
 
-    names: the partitions that are asked for, joined by commas; empty for the default one. Where Slurm gives out memory, a job that
-    asks for none gets all that a node has, unless the site says otherwise; then the share of a core is asked for, so that a node
-    runs as many workers as it has cores.
+    names: the partitions that are asked for, joined by commas; empty for the default one. Where
+    Slurm gives out memory, a job that asks for none gets all that a node has, unless the site says
+    otherwise; then the share of a core is asked for, so that a node runs as many workers as it has
+    cores.
     """
     fields = parse_fields(config)
     largest = int(fields.get("MaxArraySize", "1001")) - 1
     accounts = not fields.get("AccountingStorageType", "none").endswith("none")
     if "MEMORY" not in fields.get("SelectTypeParameters", "").upper():
         return Site(max(0, largest), "", accounts)
-    chosen = [fields | dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line]
-    chosen = [one for one in chosen if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")]
+    chosen = [
+        fields | dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line
+    ]
+    chosen = [
+        one
+        for one in chosen
+        if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")
+    ]
     needs = any(not _says_memory(one) for one in chosen)
     share = parse_share(nodes, [one["PartitionName"] for one in chosen]) if needs else 0
     return Site(max(0, largest), f"--mem-per-cpu={share}M" if share else "", accounts)
 
 
 def _says_memory(fields: Mapping[str, str]) -> bool:
-    """Return whether a partition, or the whole Slurm, has a default for memory: `UNLIMITED` stands for none."""
-    return any(fields.get(name, "UNLIMITED") != "UNLIMITED" for name in ("DefMemPerNode", "DefMemPerCPU"))
+    """Return whether a partition, or the whole Slurm, has a default for memory: `UNLIMITED` stands
+    for none.
+    """
+    return any(
+        fields.get(name, "UNLIMITED") != "UNLIMITED" for name in ("DefMemPerNode", "DefMemPerCPU")
+    )
 
 
 def parse_share(nodes: str, partitions: Sequence[str]) -> int:
-    """Return the megabytes that there are for each core on the node that has least, from sinfo's "%R|%c|%m"; 0 when it does not say."""
+    """Return the megabytes that there are for each core on the node that has least, from sinfo's
+    "%R|%c|%m"; 0 when it does not say.
+    """
     rows = re.findall(r"^(.*)\|(\d+)\+?\|(\d+)\+?\s*$", nodes, flags=re.MULTILINE)
-    return min((int(memory) // int(cores) for name, cores, memory in rows if name in partitions and int(cores)), default=0)
+    return min(
+        (
+            int(memory) // int(cores)
+            for name, cores, memory in rows
+            if name in partitions and int(cores)
+        ),
+        default=0,
+    )
 
 
 UNREACHABLE = re.compile(
-    r"unable to contact|socket timed out|authentication error|munge|zero bytes|connection (refused|reset)|backup controller|"
-    r"configuration (file|source)|ClusterName|timed out|communications|unexpected message|protocol version",
+    r"unable to contact|socket timed out|authentication error|munge|zero bytes|connection (refused|"
+    r"reset)|backup controller|"
+    r"configuration (file|source)|ClusterName|timed out|communications|unexpected message|protocol "
+    r"version",
     re.IGNORECASE,
 )
 """How Slurm's commands word that they reach no Slurm."""
 LATER = re.compile(
-    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource temporarily|too many", re.IGNORECASE
+    r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
+    r"temporarily|too many",
+    re.IGNORECASE,
 )
-"""How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all limits, of which some never pass."""
+"""How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all
+limits, of which some never pass.
+"""
 RETRYING = b"sleeping and retrying"
-"""What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know that it could ask for less."""
+"""What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know
+that it could ask for less.
+"""
 ARRAY = "Invalid job array specification"
 
 
@@ -79,14 +110,17 @@ def said(text: str) -> str:
 
 
 def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEngineError:
-    """Return what it means that sbatch does not take an array of so many tasks, which asked for this."""
+    """Return what it means that sbatch does not take an array of so many tasks, which asked for
+    this.
+    """
     if ARRAY in words and count > 1:
         return TooMany(words, count // 2)
     if LATER.search(words):
         return TooMany(words)
     if "Invalid user id" in words:
         return SchedulerUnavailable(
-            f"Slurm takes no jobs of this user: {words}", hint="root may not submit jobs here; run this as a plain user"
+            f"Slurm takes no jobs of this user: {words}",
+            hint="root may not submit jobs here; run this as a plain user",
         )
     asked = f"; it was asked for: {' '.join(options)}" if options else ""
     return SubmissionRefused(f"Slurm refuses the job: {words}{asked}", hint=_remedy(words))
@@ -97,12 +131,16 @@ def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
     words, remedy = meaning(reason)
     asked = f"; it was asked for: {' '.join(options)}" if options else ""
     hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
-    return SubmissionRefused(f"Slurm took the job and can never start it: {words}{asked}", hint=hint)
+    return SubmissionRefused(
+        f"Slurm took the job and can never start it: {words}{asked}", hint=hint
+    )
 
 
 def _remedy(words: str) -> str | None:
     remedies = {
-        "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
+        "account": (
+            "`sacctmgr show associations user=$USER` lists the accounts; name one with account="
+        ),
         "partition": "`sinfo` lists the partitions; name one with partition=",
         "qos": "`sacctmgr show qos` lists them; name one with qos=",
         "node configuration": "no node has all of this, even when it is empty: ask for less",
@@ -116,7 +154,9 @@ def unavailable(words: str) -> SchedulerUnavailable:
     """Return what it means that no Slurm is reached."""
     hint = "`scontrol ping` tells whether slurmctld answers; ask the administrators"
     if "munge" in words.lower() or "authentication" in words.lower():
-        hint = "`munge -n | unmunge` tells whether munged runs on this machine; ask the administrators"
+        hint = (
+            "`munge -n | unmunge` tells whether munged runs on this machine; ask the administrators"
+        )
     elif "configuration" in words.lower() or "clustername" in words.lower():
         hint = "this machine has no slurm.conf; SLURM_CONF may say where it is"
     return SchedulerUnavailable(f"Slurm cannot be used: {words}", hint=hint)

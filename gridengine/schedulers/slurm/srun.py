@@ -1,4 +1,6 @@
-"""Workers that `srun` starts at once where there is room (see srun(1)), while an array waits for the next round of Slurm's scheduler."""
+"""Workers that `srun` starts at once where there is room (see srun(1)), while an array waits for
+the next round of Slurm's scheduler.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from gridengine.schedulers.slurm.site import said
 from gridengine.settings.values import settings
 
 MOST_AT_ONCE = 4
-"""How many srun a launcher has at a time: each stays for as long as its worker, a process of some ten megabytes on this machine."""
+"""How many srun a launcher has at a time: each stays for as long as its worker, a process of some
+ten megabytes on this machine.
+"""
 ANSWER_SECONDS = 3.0
 """How long srun has to say whether there is room: it takes some 10 ms."""
 AGAIN_SECONDS = 60.0
@@ -27,10 +31,16 @@ MOST_LINES = 20
 
 logger = logging.getLogger("gridengine")
 ALIKE = frozenset(
-    "--account --comment --constraint --cpus-per-task --exclude --gpus --gres --licenses --mem --nice --nodelist --partition --qos "  # noqa: SIM905
-    "--reservation --signal --time --tmp --wckey".split()
+    f"--{name}"
+    for name in (
+        *("account", "comment", "constraint", "cpus-per-task", "exclude", "gpus", "gres"),
+        *("licenses", "mem", "nice", "nodelist", "partition", "qos", "reservation", "signal"),
+        *("time", "tmp", "wckey"),
+    )
 )
-"""The options that mean the same to srun as to sbatch, for a job of one task; with any other, workers are left to sbatch."""
+"""The options that mean the same to srun as to sbatch, for a job of one task; with any other,
+workers are left to sbatch.
+"""
 VARIABLES = {
     "SBATCH_ACCOUNT": "--account",
     "SBATCH_CONSTRAINT": "--constraint",
@@ -57,8 +67,14 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
         Unsuitable: something of it may mean another thing to srun.
     """
     own = things(options)
-    variables = {name: value for name, value in environment.items() if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"}
-    unknown = [name for name in variables if name not in VARIABLES] + [word for word in _names(options) if word not in ALIKE]
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"
+    }
+    unknown = [name for name in variables if name not in VARIABLES] + [
+        word for word in _names(options) if word not in ALIKE
+    ]
     if unknown:
         raise Unsuitable(f"{unknown[0]} is for sbatch")
     inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
@@ -73,25 +89,43 @@ def _names(options: Sequence[str]) -> list[str]:
     return [next(iter(things([word])), word) for word in options if word.startswith("-")]
 
 
-def srun_command(options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]) -> list[str]:
+def srun_command(
+    options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]
+) -> list[str]:
     """Return the command that has one worker started, or gives up at once.
 
-    Its step is to be like a batch script: it leaves what its job has to steps that calls start (`--overlap`), goes on when Slurm only
-    believes that its node has failed (`--no-kill`), and is neither bound nor set up for MPI. `log` has a NUL where the number of the task
-    is. With `%t` there the log is opened where the worker is (see srun(1), "IO Redirection"), which knows itself by it.
+    Its step is to be like a batch script: it leaves what its job has to steps that calls start
+    (`--overlap`), goes on when Slurm only believes that its node has failed (`--no-kill`), and is
+    neither bound nor set up for MPI. `log` has a NUL where the number of the task is. With `%t`
+    there the log is opened where the worker is (see srun(1), "IO Redirection"), which knows itself
+    by it.
 
     Raises:
         Unsuitable: its log cannot be named.
     """
     if "\\" in str(script):
         raise Unsuitable("a log below a folder with a backslash in its name cannot be named")
-    step = ["--nodes=1", "--ntasks=1", "--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none"]
-    ours = [f"--job-name={name}", f"--output={log.replace('%', '%%')}".replace("\0", "%t"), f"--chdir={script.parent}"]
+    step = [
+        "--nodes=1",
+        "--ntasks=1",
+        "--overlap",
+        "--no-kill",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--input=none",
+    ]
+    ours = [
+        f"--job-name={name}",
+        f"--output={log.replace('%', '%%')}".replace("\0", "%t"),
+        f"--chdir={script.parent}",
+    ]
     return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]
 
 
 class Srun:
-    """An `srun` and the thread that reads what it says, to its end. It has a job, or none, once it has answered."""
+    """An `srun` and the thread that reads what it says, to its end. It has a job, or none, once it
+    has answered.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
         self.log = log
@@ -108,7 +142,9 @@ class Srun:
             errors="replace",
             start_new_session=True,  # the terminal's signals are the dispatcher's to act on
         )
-        self._reader = threading.Thread(target=self._read, name=f"gridengine-srun-{self._process.pid}", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, name=f"gridengine-srun-{self._process.pid}", daemon=True
+        )
         self._reader.start()
 
     def _read(self) -> None:
@@ -130,10 +166,15 @@ class Srun:
     @property
     def words(self) -> str:
         """What it says went wrong."""
-        return said("".join(line for line in self._lines if "error:" in line)) or "it gave no answer in time"
+        return (
+            said("".join(line for line in self._lines if "error:" in line))
+            or "it gave no answer in time"
+        )
 
     def answered(self, deadline: float) -> bool:
-        """Wait until it has a job, or none is to be had; return whether it said which by this monotonic time."""
+        """Wait until it has a job, or none is to be had; return whether it said which by this
+        monotonic time.
+        """
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
     def ended(self, deadline: float) -> bool:
@@ -142,7 +183,9 @@ class Srun:
         return not self.lives
 
     def end(self) -> None:
-        """End it, and by that its job, should that not have ended (a process of srun's own sees to it)."""
+        """End it, and by that its job, should that not have ended (a process of srun's own sees to
+        it).
+        """
         self._process.kill()
         self._reader.join(END_SECONDS)
 
@@ -172,7 +215,8 @@ class AtOnce:
         return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
 
     def command(self, options: Sequence[str], log: str) -> list[str]:
-        """Return the command that starts the worker of this log, which sbatch would be asked for with these options.
+        """Return the command that starts the worker of this log, which sbatch would be asked for
+        with these options.
 
         Raises:
             Unsuitable: sbatch alone is to start it.
@@ -183,7 +227,9 @@ class AtOnce:
         return srun_command(own, name=self._name, log=log, script=self._script, shell=self._shell)
 
     def start(self, options: Sequence[str], logs: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Start the workers of these logs; return the log of each job that there is, and whether there may be jobs that did not answer."""
+        """Start the workers of these logs; return the log of each job that there is, and whether
+        there may be jobs that did not answer.
+        """
         begun: list[Srun] = []
         try:
             for log in logs:
@@ -199,7 +245,12 @@ class AtOnce:
             self._again_at = time.monotonic() + AGAIN_SECONDS
         if len(got) < len(begun):
             words = next(one.words for one in begun if one.log not in got.values())
-            logger.info("srun started %d of %d workers at once; sbatch is asked for the others: %s", len(got), len(begun), words)
+            logger.info(
+                "srun started %d of %d workers at once; sbatch is asked for the others: %s",
+                len(got),
+                len(begun),
+                words,
+            )
         self._begun += begun
         self._jobs.update(got)
         return got, bool(late)
@@ -214,10 +265,15 @@ class AtOnce:
     def stop(self, reason: str) -> None:
         """Start no more."""
         self._again_at = math.inf
-        logger.info("workers are left to sbatch from here on: one that srun started ended at once: %s", reason)
+        logger.info(
+            "workers are left to sbatch from here on: one that srun started ended at once: %s",
+            reason,
+        )
 
     def close(self) -> None:
-        """See all srun end, whose jobs are cancelled. Were they killed at once, their nodes would be kept from other jobs for seconds."""
+        """See all srun end, whose jobs are cancelled. Were they killed at once, their nodes would
+        be kept from other jobs for seconds.
+        """
         deadline = time.monotonic() + END_SECONDS
         for one in self._begun:
             if not one.ended(deadline):

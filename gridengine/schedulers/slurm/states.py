@@ -1,4 +1,6 @@
-"""What Slurm says of jobs: its commands' output, parsed by pure functions, and what its words mean (see squeue(1))."""
+"""What Slurm says of jobs: its commands' output, parsed by pure functions, and what its words mean
+(see squeue(1)).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,15 @@ from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
 from gridengine.schedulers.base import TaskState
 
 FORMAT = "%F|%K|%T|%S|%r"
-"""What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its state, when it started, why it
-waits. The last may hold anything."""
+"""What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
+state, when it started, why it waits. The last may hold anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Slurm's word on one task. `start` is when it started or is to start, as text: a task that runs and has another has started anew."""
+    """Slurm's word on one task. `start` is when it started or is to start, as text: a task that
+    runs and has another has started anew.
+    """
 
     state: str
     start: str = ""
@@ -28,18 +32,30 @@ class Row:
 
 STATES = {
     **dict.fromkeys(
-        ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"), TaskState.QUEUED
+        (
+            "PENDING",
+            "CONFIGURING",
+            "REQUEUED",
+            "REQUEUE_HOLD",
+            "REQUEUE_FED",
+            "SPECIAL_EXIT",
+            "RESV_DEL_HOLD",
+        ),
+        TaskState.QUEUED,
     ),
     **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), TaskState.RUNNING),
     **dict.fromkeys(("SUSPENDED", "STOPPED"), TaskState.SUSPENDED),
 }
-"""Of COMPLETING nothing follows: what ends, is deleted and is put back into the queue all passes it."""
+"""Of COMPLETING nothing follows: what ends, is deleted and is put back into the queue all passes
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What a final state means: in words; whether it is a success; whether somebody deleted the job; which error it makes of a call
-    that ran; and whether the calls are not to blame, and run again at no charge."""
+    """What a final state means: in words; whether it is a success; whether somebody deleted the
+    job; which error it makes of a call that ran; and whether the calls are not to blame, and run
+    again at no charge."""
 
     words: str
     clean: bool = False
@@ -77,9 +93,21 @@ REASONS = (
     (r"Dependency.*", "it waits for other jobs", ""),
     (r"JobArrayTaskLimit", "as many tasks of this array run as may", ""),
     (r"Licenses", "a licence that it asks for is in use", ""),
-    (r"(JobHeldUser|JobHeldAdmin|.*held.*)", "it is held", "release it: scontrol release JOB; or ask the administrators"),
-    (r"Partition(Down|Inactive)", "its partition is down", "use another partition=, or ask the administrators"),
-    (r"Partition(NodeLimit|TimeLimit|Config)", "it asks for more than its partition gives", "ask for less, or use another partition="),
+    (
+        r"(JobHeldUser|JobHeldAdmin|.*held.*)",
+        "it is held",
+        "release it: scontrol release JOB; or ask the administrators",
+    ),
+    (
+        r"Partition(Down|Inactive)",
+        "its partition is down",
+        "use another partition=, or ask the administrators",
+    ),
+    (
+        r"Partition(NodeLimit|TimeLimit|Config)",
+        "it asks for more than its partition gives",
+        "ask for less, or use another partition=",
+    ),
     (
         r"(ReqNodeNotAvail|Node_?Down|Nodes?[ _]required).*",
         "nodes that it needs are down, drained or reserved",
@@ -88,32 +116,46 @@ REASONS = (
     (r"BadConstraints", "no nodes have what it asks for", "ask for something else"),
     (r"Reservation.*", "its reservation has not begun", ""),
     (r"(InvalidQOS|QOSNotAllowed)", "its QOS is not allowed here", "use another qos="),
-    (r"(InvalidAccount|AccountNotAllowed)", "its account is not allowed here", "use another account="),
+    (
+        r"(InvalidAccount|AccountNotAllowed)",
+        "its account is not allowed here",
+        "use another account=",
+    ),
     (
         r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit",
         "one job may not ask for so much, or so little, in its QOS or account",
         "ask for something else, or use another qos= or account=",
     ),
-    (r"QOS.*", "a limit of its QOS is reached", "wait for your other jobs to end, ask for less, or use another qos="),
+    (
+        r"QOS.*",
+        "a limit of its QOS is reached",
+        "wait for your other jobs to end, ask for less, or use another qos=",
+    ),
     (
         r"(Assoc|Max|User).*",
         "a limit of this user or account is reached",
         "wait for your other jobs to end, ask for less, or use another account=",
     ),
 )
-"""What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in squeue(1))."""
+"""What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in
+squeue(1)).
+"""
 
 
 NEVER = re.compile(
-    r"Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|Account)|(QOS|Account)NotAllowed|"
+    r"Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|"
+    r"Account)|(QOS|Account)NotAllowed|"
     r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
 )
-"""The reasons that do not pass by waiting. Where it is nodes that are down or drained, Slurm (22.05) says that instead: `ReqNodeNotAvail`,
-`Nodes required for job are DOWN`, though not of what no node could hold."""
+"""The reasons that do not pass by waiting. Where it is nodes that are down or drained, Slurm
+(22.05) says that instead: `ReqNodeNotAvail`, `Nodes required for job are DOWN`, though not of what
+no node could hold."""
 
 
 def is_permanent(reason: str) -> bool:
-    """Return whether a job that waits for this reason will never start, unless the job or the site is changed."""
+    """Return whether a job that waits for this reason will never start, unless the job or the site
+    is changed.
+    """
     return NEVER.fullmatch(reason) is not None
 
 
@@ -153,7 +195,8 @@ def expand(id: str) -> Iterator[str]:
 
 
 def ids_of(job: str, tasks: str) -> list[str]:
-    """Return the ids of these tasks of a job: of "12" and "1,4-5%2", or "N/A" for a job that is no array.
+    """Return the ids of these tasks of a job: of "12" and "1,4-5%2", or "N/A" for a job that is no
+    array.
 
     Raises:
         ValueError: they are none.
@@ -162,7 +205,9 @@ def ids_of(job: str, tasks: str) -> list[str]:
 
 
 def compress(ids: Iterable[str]) -> list[str]:
-    """Return ids of single tasks as scancel takes them, few for many: "12_1", "12_2", "12_4" as "12_[1-2,4]"."""
+    """Return ids of single tasks as scancel takes them, few for many: "12_1", "12_2", "12_4" as
+    "12_[1-2,4]".
+    """
     arrays: dict[str, set[int]] = {}
     single = []
     for id in ids:
@@ -215,16 +260,23 @@ def exit_words(code: str) -> str:
     if number == STDOUT_SIGNAL:
         return "its log file could not be opened"
     if number:
-        return f"killed by {signal.Signals(number).name}" if number in signal.valid_signals() else f"killed by signal {number}"
+        return (
+            f"killed by {signal.Signals(number).name}"
+            if number in signal.valid_signals()
+            else f"killed by signal {number}"
+        )
     return f"exit status {status}" if status else ""
 
 
 def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
-    """Return how a job ended, in words: what its state means, its exit code and Slurm's own reason."""
+    """Return how a job ended, in words: what its state means, its exit code and Slurm's own
+    reason.
+    """
     reason = fields.get("Reason", "")
     kept = (
         ""
-        if reason in ("", "None", "NonZeroExitCode") or (reason == "JobLaunchFailure" and exit_words(fields.get("ExitCode", "")))
+        if reason in ("", "None", "NonZeroExitCode")
+        or (reason == "JobLaunchFailure" and exit_words(fields.get("ExitCode", "")))
         else reason
     )
     details = ", ".join(filter(None, [exit_words(fields.get("ExitCode", "")), kept]))
@@ -232,6 +284,8 @@ def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
 
 
 def parse_cancelled_by(text: str) -> str:
-    """Return who cancelled a job, by sacct's "CANCELLED by 1001": the number of the user; empty when it does not say."""
+    """Return who cancelled a job, by sacct's "CANCELLED by 1001": the number of the user; empty
+    when it does not say.
+    """
     match = re.search(r"CANCELLED by (\d+)", text)
     return match[1] if match else ""
