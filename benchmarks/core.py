@@ -20,22 +20,20 @@ from dataclasses import dataclass
 
 from gridengine.dispatcher.core.events import (
     Event,
-    Function,
     GoOn,
     Launch,
     Launched,
     Received,
     Send,
-    Settled,
     Submitted,
-    Task,
     Tick,
 )
-from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import DispatchState
+from gridengine.dispatcher.core.tasks import Function, Settled, Task
 from gridengine.dispatcher.io_thread import MOST_TASKS
 from gridengine.resources import Cores, Resource
-from gridengine.schedulers.base import Handle
+from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Result, Results
 
 TICK_SECONDS = 0.25

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gridengine.api.map import imap, imap_unordered, map, partial, starmap
     from gridengine.api.pool import Pool
     from gridengine.api.share import share
-    from gridengine.dispatcher.core.events import Attempt
+    from gridengine.dispatcher.core.tasks import Attempt
     from gridengine.resources.base import ZERO, Resource
     from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
     from gridengine.schedulers import (

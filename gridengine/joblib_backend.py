@@ -23,8 +23,8 @@ from joblib._parallel_backends import (
     SequentialBackend,
 )
 
+from gridengine.client.connect import hub_at
 from gridengine.client.options import Limits
-from gridengine.client.submission import hub_at
 from gridengine.client.submitter import Line
 from gridengine.schedulers.base import Place, Scheduler
 

@@ -7,19 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.peers.ours import Ours
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import Scheduler
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Report,
-    Run,
-    TaskState,
-    worker_command,
-)
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState
 from gridengine.schedulers.local import worker_environment
+from gridengine.schedulers.worker_command import worker_command
 
 
 class Agents(Scheduler):

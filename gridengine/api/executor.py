@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
-from gridengine.api.map_results import length_of, zipped
+from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import Promise
 from gridengine.client.initializer import initial_of
 from gridengine.client.options import Limits, Raisable, given

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.api.job_handle import Luggage, Ticket, exitcode_of, messages_of
 from gridengine.api.job_target import NAME, Left, Target, accepts_controller, attributes_of, run
+from gridengine.client.connect import hub_at
+from gridengine.client.functions import make_function
 from gridengine.client.options import Limits, Raisable, given
-from gridengine.client.submission import hub_at, make_function, outcomes_of
-from gridengine.dispatcher.core.events import Attempt, Settled
+from gridengine.client.submission import outcomes_of
+from gridengine.dispatcher.core.tasks import Attempt, Settled
 from gridengine.errors import TimeoutError
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import Place
 from gridengine.serialize import pickling
-from gridengine.wire.messages import FULL, SINGLE, Payload
+from gridengine.serialize.payload import FULL, SINGLE, Payload
 
 if TYPE_CHECKING:
-    from gridengine.api.job_dispatcher import Hub
+    from gridengine.dispatcher.io_thread import Hub
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 

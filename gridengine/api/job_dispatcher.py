@@ -2,99 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from gridengine.client.connect import hub_of, resolve
 from gridengine.client.options import Raisable, given
-from gridengine.dispatcher.core.events import Function
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources.base import Resource
-from gridengine.schedulers import default_scheduler
-from gridengine.schedulers.base import Place, Scheduler
-from gridengine.schedulers.inline import InlineScheduler
-from gridengine.serialize import pickling
-from gridengine.serialize.module_changes import own_modules
-from gridengine.serialize.shared_objects import needs_of
-from gridengine.settings.values import settings
+from gridengine.schedulers.base import Place
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub, Listener
-
-__all__ = ["Hub", "JobDispatcher", "Listener", "Place", "hub_of", "make_function", "resolve"]
-
-
-def make_function(
-    f: Callable[..., Any],
-    retry_on: tuple[type[BaseException], ...] = (),
-    *,
-    most_digested: float = math.inf,
-) -> Function:
-    """Return a callable as it travels: pickled, with what has its calls made again, this process's
-    `sys.path` and working directory.
-
-    most_digested: see `pickling.dump_function`.
-
-    Raises:
-        PicklingError: it cannot travel.
-        ConfigurationError: the working directory is gone.
-    """
-    own_modules().look()
-    digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
-    try:
-        directory = Path.cwd()
-    except OSError as error:
-        hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
-        raise ConfigurationError(
-            f"there is no working directory: {error.strerror}; it has been removed, perhaps",
-            hint=hint,
-        ) from error
-    path = tuple(str(Path(directory, entry)) for entry in sys.path)
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
-    # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(
-        "\0".join([str(directory), *path]).encode(errors="surrogateescape"),
-        key=digest,
-        digest_size=16,
-    ).digest()
-    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
-
-
-def hub_of(scheduler: Scheduler) -> Hub:
-    """Return the one hub that all users of this scheduler instance share."""
-    if isinstance(scheduler, InlineScheduler):
-        from gridengine.dispatcher.inline import InlineHub
-
-        return cast("Hub", scheduler.share(InlineHub))
-    from gridengine.dispatcher.io_thread import (
-        Hub,
-    )  # here, since a scheduler may begin to start its workers before
-
-    return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
-
-
-def resolve(place: Place) -> tuple[Scheduler, bool]:
-    """Return the scheduler that is meant, and whether it was made here and is to be closed by the
-    caller.
-
-    Raises:
-        TypeError: it is no scheduler, nor gives one.
-    """
-    if place is None:
-        return default_scheduler(), False
-    if isinstance(place, Scheduler):
-        return place, False
-    made = place() if callable(place) else place
-    if not isinstance(made, Scheduler):
-        raise TypeError(
-            f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}"
-        )
-    return made, True
+    from gridengine.dispatcher.io_thread import Hub
 
 
 class Startable(Protocol):

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gridengine.client.options import Limits
-from gridengine.dispatcher.core.events import Began, Function, Note, Settled
+from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled
 from gridengine.errors import Cancelled, WorkerCrashed
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
-from gridengine.wire.messages import Payload
+from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.api.job_dispatcher import Hub
+    from gridengine.dispatcher.io_thread import Hub
 
 log = logging.getLogger("gridengine")
 

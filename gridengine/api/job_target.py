@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import Payload
+from gridengine.serialize.payload import Payload
 
 
 class Runnable(Protocol):

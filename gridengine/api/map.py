@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gridengine.client.chunking import length_of, zipped
 from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Place, Scheduler
 
@@ -70,10 +71,10 @@ def map(
     from gridengine.client.options import Limits
     from gridengine.client.submission import Plan
 
-    form, calls = map_results.zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
     plan = Plan(f, form, scheduler, reraise, chunksize, limits)
-    return map_results.gather(plan, calls, map_results.length_of(iterables), progress)
+    return map_results.gather(plan, calls, length_of(iterables), progress)
 
 
 def starmap(
@@ -95,13 +96,11 @@ def starmap(
     from gridengine.api import map_results
     from gridengine.client.options import Limits
     from gridengine.client.submission import Plan
-    from gridengine.wire.messages import STAR
+    from gridengine.serialize.payload import STAR
 
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
     plan = Plan(f, STAR, scheduler, reraise, chunksize, limits)
-    return map_results.gather(
-        plan, builtins.map(tuple, iterable), map_results.length_of([iterable]), progress
-    )
+    return map_results.gather(plan, builtins.map(tuple, iterable), length_of([iterable]), progress)
 
 
 def imap(
@@ -129,7 +128,7 @@ def imap(
     from gridengine.client.options import Limits
     from gridengine.client.submission import Plan
 
-    form, calls = map_results.zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
     return map_results.Results(
         Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True
@@ -156,7 +155,7 @@ def imap_unordered(
     from gridengine.client.options import Limits
     from gridengine.client.submission import Plan
 
-    form, calls = map_results.zipped(f, iterables)
+    form, calls = zipped(f, iterables)
     limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
     return map_results.Results(
         Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False

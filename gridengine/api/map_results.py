@@ -4,55 +4,21 @@ other.
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import ProgressBar
+from gridengine.client.chunking import LARGE_BLOCK, SHARES, SMALLEST_WINDOW, next_size
 from gridengine.client.submission import Flight, Outcome, Plan
-from gridengine.wire.messages import SINGLE, STAR
 
 T = TypeVar("T")
 
-SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
-"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of
-more than that many.
-"""
-TINY_BLOCK = 2 * 1024
-"""A block up to this size may as well be sent again for each part of it that goes elsewhere."""
-GROWTH = 8
-SHARES = 4
-"""Into how many blocks for each slot a map of known length is cut at least, unless they are
-tiny.
-"""
 GATHER_SECONDS = 0.001
 """How long blocks gather for."""
-SMALLEST_WINDOW = 16
-"""How many calls of an `imap` may be on their way, however few the slots."""
-
-
-def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
-    """Return the form of the calls, and the calls."""
-    if not iterables:
-        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
-    return (
-        (SINGLE, iter(iterables[0]))
-        if len(iterables) == 1
-        else (STAR, zip(*iterables, strict=False))
-    )
-
-
-def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
-    """Return how many calls there will be, when that is known."""
-    sized = [each for each in iterables if isinstance(each, Sized)]
-    try:
-        return min(builtins.map(len, sized)) if len(sized) == len(iterables) else None
-    except TypeError:  # an array without dimensions has a length that raises
-        return None
 
 
 # ------------------------------------------------------------------ all results at once
@@ -149,17 +115,6 @@ def _load(plan: Plan, flight: Flight, block: list[Any], results: _Results) -> in
     for outcome in failed:
         results.put(outcome)
     return pickled
-
-
-def next_size(size: int, pickled: int, most: int) -> int:
-    """Return how many calls to put into the next block after one of so many, whose pickle is of so
-    many bytes.
-    """
-    if pickled < TINY_BLOCK:
-        return GROWTH * size
-    if pickled < SMALL_BLOCK:
-        return max(min(GROWTH * size, most), 1)
-    return max(size // 2, 1) if pickled > LARGE_BLOCK else size
 
 
 def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) -> None:

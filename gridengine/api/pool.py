@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.api.map_results import Results, length_of, zipped
+from gridengine.api.map_results import Results
+from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import Promise, Stretch, call_safely
 from gridengine.client.initializer import initial_of
 from gridengine.client.options import Limits, Raisable
@@ -20,7 +21,7 @@ from gridengine.client.submitter import Line
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import Place
-from gridengine.wire.messages import SINGLE, STAR
+from gridengine.serialize.payload import SINGLE, STAR
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]

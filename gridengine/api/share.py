@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.payload import Buffer
 from gridengine.serialize.pickling import or_explain, with_dill, with_needs
 from gridengine.serialize.shared_memory import Stored, store
 from gridengine.serialize.shared_objects import Lent, Shared
-from gridengine.wire.messages import Buffer
 
 T = TypeVar("T")
 

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.schedulers.base import TryAgain, python_path
 from gridengine.schedulers.detect import library_paths, without_slurm
 from gridengine.schedulers.grid_engine.diagnostics import Words
 from gridengine.schedulers.grid_engine.drmaa import Unavailable, named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.options import PER_SLOT
+from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble
+from gridengine.schedulers.worker_command import python_path
 from gridengine.settings.values import settings, told
 
 COMMAND_SECONDS = 10.0

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from gridengine.cli.doctor import Finding
     from gridengine.resources.base import Resource
-    from gridengine.schedulers.base import Plan, Scheduler
+    from gridengine.schedulers.base import Scheduler
+    from gridengine.schedulers.launcher import Plan
 
 SCHEDULERS = ("processes", "grid_engine", "slurm")
 

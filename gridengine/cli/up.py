@@ -13,19 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import (
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Report,
-    Run,
-    Scheduler,
-    TaskState,
-    TryAgain,
-    adopt_none,
-)
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.calling import CallingLauncher
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState, TryAgain
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection, make_private_folder
 

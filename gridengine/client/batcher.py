@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, cast
 
 from gridengine.client.functions import Work
 from gridengine.client.future import Done, Failed, Packed, Promise, Stretch, wake
-from gridengine.dispatcher.core.events import Began, Note, Settled
+from gridengine.dispatcher.core.tasks import Began, Note, Settled
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed, needs_of
 from gridengine.serialize.snapshot import Frozen
-from gridengine.wire.messages import Payload
 
 if TYPE_CHECKING:
-    from gridengine.api.job_dispatcher import Hub
+    from gridengine.dispatcher.io_thread import Hub
 
 log = logging.getLogger("gridengine")
 

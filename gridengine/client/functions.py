@@ -10,23 +10,32 @@ and none of them can change in place, neither has its pickle.
 from __future__ import annotations
 
 import functools
+import hashlib
+import math
+import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.client.options import Limits
-from gridengine.client.submission import make_function
-from gridengine.dispatcher.core.events import Function
 from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.tasks import Function
+from gridengine.errors import ConfigurationError
+from gridengine.serialize import pickling
 from gridengine.serialize.by_value import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
-from gridengine.serialize.shared_objects import Lent, Shared
+from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.shared_objects import Lent, Shared, needs_of
 from gridengine.serialize.snapshot import ATOMS
 from gridengine.serialize.type_parameters import FIXED
-from gridengine.wire.messages import FULL, SINGLE, STAR
+
+if TYPE_CHECKING:
+    pass
 
 KEPT_FUNCTIONS = 64
 KEPT_BYTES = 16_000_000
@@ -247,3 +256,39 @@ def _always(value: Any) -> Callable[[Any, Any], Any]:
 
 def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
     return lambda key, default: len(mapping)
+
+
+def make_function(
+    f: Callable[..., Any],
+    retry_on: tuple[type[BaseException], ...] = (),
+    *,
+    most_digested: float = math.inf,
+) -> Function:
+    """Return a callable as it travels: pickled, with what has its calls made again, this process's
+    `sys.path` and working directory.
+
+    most_digested: see `pickling.dump_function`.
+
+    Raises:
+        PicklingError: it cannot travel.
+        ConfigurationError: the working directory is gone.
+    """
+    own_modules().look()
+    digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
+    try:
+        directory = Path.cwd()
+    except OSError as error:
+        hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
+        raise ConfigurationError(
+            f"there is no working directory: {error.strerror}; it has been removed, perhaps",
+            hint=hint,
+        ) from error
+    path = tuple(str(Path(directory, entry)) for entry in sys.path)
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    # The same function in another folder, or with another path, may do something else.
+    digest = hashlib.blake2b(
+        "\0".join([str(directory), *path]).encode(errors="surrogateescape"),
+        key=digest,
+        digest_size=16,
+    ).digest()
+    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))

@@ -17,8 +17,8 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, P
 from typing import TYPE_CHECKING, Any
 
 from gridengine.client.submission import Outcome, outcomes_of
-from gridengine.dispatcher.core.events import Began, Note, Settled
-from gridengine.wire.messages import Payload
+from gridengine.dispatcher.core.tasks import Began, Note, Settled
+from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
     from gridengine.client.batcher import Intake

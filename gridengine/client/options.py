@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gridengine.dispatcher.core.events import Task
+from gridengine.dispatcher.core.tasks import Task
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import MOST, number, real, shown, whole
-from gridengine.schedulers.base import ANY, Demand
+from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
-from gridengine.wire.messages import SINGLE, Payload
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""

@@ -4,68 +4,27 @@ its way back.
 
 from __future__ import annotations
 
-import math
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from gridengine.client.connect import hub_at
+from gridengine.client.functions import make_function
 from gridengine.client.options import Limits
-from gridengine.dispatcher.core.events import Attempt, Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import Attempt, Began, Note, Settled, Task
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.base import Place
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
-    from gridengine.api.job_dispatcher import Hub
-    from gridengine.dispatcher.io_thread import Counts
-    from gridengine.wire.messages import Payload
-
-
-def hub_at(
-    place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
-) -> tuple[Hub, Scheduler, bool]:
-    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
-    close.
-
-    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to
-    make.
-    """
-    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
-    # sockets.
-    from gridengine.api import job_dispatcher
-
-    scheduler, ours = job_dispatcher.resolve(place)
-    try:
-        meanwhile(scheduler)
-        return job_dispatcher.hub_of(scheduler), scheduler, ours
-    except BaseException:
-        if ours:
-            scheduler.close()
-        raise
-
-
-def make_function(
-    f: Callable[..., Any],
-    retry_on: tuple[type[BaseException], ...] = (),
-    *,
-    most_digested: float = math.inf,
-) -> Function:
-    """Return a callable as it travels, with the exceptions that are to have its calls made again.
-
-    most_digested: see `pickling.dump_function`.
-
-    Raises:
-        PicklingError: it cannot.
-    """
-    from gridengine.api import job_dispatcher
-
-    return job_dispatcher.make_function(f, retry_on, most_digested=most_digested)
+    from gridengine.dispatcher.interface import Counts
+    from gridengine.serialize.payload import Payload
 
 
 def check_limits(retries: int, timeout: float | None) -> None:

@@ -9,23 +9,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gridengine.api.map_results import LARGE_BLOCK, SHARES, next_size
 from gridengine.client.batcher import Intake
+from gridengine.client.chunking import LARGE_BLOCK, SHARES, next_size
+from gridengine.client.connect import hub_at
 from gridengine.client.functions import Wares, Work
 from gridengine.client.future import Promise, Stretch
 from gridengine.client.initializer import Initial, Prepared
 from gridengine.client.options import Limits
-from gridengine.client.submission import Outcome, Plan, hub_at
+from gridengine.client.submission import Outcome, Plan
 from gridengine.errors import ConfigurationError
+from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import ANY, Place, Scheduler
+from gridengine.schedulers.base import Place, Scheduler
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.snapshot import ATOMS, frozen
-from gridengine.wire.messages import FULL, SINGLE, STAR
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.api.job_dispatcher import Hub
+    from gridengine.dispatcher.io_thread import Hub
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TextIO
 
-from gridengine.dispatcher.core.events import Attempt, Began, Function, Note, Settled, Task
-from gridengine.dispatcher.io_thread import Counts, Listener
+from gridengine.dispatcher.core.tasks import Attempt, Began, Function, Note, Settled, Task
+from gridengine.dispatcher.interface import Counts, Listener
 from gridengine.errors import Cancelled, ConfigurationError
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import in_hand
-from gridengine.wire.messages import SINGLE, STAR, Payload
 from gridengine.worker.call_context import GVAR, CurrentJob
 from gridengine.worker.process_setup import Controller
 

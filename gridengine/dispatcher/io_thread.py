@@ -21,50 +21,49 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.allocator import MOST_REMEMBERED, can_hold
 from gridengine.dispatcher.core.events import (
-    Began,
     CancelAsked,
     Closing,
     Event,
     Explain,
-    Function,
     GoOn,
     Grant,
     Launch,
     Look,
     Lost,
-    Note,
     RecallAsked,
     Received,
     Released,
     Send,
-    Settled,
     Submitted,
-    Task,
     Tick,
     Warn,
     Withdraw,
 )
 from gridengine.dispatcher.core.state import DispatchState
+from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.interface import Counts, Listener
 from gridengine.dispatcher.launcher_thread import LaunchDesk
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.run_directory import GATHER_SECONDS, policy_of, tidy, write_connection
 from gridengine.dispatcher.unsettled import Pending
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs
-from gridengine.schedulers.base import ANY, Demand, Run, Scheduler
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Run
 from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Lend, Message, Output, OutputTaken, Payload
+from gridengine.wire.messages import Beat, Lend, Message, Output, OutputTaken
 from gridengine.wire.open_files import check_threads
 from gridengine.worker.output import Outlets
 from gridengine.worker.output_relay import JobsOutput
@@ -87,20 +86,6 @@ calls are to travel together.
 """
 
 
-class Listener(Protocol):
-    """Is told what becomes of tasks, in the I/O thread: it must return at once, not raise and not
-    unpickle.
-
-    `daemon`: whether the end of the interpreter may end its tasks; if not it waits for them.
-    """
-
-    daemon: bool
-
-    def settled(self, event: Settled) -> None: ...
-    def began(self, event: Began) -> None: ...
-    def noted(self, event: Note) -> None: ...
-
-
 class Poller(Protocol):
     """What `select.poll` and `zmq.Poller` have in common."""
 
@@ -120,17 +105,6 @@ class Link(Protocol):
     def beat(self, peer: bytes) -> None: ...
     def forget(self, peer: bytes) -> None: ...
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """A look at the work: calls that wait, runs under way (or batches of one submitter), workers
-    that called home.
-    """
-
-    waiting: int
-    running: int
-    workers: int
 
 
 class Hub:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from gridengine.dispatcher.core.events import Event, Explained, Launched, LaunchFailed, Polled
 from gridengine.errors import ClusterError, GridEngineError, safe_repr
-from gridengine.schedulers.base import Demand, Handle, Launcher, Run, TryAgain
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import Handle, Launcher, Run, TryAgain
 
 log = logging.getLogger("gridengine")
 

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from gridengine.schedulers.base import Scheduler
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Buffer, Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import Agent, introduce
 from gridengine.worker.forkserver import Nursery, is_ready

@@ -10,9 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.base import MARGIN_SECONDS, Run, Scheduler, adopt_none
+from gridengine.schedulers.base import Scheduler, adopt_none
+from gridengine.schedulers.launcher import MARGIN_SECONDS, Run
 from gridengine.schedulers.logs import is_empty
 from gridengine.settings.values import Settings
 from gridengine.wire.connection import Connection, make_private_folder

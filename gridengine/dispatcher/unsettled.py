@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gridengine.dispatcher.core.events import Settled, Task
+from gridengine.dispatcher.core.tasks import Settled, Task
 from gridengine.errors import GridEngineError
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Listener
+    from gridengine.dispatcher.interface import Listener
 
 
 class PendingTask:

@@ -21,21 +21,13 @@ from gridengine.errors import (
     JobDeleted,
     WorkerNotStarted,
 )
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Run,
-    Scheduler,
-    TryAgain,
-    python_path,
-    worker_command,
-)
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Run, TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
+from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import settings
 
 

@@ -10,17 +10,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Report,
-    Run,
-    worker_command,
-)
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run
 from gridengine.schedulers.local import ended_by, not_started, report_of, worker_environment
+from gridengine.schedulers.worker_command import worker_command
 
 LEAVE_SECONDS = 10.0
 """How long workers have to end what they run, and to leave."""

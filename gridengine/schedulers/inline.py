@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from gridengine.schedulers.base import Run, Scheduler
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Run
 
 
 class InlineScheduler(Scheduler):

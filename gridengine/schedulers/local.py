@@ -22,23 +22,12 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Report,
-    Run,
-    Scheduler,
-    TaskState,
-    TryAgain,
-    interpreter_flags,
-    python_command,
-    python_path,
-)
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.worker_command import interpreter_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
 
 logger = logging.getLogger("gridengine")

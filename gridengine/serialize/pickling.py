@@ -27,9 +27,9 @@ from gridengine.serialize.by_value import Pickler, Recipe, Reduction, global_nam
 from gridengine.serialize.classes import is_by_value
 from gridengine.serialize.exceptions import presentable, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Buffer, Payload
 from gridengine.serialize.shared_memory import LARGE, Stored, Storing
 from gridengine.serialize.shared_objects import Laden, Lent, all_needed
-from gridengine.wire.messages import FULL, SINGLE, STAR, Buffer, Payload
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
 """The parts of an object, each with the words that say where in it they are."""

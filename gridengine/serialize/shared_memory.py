@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gridengine.wire.messages import Buffer, Payload, Place
+from gridengine.serialize.payload import Buffer, Payload, Place
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from gridengine.wire.messages import Buffer, Payload
+    from gridengine.serialize.payload import Buffer, Payload
 
 T = TypeVar("T")
 

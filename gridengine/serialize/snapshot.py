@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import FULL, Payload
+from gridengine.serialize.payload import FULL, Payload
 
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types whose values never change and refer to nothing."""

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gridengine.errors import ProtocolError
-from gridengine.wire.messages import MOST_BUFFERS, SMALL, Buffer, Message, decode, encode
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.messages import MOST_BUFFERS, SMALL, Message, decode, encode
 
 _COUNT = struct.Struct("=I")
 _READ = 64 * 1024

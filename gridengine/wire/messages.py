@@ -6,8 +6,8 @@ arguments and results, which nobody but the caller and the runner ever looks int
 a list of frames:
 
     frame 0     MAGIC (the version is its last byte), then msgpack of [sizes of all buffers, header]
-    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when there are
-    none frames 2..  each larger buffer, a frame of its own, not copied
+    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when none
+    frames 2..  each larger buffer, a frame of its own, not copied
 
 Every header that carries buffers says how many belong to each of its items, and `decode` checks
 that sizes and counts agree before anybody acts on them.
@@ -21,18 +21,12 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.serialize.payload import Buffer, Payload, Place
 
 VERSION = 3
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Payload: TypeAlias = Sequence[Buffer]
-Place: TypeAlias = tuple[int, int, int]
-"""Of a buffer that lies in a block of memory: its index in the payload, its offset in the block,
-and its size in bytes.
-"""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -69,7 +63,6 @@ class Assignment(_Item, frozen=True):
     buffers: int = 1
 
 
-SINGLE, STAR, FULL = 0, 1, 2
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
 
 

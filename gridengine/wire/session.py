@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from gridengine.errors import MessageTooLong, ProtocolError
-from gridengine.wire.messages import Buffer
+from gridengine.serialize.payload import Buffer
 
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _LOOSE, _RESEND, _FRAME, _PIECE = range(5)

@@ -22,18 +22,9 @@ from typing import TYPE_CHECKING
 import zmq
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
+from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection import Connection
-from gridengine.wire.messages import (
-    Beat,
-    Buffer,
-    Goodbye,
-    Hello,
-    Message,
-    Refuse,
-    decode,
-    encode,
-    rest_of,
-)
+from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
 from gridengine.wire.open_files import allow_open_files
 from gridengine.wire.session import Frames, Session
 

@@ -26,6 +26,7 @@ import msgspec
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import Block, Stored, store
 from gridengine.wire.messages import (
     CANCELLED,
@@ -38,7 +39,6 @@ from gridengine.wire.messages import (
     Lend,
     Message,
     OutputTaken,
-    Payload,
     Recall,
     Reload,
     Returned,

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
+from gridengine.serialize.payload import Payload
 from gridengine.wire.connection import BEGAN, JOB_END, Connection
-from gridengine.wire.messages import TERMINATED, Goodbye, Message, Payload, Refuse, Stop, Welcome
+from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, introduce
 from gridengine.worker.forkserver import Nursery, adopt_orphans, end_children

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gridengine.wire.messages import Message, Output, Payload
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Message, Output
 from gridengine.worker.output import Outlet, Outlets
 
 WINDOW_BYTES = 64 * 1024

@@ -12,8 +12,9 @@ from time import monotonic, sleep
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
-from gridengine.wire.messages import RAISED, VALUES, Message, Payload, Result, Results
+from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
 from gridengine.worker import memory_limit
 
 _HOLD_SECONDS = 0.01

@@ -29,6 +29,7 @@ from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
@@ -36,8 +37,6 @@ from gridengine.wire.messages import (
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
-    SINGLE,
-    STAR,
     Assign,
     Assignment,
     Cancel,
@@ -45,7 +44,6 @@ from gridengine.wire.messages import (
     Define,
     Forget,
     Lend,
-    Payload,
     Pushed,
     Returned,
     Shortened,

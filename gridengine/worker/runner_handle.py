@@ -16,16 +16,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
-from gridengine.wire.messages import (
-    CANCELLED,
-    TIMEOUT,
-    Assignment,
-    Cancel,
-    Lend,
-    Payload,
-    Shortened,
-)
+from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Shortened
 from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker.forkserver import Ends, Nursery
 from gridengine.worker.output import Kept, Outlets, Sink, Tap

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gridengine.errors import ProtocolError
+from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -20,7 +21,6 @@ from gridengine.wire.messages import (
     Assignment,
     Crashed,
     Message,
-    Payload,
     Pushed,
     Results,
     Returned,

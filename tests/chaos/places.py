@@ -14,19 +14,11 @@ from typing import Any
 from faults import Line, Worker, workers
 
 import gridengine
-from gridengine.schedulers.base import (
-    ANY,
-    Demand,
-    Handle,
-    Launcher,
-    Plan,
-    Report,
-    Run,
-    Scheduler,
-    TaskState,
-    worker_command,
-)
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState
 from gridengine.schedulers.local import worker_environment
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection import Connection
 
 HERE = {"runner killed": 10, "nursery killed": 2, "stopped for a while": 3}

@@ -14,17 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import (
-    SINGLE,
-    VALUES,
-    Assign,
-    Assignment,
-    Define,
-    Message,
-    Payload,
-    Results,
-    portions,
-)
+from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.wire.messages import VALUES, Assign, Assignment, Define, Message, Results, portions
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import Nursery

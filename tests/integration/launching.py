@@ -15,7 +15,7 @@ import json, logging, os, signal, stat, sys, time
 from pathlib import Path
 
 import gridengine.schedulers
-from gridengine.schedulers.base import Run, TaskState
+from gridengine.schedulers.launcher import Run, TaskState
 
 ENDS = {TaskState.ENDED, TaskState.FAILED}
 

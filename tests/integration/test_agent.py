@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import CRASH, FULL, STAR, Crashed, Pushed, Results, Returned, Started
+from gridengine.serialize.payload import FULL, STAR
+from gridengine.wire.messages import CRASH, Crashed, Pushed, Results, Returned, Started
 from gridengine.worker.process_setup import Controller
 from tests.integration.agent_driver import (
     Dispatcher,

@@ -15,17 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from gridengine.serialize import pickling
-from gridengine.wire.messages import (
-    SINGLE,
-    Assign,
-    Assignment,
-    Cancel,
-    Crashed,
-    Message,
-    Payload,
-    Results,
-    Returned,
-)
+from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.wire.messages import Assign, Assignment, Cancel, Crashed, Message, Results, Returned
 from tests.integration.agent_driver import PATIENCE, Dispatcher, start
 
 RUNS = 1500

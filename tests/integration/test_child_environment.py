@@ -266,7 +266,7 @@ with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=
 START = """
 import subprocess, sys
 from pathlib import Path
-from gridengine.schedulers.base import worker_command
+from gridengine.schedulers.worker_command import worker_command
 command = worker_command(sys.executable, Path("/nowhere"))
 print(command[1:-2])
 raise SystemExit(subprocess.run(command, env={}).returncode)

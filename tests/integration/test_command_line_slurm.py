@@ -146,7 +146,7 @@ def test_a_demand_reaches_the_cluster_task(slurm: Slurm) -> None:
         slurm,
         """
 from gridengine.resources import Cores, GPUs, Memory, Token, WTime
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 launcher = make_launcher('scontrol show job $SLURM_JOB_ID')
 demand = Demand(Cores(2) & Memory(1) & WTime(600) & GPUs(2) & Token("feature-n2"))
 plan = launcher.plan(1, demand)

@@ -34,8 +34,9 @@ from gridengine import (
     TimeoutError,
     WorkerCrashed,
 )
-from gridengine.api.job_dispatcher import hub_of
-from gridengine.schedulers.base import Launcher, Run, Scheduler
+from gridengine.client.connect import hub_of
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Launcher, Run
 from gridengine.wire.messages import Crashed
 from tests.integration.agent_driver import alive, leave_a_grandchild, start, wait_for, written
 from tests.integration.script_driver import MakeScript, at_terminal, read_all

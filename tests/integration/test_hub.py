@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.api import job_dispatcher
+from gridengine.client.connect import hub_of
+from gridengine.client.functions import make_function
 from gridengine.dispatcher import io_thread
 from gridengine.dispatcher.core import state
-from gridengine.dispatcher.core.events import Began, Note, Received, Send, Settled, Submitted, Task
+from gridengine.dispatcher.core.events import Received, Send, Submitted
+from gridengine.dispatcher.core.tasks import Began, Note, Settled, Task
 from gridengine.dispatcher.unsettled import Pending
 from gridengine.serialize import pickling
 
@@ -116,10 +118,10 @@ def test_whatever_the_thread_fails_at_each_call_is_told_once(
 ) -> None:
     handed = Handed()
     with gridengine.ProcessScheduler(2) as scheduler:
-        one = job_dispatcher.hub_of(scheduler)
+        one = hub_of(scheduler)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         fail_at(monkeypatch, table, kind, at, failure)
-        one.submit(job_dispatcher.make_function(slowly), tasks, handed)
+        one.submit(make_function(slowly), tasks, handed)
         deadline = 30.0
         while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
             deadline
@@ -154,10 +156,10 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
         return effects
 
     with gridengine.ProcessScheduler(1) as scheduler:
-        one = job_dispatcher.hub_of(scheduler)
+        one = hub_of(scheduler)
         monkeypatch.setattr(state.DispatchState, "handle", fail_late)
         one.submit(
-            job_dispatcher.make_function(abs),
+            make_function(abs),
             [Task(one.new_id(), pickling.dump_calls([-1]))],
             handed,
         )

@@ -18,7 +18,7 @@ import pytest
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.base import Run
+from gridengine.schedulers.launcher import Run
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings

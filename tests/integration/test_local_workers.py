@@ -20,7 +20,8 @@ import pytest
 import gridengine
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.errors import ConfigurationError, WorkerNotStarted
-from gridengine.schedulers.base import TaskState, interpreter_flags
+from gridengine.schedulers.launcher import TaskState
+from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from gridengine.worker.output import Outlets
 from tests.integration.agent_driver import (

@@ -21,7 +21,7 @@ gpus = "-l gpu={per_slot}"
 tokens.ours = "-q *@@allhosts"
 ''')
 from gridengine.resources import Cores, GPUs, Memory, Token, WTime
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 """
 ASKING = """
 handles = launcher.launch(1, demand)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from gridengine.resources import ZERO, Cores, Memory, WTime
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.drmaa_systems import system_of, worded
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings

@@ -17,7 +17,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
 from gridengine import Job, JobDispatcher, ProcessScheduler
-from gridengine.schedulers.base import worker_command
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
 
 class OverTcp(ProcessScheduler):

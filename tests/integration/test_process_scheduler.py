@@ -22,8 +22,9 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
-from gridengine.schedulers.base import Handle, Report, Run, TaskState, interpreter_flags
+from gridengine.schedulers.launcher import Handle, Report, Run, TaskState
 from gridengine.schedulers.local import ProcessLauncher
+from gridengine.schedulers.worker_command import interpreter_flags
 
 MakeLauncher = Callable[[str], ProcessLauncher]
 Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
@@ -242,7 +243,7 @@ def test_workers_start_where_standard_streams_are_closed(
     script = f"""
 import os, sys
 from pathlib import Path
-from gridengine.schedulers.base import Run
+from gridengine.schedulers.launcher import Run
 from gridengine.schedulers.local import ProcessLauncher
 for descriptor in {closed}:
     os.close(descriptor)

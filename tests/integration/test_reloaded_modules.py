@@ -19,8 +19,9 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.schedulers.base import Run, worker_command
+from gridengine.schedulers.launcher import Run
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.serialize.module_changes import LOOK_SECONDS, own_modules
 
 if TYPE_CHECKING:

@@ -370,7 +370,7 @@ def test_workers_take_the_share_of_a_core_of_memory_unless_they_are_told(slurm: 
         slurm,
         """
 from gridengine.resources import Memory
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 launcher = make_launcher(partition="closed")
 commands = [launcher.plan(1, demand).request["argv"] for demand in (Demand(), Demand(Memory(3)), Demand(Memory(3), 2.0))]
 other = make_launcher(run=make_run("other"), mem="77M").plan(1).request["argv"]

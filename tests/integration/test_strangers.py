@@ -31,8 +31,9 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.base import Run, worker_command
+from gridengine.schedulers.launcher import Run
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
 from gridengine.wire.messages import (

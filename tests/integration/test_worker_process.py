@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from gridengine._version import __version__
-from gridengine.schedulers.base import worker_command
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
 from gridengine.wire.connection import Connection
 from gridengine.wire.messages import (
     VERSION,
@@ -25,7 +26,6 @@ from gridengine.wire.messages import (
     Goodbye,
     Hello,
     Message,
-    Payload,
     Refuse,
     Results,
     Started,

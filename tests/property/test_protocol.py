@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.errors import ProtocolError
+from gridengine.serialize import payload
 from gridengine.wire import messages
 from gridengine.wire.messages import MAGIC, SMALL, decode, encode
 
@@ -46,7 +47,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     list[int] | None: st.none() | st.lists(NUMBERS, max_size=3),
     list[int | str] | None: st.none() | st.lists(NUMBERS | st.text(max_size=9), max_size=3),
     list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
-    list[messages.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
+    list[payload.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }
 
 

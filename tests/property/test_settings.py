@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
-from gridengine.schedulers.base import MARGIN_SECONDS, Demand
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.options import asked
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.slurm.options import (
     EARLY_SECONDS,
     SIGNAL_SECONDS,

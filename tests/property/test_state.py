@@ -22,7 +22,6 @@ from gridengine.dispatcher.core.events import (
     CancelAsked,
     Closing,
     Event,
-    Function,
     GoOn,
     Grant,
     Launch,
@@ -35,17 +34,18 @@ from gridengine.dispatcher.core.events import (
     Received,
     Released,
     Send,
-    Settled,
     Submitted,
-    Task,
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN, Policy
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import DispatchState, Phase
+from gridengine.dispatcher.core.tasks import Function, Settled, Task
 from gridengine.errors import ClusterError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Report, TaskState
 from gridengine.serialize.shared_objects import Laden, Lent, all_needed
 from gridengine.wire.messages import (
     CANCELLED,

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.events import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
 from gridengine.errors import Cancelled, GridEngineError
-from gridengine.schedulers.base import Run, Scheduler
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import Run
 from gridengine.serialize import pickling
-from gridengine.wire.messages import FULL, SINGLE
+from gridengine.serialize.payload import FULL, SINGLE
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import SubmissionRefused
-from gridengine.schedulers.base import Demand, Handle, Report, Run, TryAgain
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany
+from gridengine.schedulers.launcher import Handle, Report, Run, TryAgain
 from gridengine.schedulers.logs import is_empty
 
 

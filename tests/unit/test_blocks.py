@@ -17,8 +17,9 @@ import pytest
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch, store
-from gridengine.wire.messages import Buffer, Define, Forget
+from gridengine.wire.messages import Define, Forget
 from gridengine.worker.agent import Agent
 from tests.unit.test_runner import Stage
 

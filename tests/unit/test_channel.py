@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from gridengine.errors import ProtocolError
+from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
-from gridengine.wire.messages import Define, Message, Payload, Started
+from gridengine.wire.messages import Define, Message, Started
 
 
 class Wire:

@@ -8,8 +8,8 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
+from gridengine.resources.demand import Demand
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers.base import Demand
 from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     SLURM,

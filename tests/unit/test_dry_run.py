@@ -11,7 +11,8 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
-from gridengine.schedulers.base import Plan, interpreter_flags, worker_command
+from gridengine.schedulers.launcher import Plan
+from gridengine.schedulers.worker_command import interpreter_flags, worker_command
 from gridengine.settings.values import settings
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from gridengine.dispatcher.core import provisioner as fleet_module
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
-from gridengine.dispatcher.core.provisioner import Fleet, Policy, Started, key_of, keys_of
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.provisioner import Fleet, Started, key_of, keys_of
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
-from gridengine.schedulers.base import Handle, Report, TaskState
+from gridengine.schedulers.launcher import Handle, Report, TaskState
 
 QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = TaskState
 

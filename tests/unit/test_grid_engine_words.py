@@ -10,7 +10,6 @@ import pytest
 
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.schedulers import GridEngineScheduler
-from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine.diagnostics import (
     Failure,
@@ -24,6 +23,7 @@ from gridengine.schedulers.grid_engine.diagnostics import (
 from gridengine.schedulers.grid_engine.drmaa import Refused, child_environment
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
 from gridengine.schedulers.grid_engine.scheduler import ending
+from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script
 

@@ -16,9 +16,9 @@ import pytest
 
 import gridengine
 from gridengine.client import batcher
-from gridengine.dispatcher.core.events import Function, Settled, Task
 from gridengine.dispatcher.core.model import Pace
 from gridengine.dispatcher.core.task_queue import BATCH_SECONDS, LEAST_SECONDS
+from gridengine.dispatcher.core.tasks import Function, Settled, Task
 from gridengine.dispatcher.io_thread import MOST_EVENTS
 from gridengine.serialize import pickling
 from tests.unit.fake_hub import FakeHub, FakeScheduler

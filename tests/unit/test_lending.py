@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.allocator import booked, can_hold
-from gridengine.dispatcher.core.events import Grant, Launch, Launched, Settled
-from gridengine.dispatcher.core.provisioner import Policy, spare_of
+from gridengine.dispatcher.core.events import Grant, Launch, Launched
+from gridengine.dispatcher.core.policy import Policy, spare_of
+from gridengine.dispatcher.core.tasks import Settled
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
-from gridengine.schedulers.base import MARGIN_SECONDS, Demand, Handle
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
 from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Stop, TakeBack
 from tests.unit.test_state import GOOD, Play
 

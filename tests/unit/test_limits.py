@@ -11,7 +11,7 @@ import pytest
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
 from gridengine.client.options import Limits, given
-from gridengine.schedulers.base import ANY, Demand
+from gridengine.resources.demand import ANY, Demand
 from tests.unit.fake_hub import FakeScheduler
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-from gridengine.schedulers.base import Demand
+from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine import options as gridengine_words
 from gridengine.schedulers.grid_engine.options import asked, first_environment, parse_environments
 from gridengine.schedulers.grid_engine.request import Request

@@ -20,7 +20,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
 from gridengine.serialize import by_value, classes, pickling
-from gridengine.wire.messages import FULL, SINGLE, STAR
+from gridengine.serialize.payload import FULL, SINGLE, STAR
 
 LOCK = threading.Lock()
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from gridengine.errors import ProtocolError
+from gridengine.serialize import payload
 from gridengine.wire import messages
 from gridengine.wire.messages import (
     MAGIC,
@@ -35,7 +36,7 @@ def assignment(run: int, buffers: int) -> Assignment:
         start=0,
         stop=1,
         attempt=1,
-        form=messages.SINGLE,
+        form=payload.SINGLE,
         buffers=buffers,
     )
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import CancelAsked, RecallAsked, Settled
+from gridengine.dispatcher.core.events import CancelAsked, RecallAsked
+from gridengine.dispatcher.core.tasks import Settled
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores
 from gridengine.wire.messages import CRASH, Crashed, Recall, Returned, Shortened

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
     CANCELLED,
-    FULL,
     RAISED,
     RETRYABLE,
-    SINGLE,
-    STAR,
     VALUES,
     Assign,
     Assignment,
@@ -27,7 +25,6 @@ from gridengine.wire.messages import (
     Define,
     Forget,
     Message,
-    Payload,
     Pushed,
     Result,
     Results,

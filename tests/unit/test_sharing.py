@@ -17,10 +17,10 @@ import gridengine
 from gridengine.client.functions import Wares
 from gridengine.client.options import Limits
 from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch
 from gridengine.serialize.shared_objects import Lent, in_hand, lent_of, needs_of
 from gridengine.serialize.snapshot import Frozen, frozen
-from gridengine.wire.messages import SINGLE
 from tests.unit.test_blocks import Array
 
 np = pytest.importorskip("numpy")

@@ -9,8 +9,8 @@ import pytest
 
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.schedulers import SlurmScheduler
-from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.commands import command_environment, sbatch_command
 from gridengine.schedulers.slurm.options import own_options
 from gridengine.schedulers.slurm.site import Site, parse_share, refusal, said, site_of, unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers.base import TaskState
+from gridengine.schedulers.launcher import TaskState
 from gridengine.schedulers.slurm.site import impossible
 from gridengine.schedulers.slurm.states import (
     ENDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from gridengine.dispatcher.core.events import Launched, Warn
-from gridengine.schedulers.base import Handle
+from gridengine.schedulers.launcher import Handle
 from tests.unit.test_state import Play
 
 

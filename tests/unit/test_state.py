@@ -19,32 +19,28 @@ from gridengine.dispatcher.core import (
     worker_messages,
 )
 from gridengine.dispatcher.core.events import (
-    Began,
     CancelAsked,
     Closing,
     Effect,
     Event,
     Explain,
     Explained,
-    Function,
     GoOn,
     Launch,
     Launched,
     LaunchFailed,
     Lost,
-    Note,
     Polled,
     Received,
     Released,
     Send,
-    Settled,
     Submitted,
-    Task,
     Tick,
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -58,7 +54,8 @@ from gridengine.errors import (
     WorkerNotStarted,
 )
 from gridengine.resources import Cores, Memory
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Report, TaskState
 from gridengine.serialize.shared_objects import Laden, Lent
 from gridengine.wire.messages import (
     CANCELLED,

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from gridengine.dispatcher.core import failures
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.model import Phase, Seat, Worker
-from gridengine.dispatcher.core.provisioner import Policy
+from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.task_queue import WorkerPool
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, Resource, is_nothing
+from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Books, Packer, Placed, RequestFailed
-from gridengine.schedulers.base import Demand
 from gridengine.wire.messages import TakeBack
 
 if TYPE_CHECKING:

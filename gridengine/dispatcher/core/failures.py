@@ -21,7 +21,7 @@ from gridengine.errors import (
     safe_repr,
 )
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import Report
+from gridengine.schedulers.launcher import Report
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 from gridengine.worker.memory_limit import out_of_memory
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.events import Effect, Task, Warn
+from gridengine.dispatcher.core.events import Effect, Warn
+from gridengine.dispatcher.core.tasks import Task
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.state import DispatchState

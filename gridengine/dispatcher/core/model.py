@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.events import Attempt, Function, Task
 from gridengine.dispatcher.core.provisioner import Started
-from gridengine.schedulers.base import Demand
+from gridengine.dispatcher.core.tasks import Attempt, Function, Task
+from gridengine.resources.demand import Demand
 from gridengine.wire.messages import Hello
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gridengine.dispatcher.core.events import Function, Released, Send, Task
+from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Known, Open, Worker
+from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import Lent, all_needed
 from gridengine.wire.messages import Define, Forget, Reload

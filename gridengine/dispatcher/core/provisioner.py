@@ -4,78 +4,18 @@ will. Sans-I/O, a part of the core.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
+from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
-from gridengine.resources.base import Resource
-from gridengine.resources.kinds import WTime
-from gridengine.schedulers.base import ANY, Demand, Handle, Report, TaskState
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Report, TaskState
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
-SPARE_SECONDS = 15.0
-"""How long before its walltime is over a worker leaves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The numbers by which the core decides; times in seconds.
-
-    max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds,
-    start_seconds, beat_seconds: as the settings'. start_timeout: for how long calls may wait for
-    their first worker. pooled: calls of different demands get workers of their own. resources: what
-    each worker holds, if all calls are to share the workers and be packed; None has each worker
-    hold what one call asks for. walltime: for how long a worker may be there, None where nobody
-    says; margin_seconds: by how much more than the walltime in `resources`, or in what a call asks
-    for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
-    that want less. gather_seconds: how long demand is gathered before workers are asked for, so
-    that one array job serves it; for the first of all it is not where these `start_at_once`.
-    failed_starts: how many cluster tasks in a row may end without a call home before that is an
-    error.
-    """
-
-    max_workers: int = 1
-    slots: int = 1
-    idle_seconds: float = 5.0
-    gather_seconds: float = 0.0
-    start_at_once: bool = False
-    pooled: bool = False
-    resources: Resource | None = None
-    walltime: float | None = None
-    margin_seconds: float = 0.0
-    overtake_seconds: float = 60.0
-    jobs_per_worker: int | None = None
-    beat_seconds: float = 2.0
-    lease_seconds: float = 60.0
-    start_seconds: float = 30.0
-    start_timeout: float = math.inf
-    failed_starts: int = 3
-    version: str = ""
-    python: str = ""
-    run_id: str = ""
-
-    def stay(self, held: Resource) -> float:
-        """Return how long a worker that holds this may work, infinite when nobody limits it: then
-        it leaves, in order.
-        """
-        own = held.get(WTime)
-        walltime = (
-            own.T + self.margin_seconds
-            if self.walltime is None and own is not None and own.T is not None
-            else self.walltime
-        )
-        return math.inf if walltime is None else walltime - spare_of(walltime)
-
-
-def spare_of(walltime: float) -> float:
-    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a
-    tenth.
-    """
-    return min(SPARE_SECONDS, 0.1 * walltime)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import failures, objects, recall, worker_lifecycle, worker_messages
 from gridengine.dispatcher.core.allocator import Lending, can_hold
 from gridengine.dispatcher.core.events import (
-    Attempt,
     CancelAsked,
     Closing,
     Effect,
@@ -40,7 +39,6 @@ from gridengine.dispatcher.core.events import (
     Received,
     Released,
     Send,
-    Settled,
     Submitted,
     Tick,
     Warn,
@@ -57,14 +55,16 @@ from gridengine.dispatcher.core.model import (
     Submitter,
     Worker,
 )
-from gridengine.dispatcher.core.provisioner import Fleet, Policy
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.provisioner import Fleet
 from gridengine.dispatcher.core.provisioner import Started as StartedWorker
 from gridengine.dispatcher.core.task_queue import WorkerPool, may_go_ahead
+from gridengine.dispatcher.core.tasks import Attempt, Settled
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.estimates import GroupTimes, replaced
 from gridengine.resources.kinds import Memory, WTime
-from gridengine.schedulers.base import ANY, Demand
 from gridengine.wire.messages import Assign, Assignment, Cancel, Hello
 
 LATE_SECONDS = 0.05

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.fair_queue import FairQueue
 from gridengine.dispatcher.core.model import Phase, Seat, Span, Submitter, Worker
-from gridengine.dispatcher.core.provisioner import Fleet, spare_of
+from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.provisioner import Fleet
+from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
-from gridengine.schedulers.base import ANY, Demand
 
 BATCH_SECONDS = 0.1
 LEAST_SECONDS = 0.001

@@ -22,23 +22,16 @@ from gridengine.dispatcher.core.events import (
     Warn,
 )
 from gridengine.dispatcher.core.model import Phase, Seat, Span, Worker
+from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import Started as StartedWorker
-from gridengine.dispatcher.core.provisioner import keys_of, spare_of
+from gridengine.dispatcher.core.provisioner import keys_of
 from gridengine.dispatcher.core.task_queue import WorkerPool
 from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.resources.base import is_nothing
 from gridengine.resources.kinds import Cores
-from gridengine.schedulers.base import TaskState
-from gridengine.wire.messages import (
-    TERMINATED,
-    VERSION,
-    Goodbye,
-    Hello,
-    Payload,
-    Refuse,
-    Stop,
-    Welcome,
-)
+from gridengine.schedulers.launcher import TaskState
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import TERMINATED, VERSION, Goodbye, Hello, Refuse, Stop, Welcome
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.state import DispatchState

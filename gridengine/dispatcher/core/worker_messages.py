@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, worker_lifecycle
-from gridengine.dispatcher.core.events import Began, Note, Send
+from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Running, Worker
-from gridengine.schedulers.base import ANY
+from gridengine.dispatcher.core.tasks import Began, Note
+from gridengine.resources.demand import ANY
+from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -24,7 +26,6 @@ from gridengine.wire.messages import (
     VALUES,
     Crashed,
     Goodbye,
-    Payload,
     Pushed,
     Refuse,
     Result,

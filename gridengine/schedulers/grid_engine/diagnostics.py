@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.grid_engine.options import first_environment, parse_environments
+from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.logs import tail
 
 logger = logging.getLogger("gridengine")

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from gridengine.schedulers.base import hiding_flags, python_command, python_path
 from gridengine.schedulers.detect import library_paths, without_grid_engine
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
+from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
 
 logger = logging.getLogger("gridengine")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-from gridengine.schedulers.base import Demand
 from gridengine.schedulers.grid_engine.request import Request, parse_memory
 from gridengine.schedulers.grid_engine.request import parse_time as parse_grid_engine_time
 from gridengine.schedulers.options import native_words

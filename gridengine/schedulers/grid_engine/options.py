@@ -13,10 +13,11 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import to_bytes
-from gridengine.schedulers.base import MARGIN_SECONDS, Demand
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.options import agree, filled, native_words
 from gridengine.settings.values import GridEngineSite
 

@@ -19,7 +19,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
-from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, TooMany, not_started
 from gridengine.schedulers.detect import library_paths, without_slurm
 from gridengine.schedulers.grid_engine import drmaa
@@ -33,6 +33,7 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
 )
 from gridengine.schedulers.grid_engine.options import asked, own_walltime
 from gridengine.schedulers.grid_engine.request import Request, Resource
+from gridengine.schedulers.launcher import Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.slurm.options import own_walltime as slurm_walltime
 from gridengine.settings.values import settings
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
+from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import DAY, format_seconds, to_bytes
-from gridengine.schedulers.base import MARGIN_SECONDS, Demand
+from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.options import agree, filled, native_words
 from gridengine.schedulers.script import line_of_text
 from gridengine.settings.values import SlurmSite

@@ -16,9 +16,10 @@ from typing import TypeVar
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import ANY, Demand, Handle, Plan, Report, Run, TaskState, TryAgain
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.cleanup import Guard
+from gridengine.schedulers.launcher import Handle, Plan, Report, Run, TaskState, TryAgain
 from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers.slurm.options import (
     Option,

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.base import TryAgain
 from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.states import meaning
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
-from gridengine.schedulers.base import TaskState
+from gridengine.schedulers.launcher import TaskState
 
 FORMAT = "%F|%K|%T|%S|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its

@@ -1,0 +1,64 @@
+"""How many calls travel in one task: by their number, by what they pickle to, and by the workers
+there are.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+from gridengine.serialize.payload import SINGLE, STAR
+
+SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
+"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of
+more than that many.
+"""
+
+
+TINY_BLOCK = 2 * 1024
+"""A block up to this size may as well be sent again for each part of it that goes elsewhere."""
+
+
+GROWTH = 8
+
+
+SHARES = 4
+"""Into how many blocks for each slot a map of known length is cut at least, unless they are
+tiny.
+"""
+
+
+SMALLEST_WINDOW = 16
+"""How many calls of an `imap` may be on their way, however few the slots."""
+
+
+def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+    """Return the form of the calls, and the calls."""
+    if not iterables:
+        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
+    return (
+        (SINGLE, iter(iterables[0]))
+        if len(iterables) == 1
+        else (STAR, zip(*iterables, strict=False))
+    )
+
+
+def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
+    """Return how many calls there will be, when that is known."""
+    sized = [each for each in iterables if isinstance(each, Sized)]
+    try:
+        return min(builtins.map(len, sized)) if len(sized) == len(iterables) else None
+    except TypeError:  # an array without dimensions has a length that raises
+        return None
+
+
+def next_size(size: int, pickled: int, most: int) -> int:
+    """Return how many calls to put into the next block after one of so many, whose pickle is of so
+    many bytes.
+    """
+    if pickled < TINY_BLOCK:
+        return GROWTH * size
+    if pickled < SMALL_BLOCK:
+        return max(min(GROWTH * size, most), 1)
+    return max(size // 2, 1) if pickled > LARGE_BLOCK else size

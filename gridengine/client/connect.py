@@ -1,0 +1,71 @@
+"""From what a user gives as `scheduler=` to the dispatcher that all users of that scheduler
+share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from gridengine.schedulers import default_scheduler
+from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.inline import InlineScheduler
+from gridengine.settings.values import settings
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.io_thread import Hub
+if TYPE_CHECKING:
+    from gridengine.dispatcher.io_thread import Hub
+
+
+def hub_of(scheduler: Scheduler) -> Hub:
+    """Return the one hub that all users of this scheduler instance share."""
+    if isinstance(scheduler, InlineScheduler):
+        from gridengine.dispatcher.inline import InlineHub
+
+        return cast("Hub", scheduler.share(InlineHub))
+    from gridengine.dispatcher.io_thread import (
+        Hub,  # here, since a scheduler may begin to start its workers before
+    )
+
+    return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
+
+
+def resolve(place: Place) -> tuple[Scheduler, bool]:
+    """Return the scheduler that is meant, and whether it was made here and is to be closed by the
+    caller.
+
+    Raises:
+        TypeError: it is no scheduler, nor gives one.
+    """
+    if place is None:
+        return default_scheduler(), False
+    if isinstance(place, Scheduler):
+        return place, False
+    made = place() if callable(place) else place
+    if not isinstance(made, Scheduler):
+        raise TypeError(
+            f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}"
+        )
+    return made, True
+
+
+def hub_at(
+    place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
+) -> tuple[Hub, Scheduler, bool]:
+    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
+    close.
+
+    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to
+    make.
+    """
+    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
+    # sockets.
+    scheduler, ours = resolve(place)
+    try:
+        meanwhile(scheduler)
+        return hub_of(scheduler), scheduler, ours
+    except BaseException:
+        if ours:
+            scheduler.close()
+        raise

@@ -1,0 +1,130 @@
+"""Tasks as clients hand them in, and what clients are told of them: plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.serialize.shared_objects import Lent
+
+
+class Function(Struct, frozen=True):
+    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory;
+    `name` is for people.
+
+    `needs` are the shared objects that it refers to.
+    """
+
+    digest: bytes
+    payload: Payload
+    path: tuple[str, ...]
+    directory: str
+    name: str
+    needs: tuple[Lent, ...] = ()
+
+
+class Task(Struct, frozen=True, gc=False):
+    """What travels: `count` calls of a function, pickled as one list.
+
+    `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a
+    call that its surroundings killed is run again, `timeout` the seconds each call may take. A
+    `watched` task has its output kept, its start told and its pushed values passed on, and a `name`
+    for people; a `controlled` one is given a controller. `first` is the index of its first call
+    among all that the user asked for. `escalate_memory` is by how much a call's memory is
+    multiplied when it is run again because it ran out of it. `needs` are the shared objects that
+    the calls refer to. `submitter` is whose it is: calls of several submitters take turns, and jobs
+    have one together.
+    """
+
+    id: int
+    payload: Payload
+    count: int = 1
+    form: int = SINGLE
+    retries: int = 2
+    timeout: float | None = None
+    watched: bool = False
+    controlled: bool = False
+    name: str = ""
+    first: int = 0
+    demand: Demand = ANY
+    escalate_memory: float = 1.0
+    needs: tuple[Lent, ...] = ()
+    submitter: int = 0
+
+
+class Attempt(Struct, frozen=True):
+    """One run of a call, and how it ended.
+
+    host: the machine. job: the batch system's id of the cluster task, empty where there is none.
+    started, ended: seconds of a clock of the dispatcher's process that never jumps and whose zero
+        means nothing: only differences do (`time.monotonic`). `started` is when the call was handed
+        out, or, for a job, when it began.
+    outcome: in words. log: the path of the worker's log, or empty.
+    exitcode: as that of a `multiprocessing.Process`; None when there is none to know (the worker is
+        lost).
+    peak_memory: the most that its process had in bytes; 0 when not known.
+    """
+
+    host: str
+    job: str
+    started: float
+    ended: float
+    outcome: str
+    log: str = ""
+    exitcode: int | None = None
+    peak_memory: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.started
+
+    def __str__(self) -> str:
+        where = f"{self.host} (cluster job {self.job})" if self.job else self.host
+        return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
+
+
+class Settled(Struct, frozen=True):
+    """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
+    settled exactly once.
+
+    `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
+    or it is None and `error` says why there is none. `exitcode` is as that of a
+    `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
+    before they began, on request. `seconds` is how long they took together; None when that is not
+    known.
+    """
+
+    task: int
+    start: int
+    stop: int
+    payload: Payload | None
+    raised: bool = False
+    error: GridEngineError | None = None
+    exitcode: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    attempts: Sequence[Attempt] = ()
+    last: bool = False
+    recalled: bool = False
+    seconds: float | None = None
+
+
+class Began(Struct, frozen=True):
+    """A watched task runs."""
+
+    task: int
+    pid: int
+    host: str
+    attempt: int
+
+
+class Note(Struct, frozen=True):
+    """A watched task pushed a value."""
+
+    task: int
+    payload: Payload

@@ -1,0 +1,148 @@
+"""What the dispatcher needs of a scheduler: a launcher that starts, watches and stops workers,
+and what it reports.
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
+
+
+class TaskState(enum.Enum):
+    """What the batch system, or the operating system, says of a worker that was launched."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The scheduler's word on one worker.
+
+    `reason` is in the batch system's own words; `error` says what to raise when the worker never
+    called home, and, of one that is queued, that it can never start; `deleted` whether somebody
+    deleted it; `fault` which error the batch system's record makes of its end, if it says
+    (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part
+    in its end: the batch system gave its place to another job, say.
+    """
+
+    state: TaskState
+    reason: str = ""
+    error: GridEngineError | None = None
+    deleted: bool = False
+    fault: type[GridEngineError] | None = None
+    blameless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the
+    file its output goes to, or empty.
+    """
+
+    id: str
+    log: str = ""
+
+
+class TryAgain(Exception):
+    """The batch system does not take the request for now (a limit is reached, the master is away);
+    nothing was submitted.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a launcher needs to know of the dispatcher it works for.
+
+    Elsewhere than on this machine a worker is started with the file `connection` in the run
+    directory `directory` (0700). On this machine its nursery is handed over by `adopt(socket,
+    process)`.
+    """
+
+    id: str
+    directory: Path
+    connection: Path
+    adopt: Callable[[socket.socket, subprocess.Popen[bytes]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be submitted: how many workers by one request, that request's fields, and the
+    script that each of them runs.
+    """
+
+    count: int
+    request: Mapping[str, object]
+    script: str = ""
+
+    def __str__(self) -> str:
+        fields = {"count": self.count, **self.request}
+        lines = [
+            f"{name}: {shlex.join(value) if isinstance(value, list) else value}"
+            for name, value in fields.items()
+        ]
+        return "\n".join([*lines, *(["", self.script.rstrip()] if self.script else [])])
+
+
+MARGIN_SECONDS = 60.0
+"""By how much longer a cluster task is asked for than a call may take: for the worker to start, and
+to leave in order.
+"""
+
+
+class Launcher(ABC):
+    """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from
+    one thread of its own.
+    """
+
+    @abstractmethod
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Start `count` workers for calls of this demand, or fewer when the site takes no more at a
+        time; return a handle for each.
+
+        Raises:
+            TryAgain: not now; the caller asks again later.
+            GridEngineError: never; with the batch system's own words.
+        """
+
+    @abstractmethod
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these workers. A handle of which nothing can be learned now is
+        left out: that is never a death.
+        """
+
+    @abstractmethod
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Stop these workers, or withdraw them from the queue. Those that have ended are no
+        error.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop every worker that is left and give back what is held. May be called twice."""
+
+    @abstractmethod
+    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+        """Return what `launch` would submit, and change nothing.
+
+        Raises:
+            GridEngineError: it could not be submitted.
+        """
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return, in the batch system's words, what these queued workers wait for; empty when it
+        does not say.
+        """
+        return ""
