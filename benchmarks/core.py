@@ -4,7 +4,7 @@ themselves) is left out.
     python benchmarks/core.py [--profile] [--workers 10000] [--calls 1000000]
 
 Each line is one kind of work on simulated workers that answer at once; time passes as if they had
-worked, with ticks and signs of life. `core` is the time spent in `DispatchState.handle`; `calls/s`
+worked, with ticks and signs of life. `core` is the time spent in `StateMachine.handle`; `calls/s`
 is calls by that time.
 """
 
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gridengine.dispatcher.core.events import (
+    Continue,
     Event,
-    GoOn,
     Launch,
     Launched,
     Received,
@@ -29,8 +29,8 @@ from gridengine.dispatcher.core.events import (
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.state import DispatchState
-from gridengine.dispatcher.core.tasks import Function, Settled, Task
+from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_thread import MOST_TASKS
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
@@ -68,7 +68,7 @@ class Cluster:
     """
 
     def __init__(self, workers: int, *, shared: Resource | None = None) -> None:
-        self.core = DispatchState(Policy(max_workers=workers, run_id="run", resources=shared))
+        self.core = StateMachine(Policy(max_workers=workers, run_id="run", resources=shared))
         self.workers = workers
         self.answers: deque[Received] = deque()
         self.names: list[bytes] = []
@@ -86,14 +86,14 @@ class Cluster:
         self.core_seconds += spent
         self.most_seconds = max(self.most_seconds, spent)
         for effect in effects:
-            if type(effect) is Settled:
+            if type(effect) is CallsFinished:
                 self.settled += effect.stop - effect.start
             elif type(effect) is Send and type(effect.message) is Assign:
                 self.answer(effect.worker, effect.message, seconds)
             elif type(effect) is Launch:
                 self.launch(effect.count, seconds)
-        while self.core.unfilled and type(event) is not GoOn:
-            self.play(GoOn(), seconds)
+        while self.core.unfilled and type(event) is not Continue:
+            self.play(Continue(), seconds)
 
     def answer(self, worker: bytes, message: Assign, seconds: float) -> None:
         results = [

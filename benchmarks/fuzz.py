@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gridengine._version import __version__
 from gridengine.dispatcher.core.events import Received, Submitted, Tick
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.state import DispatchState
+from gridengine.dispatcher.core.state import StateMachine
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import ProtocolError
 from gridengine.wire import messages
@@ -217,7 +217,7 @@ class Core:
     """
 
     def __init__(self) -> None:
-        self.state = DispatchState(
+        self.state = StateMachine(
             Policy(
                 max_workers=1,
                 slots=4,

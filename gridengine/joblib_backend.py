@@ -24,9 +24,9 @@ from joblib._parallel_backends import (
 )
 
 from gridengine.client.connect import hub_at
-from gridengine.client.options import Limits
-from gridengine.client.submitter import Line
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.client.options import CallOptions
+from gridengine.client.submitter import Submitter
+from gridengine.schedulers.base import Scheduler, SchedulerSpec
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -47,14 +47,14 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         nesting_level: int | None = None,
         inner_max_num_threads: int | None = None,
         *,
-        scheduler: Place = None,
+        scheduler: SchedulerSpec = None,
         **limits: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._place = scheduler
         self._made: Scheduler | None = None
-        self._limits = Limits(**limits)
-        self._line: Line | None = None
+        self._limits = CallOptions(**limits)
+        self._line: Submitter | None = None
 
     def _scheduler(self) -> Scheduler:
         if self._made is None:
@@ -81,7 +81,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         jobs = self.effective_n_jobs(n_jobs)
-        self._line = Line(
+        self._line = Submitter(
             self._scheduler(), None, initial=None, limits=self._limits, most=jobs, daemon=True
         )
         return jobs

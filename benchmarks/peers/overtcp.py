@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from benchmarks.peers.ours import Ours
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    Report,
+    WorkerStatus,
+)
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
@@ -19,14 +26,14 @@ class Agents(Scheduler):
 
     local = False
 
-    def launcher(self, run: Run) -> Launcher:
+    def launcher(self, run: LaunchContext) -> Launcher:
         return AgentLauncher(run)
 
 
 class AgentLauncher(Launcher):
     """Starts workers as processes of this machine."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: LaunchContext) -> None:
         self._command = worker_command(sys.executable, run.connection)
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
@@ -39,8 +46,8 @@ class AgentLauncher(Launcher):
         self._processes |= {Handle(str(process.pid)): process for process in started}
         return [Handle(str(process.pid)) for process in started]
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        return Plan(count, {"argv": self._command})
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        return LaunchPlan(count, {"argv": self._command})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         ended = {
@@ -49,7 +56,7 @@ class AgentLauncher(Launcher):
             if handle in self._processes
         }
         return {
-            handle: Report(TaskState.ENDED if over else TaskState.RUNNING)
+            handle: Report(WorkerStatus.ENDED if over else WorkerStatus.RUNNING)
             for handle, over in ended.items()
         }
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 from gridengine.client.chunking import length_of, zipped
-from gridengine.client.future import Promise
+from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initial_of
-from gridengine.client.options import Limits, Raisable, given
-from gridengine.client.submitter import Line, results_of
+from gridengine.client.options import CallOptions, Raisable, given
+from gridengine.client.submitter import Submitter, results_of
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import Place
+from gridengine.schedulers.base import SchedulerSpec
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Executor(concurrent.futures.Executor):
 
     def __init__(
         self,
-        scheduler: Place = None,
+        scheduler: SchedulerSpec = None,
         *,
         max_workers: int | None = None,
         initializer: Callable[..., object] | None = None,
@@ -53,8 +53,8 @@ class Executor(concurrent.futures.Executor):
         escalate_memory: float = 1,
         resources: Resource | None = None,
     ) -> None:
-        limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Line(
+        limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        self._line = Submitter(
             scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits
         )
         self._max_workers = self._line.intake.slots
@@ -131,7 +131,7 @@ class Executor(concurrent.futures.Executor):
         Raises:
             ValueError: the future is not of this executor.
         """
-        if not isinstance(future, Promise) or future.home is not self._line.intake:
+        if not isinstance(future, CallFuture) or future.home is not self._line.intake:
             raise ValueError(f"{future!r} is not a future of this executor")
         return self._line.intake.kill(future)
 

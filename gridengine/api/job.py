@@ -9,22 +9,29 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.api.job_handle import Luggage, Ticket, exitcode_of, messages_of
-from gridengine.api.job_target import NAME, Left, Target, accepts_controller, attributes_of, run
+from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of, messages_of
+from gridengine.api.job_target import (
+    NAME,
+    JobOutcome,
+    Target,
+    accepts_controller,
+    attributes_of,
+    run,
+)
 from gridengine.client.connect import hub_at
 from gridengine.client.functions import make_function
-from gridengine.client.options import Limits, Raisable, given
+from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.client.submission import outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, Settled
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import TimeoutError
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
-from gridengine.schedulers.base import Place
+from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 
@@ -49,9 +56,9 @@ class _Host:
 
     __slots__ = ("outcome", "place", "ticket")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SchedulerSpec) -> None:
         self.place = place
-        self.ticket: Ticket | None = None
+        self.ticket: JobHandle | None = None
         self.outcome: Outcome | None = None
 
     # Here and not in Job.__getstate__, so that a subclass is free to have its own.
@@ -101,7 +108,7 @@ class Job:
         kwargs: Mapping[str, Any] | None = None,
         *,
         daemon: bool | None = None,
-        scheduler: Place = None,
+        scheduler: SchedulerSpec = None,
         mutable: bool = False,
         retries: int | None = None,
         timeout: float | None = None,
@@ -154,28 +161,28 @@ class Job:
             PicklingError: the target or an argument cannot travel; the text names it.
         """
         host = self._startable()
-        limits = Limits(**self._limits)
+        limits = CallOptions(**self._limits)
         luggage = self._packed(limits)
         hub, scheduler, ours = hub_at(
             scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place
         )
         try:
-            self._submit(luggage, limits, Ticket(hub, scheduler, ours=ours, daemon=self._daemon))
+            self._submit(luggage, limits, JobHandle(hub, scheduler, ours=ours, daemon=self._daemon))
         except BaseException:
             if ours:
                 scheduler.close()
             raise
 
-    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None:
+    def start_at(self, hub: DispatcherThread, defaults: Mapping[str, Any] | None = None) -> None:
         """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
         scheduler.
 
         defaults: the limits that the job does not say itself.
         """
         self._startable()
-        limits = Limits(**{**(defaults or {}), **self._limits})
+        limits = CallOptions(**{**(defaults or {}), **self._limits})
         self._submit(
-            self._packed(limits), limits, Ticket(hub, None, ours=False, daemon=self._daemon)
+            self._packed(limits), limits, JobHandle(hub, None, ours=False, daemon=self._daemon)
         )
 
     def join(self, timeout: float | None = None) -> None:
@@ -375,7 +382,7 @@ class Job:
         assert self._host is not None
         return self._host
 
-    def _ticket(self, message: str = "can only join a started process") -> Ticket:
+    def _ticket(self, message: str = "can only join a started process") -> JobHandle:
         host = self._at_home("can only join a child process")
         _require(host.ticket is not None, message)
         assert host.ticket is not None
@@ -386,7 +393,7 @@ class Job:
         _require(self._host is None or self._host.ticket is None, "cannot start a process twice")
         return self._at_home("can only start a process object created by current process")
 
-    def _packed(self, limits: Limits) -> Luggage:
+    def _packed(self, limits: CallOptions) -> JobPayload:
         """Return what is called at the other end, and with what."""
         own_run = type(self).run is not Job.run or "run" in vars(self)
         wanted = (
@@ -395,7 +402,7 @@ class Job:
             else accepts_controller(self._target, self._args, self._kwargs)
         )
         if own_run or self._mutable:
-            return Luggage(
+            return JobPayload(
                 self._name,
                 make_function(run, limits.exceptions),
                 self._pickled(self),
@@ -403,7 +410,7 @@ class Job:
                 wanted,
             )
         call = (self._args, {**self._kwargs, NAME: self._name})
-        return Luggage(
+        return JobPayload(
             self._name,
             make_function(Target(self._target), limits.exceptions),
             self._pickled(call),
@@ -414,7 +421,7 @@ class Job:
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
 
-    def _submit(self, luggage: Luggage, limits: Limits, ticket: Ticket) -> None:
+    def _submit(self, luggage: JobPayload, limits: CallOptions, ticket: JobHandle) -> None:
         host = self._startable()
         host.ticket = ticket
         _running()[id(self)] = self
@@ -441,7 +448,7 @@ class Job:
             self._outcome()
         return ended
 
-    def _end(self) -> Settled:
+    def _end(self) -> CallsFinished:
         self._check_open()
         self._await(None)
         return self._ticket().end_event()
@@ -458,7 +465,7 @@ class Job:
         if host.outcome is None:
             [end] = outcomes_of(self._ticket().end_event())
             value, error = end.values[0] if end.values else None, end.error
-            if isinstance(value, Left):
+            if isinstance(value, JobOutcome):
                 for name in attributes_of(self):
                     delattr(self, name)
                 vars(self).update(value.attributes)

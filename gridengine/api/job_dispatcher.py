@@ -11,16 +11,18 @@ from gridengine.client.connect import hub_of, resolve
 from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import Place
+from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 
 class Startable(Protocol):
     """What a dispatcher needs of a `Job`."""
 
-    def start_at(self, hub: Hub, defaults: Mapping[str, Any] | None = None) -> None: ...
+    def start_at(
+        self, hub: DispatcherThread, defaults: Mapping[str, Any] | None = None
+    ) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
     def outcome(self) -> Any: ...
@@ -43,7 +45,7 @@ class JobDispatcher:
 
     def __init__(
         self,
-        scheduler: Place = None,
+        scheduler: SchedulerSpec = None,
         *,
         retries: int | None = None,
         timeout: float | None = None,

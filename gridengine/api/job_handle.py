@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gridengine.client.options import Limits
-from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled
+from gridengine.client.options import CallOptions
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage, TaskStarted
 from gridengine.errors import Cancelled, WorkerCrashed
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 log = logging.getLogger("gridengine")
 
 
 @dataclass(frozen=True, slots=True)
-class Luggage:
+class JobPayload:
     """What of a job travels, and its name for people."""
 
     name: str
@@ -38,15 +38,17 @@ class Luggage:
     controlled: bool
 
 
-class Ticket:
+class JobHandle:
     """A started job as the I/O thread tells of it."""
 
-    def __init__(self, hub: Hub, scheduler: Scheduler | None, *, ours: bool, daemon: bool) -> None:
+    def __init__(
+        self, hub: DispatcherThread, scheduler: Scheduler | None, *, ours: bool, daemon: bool
+    ) -> None:
         self.task = hub.new_id()
         self._name = ""
         self.daemon = daemon
-        self.end: Settled | None = None
-        self.start: Began | None = None
+        self.end: CallsFinished | None = None
+        self.start: TaskStarted | None = None
         self.notes: list[Payload] = []
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
@@ -55,7 +57,7 @@ class Ticket:
         self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
         self._ours = ours
 
-    def submit(self, luggage: Luggage, limits: Limits) -> None:
+    def submit(self, luggage: JobPayload, limits: CallOptions) -> None:
         self._name = luggage.name
         task = limits.task(
             self.task,
@@ -68,7 +70,7 @@ class Ticket:
         )
         self._hub.submit(luggage.function, [task], self)
 
-    def settled(self, event: Settled) -> None:
+    def settled(self, event: CallsFinished) -> None:
         if event.error is not None and not isinstance(
             event.error, Cancelled | WorkerCrashed
         ):  # of these a process would say nothing either
@@ -80,10 +82,10 @@ class Ticket:
             self._at_end.clear()
             self._changed.notify_all()
 
-    def began(self, event: Began) -> None:
+    def began(self, event: TaskStarted) -> None:
         self.start = event
 
-    def noted(self, event: Note) -> None:
+    def noted(self, event: TaskMessage) -> None:
         with self._changed:
             self.notes.append(event.payload)
             self._changed.notify_all()
@@ -124,7 +126,7 @@ class Ticket:
             self.when_ended(functools.partial(os.close, other))
         return self._sentinel
 
-    def end_event(self) -> Settled:
+    def end_event(self) -> CallsFinished:
         """Return how it ended; only to be asked once it has."""
         assert self.end is not None
         return self.end
@@ -134,7 +136,7 @@ class Ticket:
             self._hub.cancel([self.task], number)
 
 
-def exitcode_of(end: Settled, error: BaseException | None) -> int:
+def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
     """Return the exit code that a process would have had; `error` is the exception it raised, if it
     did.
     """
@@ -147,7 +149,7 @@ def exitcode_of(end: Settled, error: BaseException | None) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def messages_of(ticket: Ticket) -> Iterator[Any]:
+def messages_of(ticket: JobHandle) -> Iterator[Any]:
     """Yield the pushed values of a job, as they come, until it has ended."""
     for index in itertools.count():
         ticket.wait(None, notes=index)

@@ -71,7 +71,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class JobOutcome:
     """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled)
     raised.
     """
@@ -92,12 +92,12 @@ def run(job: Runnable, controller: Any = None) -> Any:
             tell(job.name, error)
         if not job._mutable:
             raise
-        return Left(
+        return JobOutcome(
             attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)]
         )
     finally:
         job._here = False  # it may be a part of what is returned
-    return Left(attributes_of(job), value) if job._mutable else value
+    return JobOutcome(attributes_of(job), value) if job._mutable else value
 
 
 @contextlib.contextmanager

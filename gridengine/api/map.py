@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.schedulers import default_scheduler
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.base import Scheduler, SchedulerSpec
 
 if TYPE_CHECKING:
-    from gridengine.api.map_results import Results
+    from gridengine.api.map_results import ResultIterator
     from gridengine.client.options import Raisable
     from gridengine.resources.base import Resource
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 def map(
     f: Callable[..., T],
     *iterables: Iterable[Any],
-    scheduler: Place = None,
+    scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int | None = None,
     progress: bool | None = None,
@@ -68,12 +68,12 @@ def map(
     """
     _begin(f, scheduler)
     from gridengine.api import map_results
-    from gridengine.client.options import Limits
-    from gridengine.client.submission import Plan
+    from gridengine.client.options import CallOptions
+    from gridengine.client.submission import MapRequest
 
     form, calls = zipped(f, iterables)
-    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    plan = Plan(f, form, scheduler, reraise, chunksize, limits)
+    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    plan = MapRequest(f, form, scheduler, reraise, chunksize, limits)
     return map_results.gather(plan, calls, length_of(iterables), progress)
 
 
@@ -81,7 +81,7 @@ def starmap(
     f: Callable[..., T],
     iterable: Iterable[Iterable[Any]],
     *,
-    scheduler: Place = None,
+    scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int | None = None,
     progress: bool | None = None,
@@ -94,19 +94,19 @@ def starmap(
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     _begin(f, scheduler)
     from gridengine.api import map_results
-    from gridengine.client.options import Limits
-    from gridengine.client.submission import Plan
+    from gridengine.client.options import CallOptions
+    from gridengine.client.submission import MapRequest
     from gridengine.serialize.payload import STAR
 
-    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    plan = Plan(f, STAR, scheduler, reraise, chunksize, limits)
+    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    plan = MapRequest(f, STAR, scheduler, reraise, chunksize, limits)
     return map_results.gather(plan, builtins.map(tuple, iterable), length_of([iterable]), progress)
 
 
 def imap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
-    scheduler: Place = None,
+    scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
     retries: int = 2,
@@ -114,7 +114,7 @@ def imap(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-) -> Results[T]:
+) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
     The arguments may be without end: they are taken as results are, a bounded number ahead. A call
@@ -125,20 +125,20 @@ def imap(
     """
     _begin(f, scheduler)
     from gridengine.api import map_results
-    from gridengine.client.options import Limits
-    from gridengine.client.submission import Plan
+    from gridengine.client.options import CallOptions
+    from gridengine.client.submission import MapRequest
 
     form, calls = zipped(f, iterables)
-    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.Results(
-        Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True
+    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    return map_results.ResultIterator(
+        MapRequest(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True
     )
 
 
 def imap_unordered(
     f: Callable[..., T],
     *iterables: Iterable[Any],
-    scheduler: Place = None,
+    scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
     retries: int = 2,
@@ -146,19 +146,19 @@ def imap_unordered(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-) -> Results[T]:
+) -> ResultIterator[T]:
     """Return an iterator over the results of `map` in the order in which they come; all else is as
     for `imap`.
     """
     _begin(f, scheduler)
     from gridengine.api import map_results
-    from gridengine.client.options import Limits
-    from gridengine.client.submission import Plan
+    from gridengine.client.options import CallOptions
+    from gridengine.client.submission import MapRequest
 
     form, calls = zipped(f, iterables)
-    limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.Results(
-        Plan(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False
+    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    return map_results.ResultIterator(
+        MapRequest(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False
     )
 
 
@@ -184,7 +184,7 @@ def _short(value: object) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
 
 
-def _begin(f: object, place: Place) -> None:
+def _begin(f: object, place: SchedulerSpec) -> None:
     """Have workers of this machine begin to start; those of a scheduler that has yet to be made
     begin when it is.
     """

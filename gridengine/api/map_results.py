@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import ProgressBar
 from gridengine.client.chunking import LARGE_BLOCK, SHARES, SMALLEST_WINDOW, next_size
-from gridengine.client.submission import Flight, Outcome, Plan
+from gridengine.client.submission import MapRequest, Outcome, Submission
 
 T = TypeVar("T")
 
@@ -66,13 +66,15 @@ class _Results:
         return self.values
 
 
-def gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool | None) -> list[Any]:
+def gather(
+    plan: MapRequest, calls: Iterator[Any], total: int | None, progress: bool | None
+) -> list[Any]:
     """Submit all calls while earlier ones run, and return their results in order."""
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
     results = _Results()
-    with Flight(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
+    with Submission(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
         _send_all(plan, flight, itertools.chain(head, calls), total, results)
         while not flight.empty:
             _take(plan, flight, results, bar.patience())
@@ -81,7 +83,7 @@ def gather(plan: Plan, calls: Iterator[Any], total: int | None, progress: bool |
 
 
 def _send_all(
-    plan: Plan, flight: Flight, calls: Iterator[Any], total: int | None, results: _Results
+    plan: MapRequest, flight: Submission, calls: Iterator[Any], total: int | None, results: _Results
 ) -> None:
     """Send blocks of calls: the first is small, so that work begins soon, the later ones grow to a
     good size for travelling.
@@ -105,7 +107,7 @@ def _send_all(
     flight.depart()
 
 
-def _load(plan: Plan, flight: Flight, block: list[Any], results: _Results) -> int:
+def _load(plan: MapRequest, flight: Submission, block: list[Any], results: _Results) -> int:
     """Have a block wait for its departure; return the size of its pickle in bytes."""
     first = len(results.values)
     results.expect(len(block))
@@ -117,7 +119,7 @@ def _load(plan: Plan, flight: Flight, block: list[Any], results: _Results) -> in
     return pickled
 
 
-def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) -> None:
+def _take(plan: MapRequest, flight: Submission, results: _Results, timeout: float | None) -> None:
     """Put by what has settled. The first error ends what comes after it, and is raised once all
     before it have succeeded.
     """
@@ -133,17 +135,17 @@ def _take(plan: Plan, flight: Flight, results: _Results, timeout: float | None) 
 # ------------------------------------------------------------------ one result after the other
 
 
-class Results(Generic[T]):
+class ResultIterator(Generic[T]):
     """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
     thread at a time.
     """
 
-    def __init__(self, plan: Plan, calls: Iterator[Any], *, ordered: bool) -> None:
+    def __init__(self, plan: MapRequest, calls: Iterator[Any], *, ordered: bool) -> None:
         self._reraise = plan.reraise
         self._chunksize = plan.chunksize or 1
         self._calls = calls
         self._ordered = ordered
-        self._flight = flight = Flight(plan)
+        self._flight = flight = Submission(plan)
         self._window = max(SMALLEST_WINDOW, SHARES * flight.hub.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0

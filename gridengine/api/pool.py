@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.api.map_results import Results
+from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
-from gridengine.client.future import Promise, Stretch, call_safely
+from gridengine.client.future import CallFuture, ChunkFuture, call_safely
 from gridengine.client.initializer import initial_of
-from gridengine.client.options import Limits, Raisable
-from gridengine.client.submitter import Line
+from gridengine.client.options import CallOptions, Raisable
+from gridengine.client.submitter import Submitter
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
-from gridengine.schedulers.base import Place
+from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Pool:
         initargs: Iterable[Any] = (),
         maxtasksperchild: int | None = None,
         *,
-        scheduler: Place = None,
+        scheduler: SchedulerSpec = None,
         retries: int = 2,
         timeout: float | None = None,
         retry_on: Raisable = (),
@@ -66,8 +66,8 @@ class Pool:
                     f"{maxtasksperchild!r}"
                 )
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
-        limits = Limits(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Line(
+        limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        self._line = Submitter(
             scheduler,
             processes,
             initial=initial_of(initializer, initargs),
@@ -220,7 +220,7 @@ class AsyncResult(Generic[T]):
     """
 
     def __init__(
-        self, promise: Promise, callback: Callback | None, error_callback: Callback | None
+        self, promise: CallFuture, callback: Callback | None, error_callback: Callback | None
     ) -> None:
         self._promise = promise
         self._callbacks = callbacks_of([promise], self._outcome, callback, error_callback)
@@ -277,7 +277,10 @@ class MapResult(AsyncResult[list[T]]):
     """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
 
     def __init__(
-        self, stretches: list[Stretch], callback: Callback | None, error_callback: Callback | None
+        self,
+        stretches: list[ChunkFuture],
+        callback: Callback | None,
+        error_callback: Callback | None,
     ) -> None:
         self._stretches = stretches[::-1]
         self._reading = threading.Lock()
@@ -297,7 +300,7 @@ class MapResult(AsyncResult[list[T]]):
                 self._stretches, self._values = [], []
             return self._values, self._error
 
-    def _read(self, stretch: Stretch) -> None:
+    def _read(self, stretch: ChunkFuture) -> None:
         while stretch.taken < stretch.count:
             piece = stretch.piece(stretch.taken, None)
             if piece.error is not None:
@@ -324,7 +327,7 @@ class Callbacks:
 
     def __init__(
         self,
-        promises: Sequence[Promise],
+        promises: Sequence[CallFuture],
         outcome: Outcome,
         callback: Callback | None,
         error_callback: Callback | None,
@@ -337,7 +340,7 @@ class Callbacks:
         for promise in promises:
             promise.add_done_callback(self._ended)  # type: ignore[arg-type]
 
-    def _ended(self, promise: Promise) -> None:
+    def _ended(self, promise: CallFuture) -> None:
         if not next(self._left):
             self._intake.call_back(
                 functools.partial(call_safely, self._call, promise, BaseException)
@@ -362,7 +365,7 @@ class Callbacks:
 
 
 def callbacks_of(
-    promises: Sequence[Promise],
+    promises: Sequence[CallFuture],
     outcome: Outcome,
     callback: Callback | None,
     error_callback: Callback | None,
@@ -372,7 +375,7 @@ def callbacks_of(
     return Callbacks(promises, outcome, callback, error_callback) if given else None
 
 
-class PoolIterator(Results[T]):
+class PoolIterator(ResultIterator[T]):
     """The iterator that `imap` returns; may be used from several threads."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

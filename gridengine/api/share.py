@@ -12,7 +12,7 @@ from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.pickling import or_explain, with_dill, with_needs
 from gridengine.serialize.shared_memory import Stored, store
-from gridengine.serialize.shared_objects import Lent, Shared
+from gridengine.serialize.shared_objects import Shared, SharedObject
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def share(obj: T) -> Shared[T]:
         return payload
 
     payload = or_explain(lambda: with_dill(pickled), obj, "the object to be shared")
-    return Shared(Lent(secrets.token_bytes(16), payload, tuple(handles)), type(obj))
+    return Shared(SharedObject(secrets.token_bytes(16), payload, tuple(handles)), type(obj))
 
 
 def _pickle(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gridengine.cli.doctor import Finding
     from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
-    from gridengine.schedulers.launcher import Plan
+    from gridengine.schedulers.launcher import LaunchPlan
 
 SCHEDULERS = ("processes", "grid_engine", "slurm")
 
@@ -182,7 +182,7 @@ def up(
             sys.exit(1 if workers.failed else 0)
 
 
-def _show_plan(plan: Plan, as_json: bool) -> None:
+def _show_plan(plan: LaunchPlan, as_json: bool) -> None:
     told = {"count": plan.count, "request": plan.request, "script": plan.script}
     click.echo(json.dumps(told, indent=1) if as_json else str(plan))
 

@@ -16,11 +16,19 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.calling import CallingLauncher
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection, make_private_folder
 
-ENDED = (TaskState.ENDED, TaskState.FAILED)
+ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
 def connection_file(path: Path) -> Path:
@@ -43,12 +51,12 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
     return max(1, len(os.sched_getaffinity(0)) // Connection.load(connection).slots)
 
 
-def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> Plan:
+def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
     """Return what would be submitted for so many workers; nothing is."""
     if scheduler.local:
-        return CallingLauncher(Run("RUN", connection.parent, connection, adopt_none)).plan(
-            count, Demand(resources)
-        )
+        return CallingLauncher(
+            LaunchContext("RUN", connection.parent, connection, adopt_none)
+        ).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)
 
 
@@ -101,10 +109,10 @@ class Reinforcement:
         self._reports[handle] = report
         if before is not None and before.state is report.state:
             return
-        self.failed += report.state is TaskState.FAILED
+        self.failed += report.state is WorkerStatus.FAILED
         words = f": {report.reason}" if report.reason else ""
         self._say(f"worker {handle.id} {report.state.value}{words}")
-        if report.state is TaskState.FAILED and handle.log:
+        if report.state is WorkerStatus.FAILED and handle.log:
             self._say(f"  its log: {handle.log}")
 
 
@@ -121,7 +129,7 @@ def reinforcement(
     from gridengine.dispatcher.run_directory import tidy
 
     if scheduler.local:
-        run = Run("up", connection.parent, connection, adopt_none)
+        run = LaunchContext("up", connection.parent, connection, adopt_none)
         launcher: Launcher = CallingLauncher(run)
     else:
         run = _own_run(connection)
@@ -134,9 +142,9 @@ def reinforcement(
             tidy(run)
 
 
-def _own_run(connection: Path) -> Run:
+def _own_run(connection: Path) -> LaunchContext:
     """Return a run whose folder is beside that of the dispatcher: that one is removed when its
     dispatcher ends.
     """
     id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
-    return Run(id, make_private_folder(settings().runs / id), connection, adopt_none)
+    return LaunchContext(id, make_private_folder(settings().runs / id), connection, adopt_none)

@@ -26,17 +26,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
 from typing import TYPE_CHECKING, cast
 
-from gridengine.client.functions import Work
-from gridengine.client.future import Done, Failed, Packed, Promise, Stretch, wake
-from gridengine.dispatcher.core.tasks import Began, Note, Settled
+from gridengine.client.functions import CallTemplate
+from gridengine.client.future import CallFuture, ChunkFuture, Done, Failed, UndecodedResult, wake
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed, needs_of
-from gridengine.serialize.snapshot import Frozen
+from gridengine.serialize.snapshot import CallSnapshot
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 log = logging.getLogger("gridengine")
 
@@ -62,7 +62,7 @@ MOST_CALLS = 1024
 MOST_BYTES = 64 * 1024
 
 
-class Errand:
+class BatchListener:
     """Calls that were handed over as one task; is told what becomes of them."""
 
     __slots__ = ("_intake", "_left", "_promises", "_unwanted", "_victims", "load", "task", "work")
@@ -70,7 +70,12 @@ class Errand:
     daemon = True  # the intake itself sees to the interpreter's exit
 
     def __init__(
-        self, intake: Intake, task: int, work: Work, promises: Sequence[Promise], load: int
+        self,
+        intake: Batcher,
+        task: int,
+        work: CallTemplate,
+        promises: Sequence[CallFuture],
+        load: int,
     ) -> None:
         self.task = task
         self.work = work
@@ -79,15 +84,15 @@ class Errand:
         self._left = len(promises)
         self._intake = intake
         self._promises = promises
-        self._victims: set[Promise] = set()
-        self._unwanted: set[Promise] = set()
+        self._victims: set[CallFuture] = set()
+        self._unwanted: set[CallFuture] = set()
 
     @property
     def calls(self) -> tuple[int, int, int]:
         """The task, and from where to where its calls are."""
         return self.task, 0, len(self._promises)
 
-    def settled(self, event: Settled) -> None:
+    def settled(self, event: CallsFinished) -> None:
         promises = self._promises[event.start : event.stop]
         self._left -= len(promises)
         if not self._left:
@@ -101,13 +106,13 @@ class Errand:
             self._intake.take_back([one for one in promises if one not in self._victims], self)
             promises = [one for one in promises if one in self._victims]
         if promises:
-            self._intake.settled(promises, Packed(event), len(promises), self.load)
+            self._intake.settled(promises, UndecodedResult(event), len(promises), self.load)
 
-    def spare_all_but(self, victim: Promise) -> None:
+    def spare_all_but(self, victim: CallFuture) -> None:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
         self._victims.add(victim)
 
-    def withdraw(self, promise: Promise, hub: Hub) -> None:
+    def withdraw(self, promise: CallFuture, hub: DispatcherThread) -> None:
         """Have a call cancelled if it has not begun."""
         place = self._promises.index(promise)
         self._unwanted.add(promise)
@@ -115,14 +120,14 @@ class Errand:
         hub.catch_up()
         self._unwanted.discard(promise)
 
-    def began(self, event: Began) -> None:
+    def began(self, event: TaskStarted) -> None:
         """Not asked for."""
 
-    def noted(self, event: Note) -> None:
+    def noted(self, event: TaskMessage) -> None:
         """Not asked for."""
 
 
-class Intake:
+class Batcher:
     """Takes calls from any thread, hands them to a hub, and tells their promises what becomes of
     them.
 
@@ -133,7 +138,12 @@ class Intake:
     """
 
     def __init__(
-        self, hub: Hub, close: Callable[[], None], *, most: int | None = None, daemon: bool = False
+        self,
+        hub: DispatcherThread,
+        close: Callable[[], None],
+        *,
+        most: int | None = None,
+        daemon: bool = False,
     ) -> None:
         self.lock = threading.Lock()
         """Held for moments, to change the state of promises and of this, and never while anything
@@ -145,10 +155,10 @@ class Intake:
         self._daemon = daemon
         self._owner = os.getpid()
         self._closed = False
-        self._waiting: deque[Promise] = deque()
+        self._waiting: deque[CallFuture] = deque()
         self._open = 0
         self._in_flight = 0
-        self._tasks: dict[int, Errand | Stretch] = {}
+        self._tasks: dict[int, BatchListener | ChunkFuture] = {}
         self._submitter = 0
         self._most = most
         self._smallest = 2 * hub.slots if most is None else most
@@ -185,9 +195,9 @@ class Intake:
                 hint="make one after the fork",
             )
 
-    def add(self, promise: Promise) -> None:
+    def add(self, promise: CallFuture) -> None:
         """Take a call."""
-        work: Work = promise.work  # once it waits, another thread may hand it over
+        work: CallTemplate = promise.work  # once it waits, another thread may hand it over
         with self.lock:
             self.check()
             self._waiting.append(promise)
@@ -213,18 +223,18 @@ class Intake:
                 promise.cancel()
         self._hub.recall([one.calls for one in tasks])
 
-    def recall(self, promise: Promise) -> None:
+    def recall(self, promise: CallFuture) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
         with self._handing_over:  # somebody may be at it just now
             errand = promise.work
-        if isinstance(errand, Errand):
+        if isinstance(errand, BatchListener):
             errand.withdraw(promise, self._hub)
 
     def withdrew(self) -> None:
         """Note, under the lock, that a call that waited was withdrawn."""
         self._note_ended(1)
 
-    def kill(self, promise: Promise) -> bool:
+    def kill(self, promise: CallFuture) -> bool:
         """End a call, whether it runs or waits; return whether it had not ended yet."""
         with self.lock:
             waits = promise._state == PENDING
@@ -238,12 +248,12 @@ class Intake:
             self.settled(
                 [promise], Failed(Cancelled("the call was ended before it began")), promise.count, 0
             )
-        elif isinstance(work, Errand):
+        elif isinstance(work, BatchListener):
             work.spare_all_but(promise)
             self._hub.cancel([work.task], signal.SIGKILL)
-        return waits or isinstance(work, Errand)
+        return waits or isinstance(work, BatchListener)
 
-    def drop(self, stretch: Stretch) -> None:
+    def drop(self, stretch: ChunkFuture) -> None:
         """End the calls of a stretch that has been handed over, if they have not ended."""
         if not stretch.done():
             self._hub.cancel([stretch.task])
@@ -339,7 +349,7 @@ class Intake:
             finally:
                 self._handing_over.release()
 
-    def _load_of(self, work: Work) -> int:
+    def _load_of(self, work: CallTemplate) -> int:
         """Return the load of one call, by what calls like it take now."""
         seconds = work.pace.seconds
         if self._most is not None:
@@ -348,12 +358,12 @@ class Intake:
             return UNIT // 2
         return max(self._least_load, int(UNIT * seconds / AHEAD_SECONDS))
 
-    def _travel_together(self, work: Work) -> bool:
+    def _travel_together(self, work: CallTemplate) -> bool:
         if self._most is not None:
             return self._most >= self.slots * AHEAD_SECONDS / GATHER_SECONDS
         return work.pace.seconds is not None and work.pace.seconds <= self._gather_seconds
 
-    def _next_batch(self) -> tuple[list[Promise], int] | None:
+    def _next_batch(self) -> tuple[list[CallFuture], int] | None:
         """Take from the front of the queue what is to travel as one task, and the load of each of
         its calls.
         """
@@ -383,43 +393,43 @@ class Intake:
             self._load += calls * load
         return batch, load
 
-    def _take(self, work: Work, most: int) -> list[Promise]:
+    def _take(self, work: CallTemplate, most: int) -> list[CallFuture]:
         """Take from the front of the queue up to so many calls like the first; the lock is held."""
-        batch: list[Promise] = []
+        batch: list[CallFuture] = []
         size, waiting = 0, self._waiting
         while waiting and len(batch) < most and size < MOST_BYTES:
             promise = waiting[0]
             if promise._state != PENDING:
                 waiting.popleft()
                 continue
-            many = type(promise) is Stretch
+            many = type(promise) is ChunkFuture
             if batch and (promise.work is not work or many):
                 break
             promise._state = RUNNING
             batch.append(waiting.popleft())
             if many:
                 break
-            if type(promise.held) is Frozen:
+            if type(promise.held) is CallSnapshot:
                 size += promise.held.size
         return batch
 
-    def _send(self, batch: list[Promise], load: int) -> None:
+    def _send(self, batch: list[CallFuture], load: int) -> None:
         first = batch[0]
-        work: Work = first.work
+        work: CallTemplate = first.work
         try:
             id = self._hub.new_id()
             self._submitter = self._submitter or id
             count, offset = (
-                (first.count, first.first) if isinstance(first, Stretch) else (len(batch), 0)
+                (first.count, first.first) if isinstance(first, ChunkFuture) else (len(batch), 0)
             )
             task = work.limits.task(
                 id, _payload(batch, work), count, work.form, first=offset, submitter=self._submitter
             )
-            if isinstance(first, Stretch):
+            if isinstance(first, ChunkFuture):
                 first.depart(id, load)
-                listener: Errand | Stretch = first
+                listener: BatchListener | ChunkFuture = first
             else:
-                listener = Errand(self, id, work, batch, load)
+                listener = BatchListener(self, id, work, batch, load)
                 for promise in batch:
                     promise.work = listener
             self._tasks[id] = listener
@@ -431,7 +441,7 @@ class Intake:
             if not isinstance(error, Exception):
                 raise
 
-    def take_back(self, promises: Sequence[Promise], errand: Errand) -> None:
+    def take_back(self, promises: Sequence[CallFuture], errand: BatchListener) -> None:
         """Have calls that were handed over wait again, before all others."""
         with self.lock:
             for promise in reversed(promises):
@@ -442,8 +452,8 @@ class Intake:
         self._courier.do(self.hand_over)
 
     def given_back(
-        self, promises: Sequence[Promise], unwanted: set[Promise], errand: Errand
-    ) -> Sequence[Promise]:
+        self, promises: Sequence[CallFuture], unwanted: set[CallFuture], errand: BatchListener
+    ) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
         have ended for having been killed.
         """
@@ -459,7 +469,7 @@ class Intake:
             self.take_back(again, errand)
         return ()
 
-    def lighten(self, errand: Errand) -> None:
+    def lighten(self, errand: BatchListener) -> None:
         """When calls turn out to be slow that were taken for quick ones, take back what was handed
         over of them and has not begun.
         """
@@ -477,7 +487,7 @@ class Intake:
             tasks = [
                 one
                 for one in list(self._tasks.values())
-                if isinstance(one, Errand) and one.work is errand.work
+                if isinstance(one, BatchListener) and one.work is errand.work
             ]
             self._hub.recall([one.calls for one in tasks])
 
@@ -485,7 +495,11 @@ class Intake:
     # I/O thread
 
     def settled(
-        self, promises: Sequence[Promise], outcome: Packed | Failed | Done, calls: int, load: int
+        self,
+        promises: Sequence[CallFuture],
+        outcome: UndecodedResult | Failed | Done,
+        calls: int,
+        load: int,
     ) -> None:
         """Give the outcome to promises, the last `calls` calls of which, of this load each, have
         ended with it.
@@ -540,7 +554,7 @@ class Intake:
             if self._caller is None:
                 self._caller = Helper("gridengine-callbacks")
 
-    def _call_back(self, promise: Promise) -> None:
+    def _call_back(self, promise: CallFuture) -> None:
         assert self._caller is not None
         self._caller.do(
             functools.partial(promise.call_back, BaseException)
@@ -564,14 +578,14 @@ class Intake:
         return self._caller is not None and self._caller.is_here()
 
 
-def _payload(batch: list[Promise], work: Work) -> Payload:
+def _payload(batch: list[CallFuture], work: CallTemplate) -> Payload:
     held = batch[0].held
-    if type(batch[0]) is Stretch:
+    if type(batch[0]) is ChunkFuture:
         return cast("Payload", held)
-    if len(batch) == 1 and type(held) is Frozen:
+    if len(batch) == 1 and type(held) is CallSnapshot:
         return held.payload
     calls = [promise.held for promise in batch]
-    payloads = [call.payload for call in calls if type(call) is Frozen]
+    payloads = [call.payload for call in calls if type(call) is CallSnapshot]
     if payloads:
         payload = pickling.dump_calls(calls, form=work.form)
         needs = all_needed(*map(needs_of, payloads))

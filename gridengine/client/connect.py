@@ -8,30 +8,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from gridengine.schedulers import default_scheduler
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.inline import InlineScheduler
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 
-def hub_of(scheduler: Scheduler) -> Hub:
+def hub_of(scheduler: Scheduler) -> DispatcherThread:
     """Return the one hub that all users of this scheduler instance share."""
     if isinstance(scheduler, InlineScheduler):
-        from gridengine.dispatcher.inline import InlineHub
+        from gridengine.dispatcher.inline import InlineDispatcher
 
-        return cast("Hub", scheduler.share(InlineHub))
+        return cast("DispatcherThread", scheduler.share(InlineDispatcher))
     from gridengine.dispatcher.io_thread import (
-        Hub,  # here, since a scheduler may begin to start its workers before
+        DispatcherThread,  # here, since a scheduler may begin to start its workers before
     )
 
-    return cast("Hub", scheduler.share(lambda: Hub(scheduler, settings())))
+    return cast(
+        "DispatcherThread", scheduler.share(lambda: DispatcherThread(scheduler, settings()))
+    )
 
 
-def resolve(place: Place) -> tuple[Scheduler, bool]:
+def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
     """Return the scheduler that is meant, and whether it was made here and is to be closed by the
     caller.
 
@@ -51,8 +53,8 @@ def resolve(place: Place) -> tuple[Scheduler, bool]:
 
 
 def hub_at(
-    place: Place, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
-) -> tuple[Hub, Scheduler, bool]:
+    place: SchedulerSpec, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
+) -> tuple[DispatcherThread, Scheduler, bool]:
     """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
     close.
 

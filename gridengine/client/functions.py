@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.client.options import Limits
+from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.model import Pace
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
@@ -30,7 +30,7 @@ from gridengine.serialize.by_value import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.serialize.shared_objects import Lent, Shared, needs_of
+from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.snapshot import ATOMS
 from gridengine.serialize.type_parameters import FIXED
 
@@ -50,7 +50,7 @@ BY_NAME = (
     types.CodeType,
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
-    Lent,
+    SharedObject,
     *FIXED,
 )
 MISSING = object()
@@ -60,17 +60,17 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class CallTemplate:
     """What calls must share to travel together, and what they take."""
 
     function: Function
     form: int
-    limits: Limits
+    limits: CallOptions
     pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True)
-class Ware:
+class CachedFunction:
     """A function as it travels, and what must be as it was for that to be good still; `references`
     is None when that cannot be known.
 
@@ -80,7 +80,7 @@ class Ware:
 
     f: weakref.ref[Callable[..., Any]]
     references: tuple[Reference, ...] | None
-    works: tuple[Work, Work, Work]
+    works: tuple[CallTemplate, CallTemplate, CallTemplate]
     size: int
 
     def is_fresh(self) -> bool:
@@ -93,7 +93,7 @@ class Ware:
         return True
 
 
-class Wares:
+class FunctionCache:
     """The functions that are submitted again and again.
 
     Args:
@@ -102,14 +102,16 @@ class Wares:
     """
 
     def __init__(
-        self, limits: Limits, wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+        self,
+        limits: CallOptions,
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> None:
         self._limits = limits
         self._wrap = wrap
-        self._kept: dict[int, Ware] = {}
+        self._kept: dict[int, CachedFunction] = {}
         self._lock = threading.Lock()
 
-    def find(self, f: Callable[..., Any]) -> Ware:
+    def find(self, f: Callable[..., Any]) -> CachedFunction:
         """Return the function as it is now.
 
         Raises:
@@ -120,7 +122,7 @@ class Wares:
             return ware
         return self._pack(f, ware)
 
-    def _pack(self, f: Callable[..., Any], before: Ware | None) -> Ware:
+    def _pack(self, f: Callable[..., Any], before: CachedFunction | None) -> CachedFunction:
         references = references_of(f)
         function = make_function(
             f if self._wrap is None else self._wrap(f), self._limits.exceptions
@@ -135,7 +137,9 @@ class Wares:
         ):
             works = before.works  # what is alike travels together
         else:
-            one, star, full = (Work(function, form, self._limits) for form in (SINGLE, STAR, FULL))
+            one, star, full = (
+                CallTemplate(function, form, self._limits) for form in (SINGLE, STAR, FULL)
+            )
             works = (one, star, full)
         return self._keep(f, references, works, size)
 
@@ -143,15 +147,17 @@ class Wares:
         self,
         f: Callable[..., Any],
         references: tuple[Reference, ...] | None,
-        works: tuple[Work, Work, Work],
+        works: tuple[CallTemplate, CallTemplate, CallTemplate],
         size: int,
-    ) -> Ware:
+    ) -> CachedFunction:
         key, kept = id(f), self._kept
         # Called by the collector, at any point and in any thread: it must not wait for a lock.
         try:
-            ware = Ware(weakref.ref(f, lambda _: kept.pop(key, None)), references, works, size)
+            ware = CachedFunction(
+                weakref.ref(f, lambda _: kept.pop(key, None)), references, works, size
+            )
         except TypeError:
-            return Ware(lambda: None, (), works, size)  # type: ignore[arg-type]  # nothing to know it by again
+            return CachedFunction(lambda: None, (), works, size)  # type: ignore[arg-type]  # nothing to know it by again
         with self._lock:
             kept.pop(key, None)
             kept[key] = ware

@@ -1,4 +1,4 @@
-"""`Promise`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by
+"""`CallFuture`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by
 whoever asks for its result.
 
 A future of the standard library carries a condition, and with it a lock and two containers; most
@@ -17,30 +17,30 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, P
 from typing import TYPE_CHECKING, Any
 
 from gridengine.client.submission import Outcome, outcomes_of
-from gridengine.dispatcher.core.tasks import Began, Note, Settled
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.client.batcher import Intake
-    from gridengine.client.functions import Work
+    from gridengine.client.batcher import Batcher
+    from gridengine.client.functions import CallTemplate
 
 DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
 
 
-class Packed:
+class UndecodedResult:
     """What has settled together, as it came. The first promise whose result is asked for has all of
     it unpickled; each takes its own.
     """
 
     __slots__ = ("_event", "_lock", "_values", "failed")
 
-    def __init__(self, event: Settled) -> None:
+    def __init__(self, event: CallsFinished) -> None:
         self.failed = event.raised or event.payload is None
-        self._event: Settled | None = event
+        self._event: CallsFinished | None = event
         self._lock = threading.Lock()
         self._values: list[Any] = []
 
-    def take(self, promise: Promise, place: int) -> None:
+    def take(self, promise: CallFuture, place: int) -> None:
         """Put the result that has this place, or the error, into its promise."""
         with self._lock:
             if promise.held is not self:
@@ -74,7 +74,7 @@ class Done:
     failed = False
 
 
-class Watch:
+class Waiters:
     """What a promise has once somebody waits for it.
 
     Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
@@ -98,27 +98,28 @@ class Watch:
         return sleepers
 
 
-class Promise(Future[Any]):
+class CallFuture(Future[Any]):
     """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a
     call that runs.
 
-    `held` is the call until it has ended, then what settled with it (`Packed`), then its result.
-    `work` is what it is a call of, then who runs it, then its place in what settled with it.
+    `held` is the call until it has ended, then what settled with it (`UndecodedResult`), then its
+    result. `work` is what it is a call of, then who runs it, then its place in what settled with
+    it.
     """
 
     __slots__ = ("_state", "held", "home", "watch", "work")
     count = 1
 
-    def __init__(self, home: Intake, work: Work | None, call: Any) -> None:
+    def __init__(self, home: Batcher, work: CallTemplate | None, call: Any) -> None:
         # Not the base's: its condition is what takes most of its time and memory.
         self.home = home
         self.work: Any = work
         self.held = call
-        self.watch: Watch | None = None
+        self.watch: Waiters | None = None
         self._state = PENDING
 
     @classmethod
-    def failed(cls, home: Intake, error: BaseException) -> Promise:
+    def failed(cls, home: Batcher, error: BaseException) -> CallFuture:
         """Return the promise of a call that could not be submitted."""
         promise = cls(home, None, Failed(error))
         promise._state = FINISHED
@@ -126,13 +127,13 @@ class Promise(Future[Any]):
 
     # What the base class and the functions beside it read
 
-    def _watched(self) -> Watch:
+    def _watched(self) -> Waiters:
         """Return what is there for who waits; the intake's lock is held."""
         if self.watch is None:
-            self.watch = Watch()
+            self.watch = Waiters()
         return self.watch
 
-    def _looked_into(self) -> Watch:
+    def _looked_into(self) -> Waiters:
         """Return the same, with a condition."""
         watch = self.watch
         if watch is None or watch.condition is None:
@@ -170,7 +171,7 @@ class Promise(Future[Any]):
         if self._state != FINISHED:
             return None
         held = self.held
-        if type(held) is Packed:
+        if type(held) is UndecodedResult:
             held.take(self, self.work)
         return self.held
 
@@ -235,7 +236,7 @@ class Promise(Future[Any]):
         if self._state != FINISHED:
             self._await(timeout)
         held = self.held
-        if type(held) is Packed:
+        if type(held) is UndecodedResult:
             held.take(self, self.work)
             held = self.held
         if type(held) is Failed:
@@ -287,7 +288,7 @@ class Promise(Future[Any]):
 
     # What becomes of it
 
-    def settle(self, outcome: Packed | Failed | Done, place: int) -> bool:
+    def settle(self, outcome: UndecodedResult | Failed | Done, place: int) -> bool:
         """Note the outcome of a promise that has a condition, and wake who waits; return whether
         callbacks are to be called.
         """
@@ -335,7 +336,7 @@ class Promise(Future[Any]):
         raise TypeError("a future cannot be pickled; pass its result")
 
 
-class Stretch(Promise):
+class ChunkFuture(CallFuture):
     """Many calls of one function in one promise; its result is nothing, for what they return is
     asked for piece by piece.
 
@@ -346,13 +347,15 @@ class Stretch(Promise):
     __slots__ = ("_pace", "_pieces", "count", "first", "left", "load", "taken", "task")
     daemon = True
 
-    def __init__(self, home: Intake, work: Work, payload: Payload, count: int, first: int) -> None:
+    def __init__(
+        self, home: Batcher, work: CallTemplate, payload: Payload, count: int, first: int
+    ) -> None:
         super().__init__(home, work, payload)
         self.first = first
         self.count = self.left = count
         self.task = self.load = self.taken = 0
         self._pace = work.pace
-        self._pieces: dict[int, Settled | Outcome] = {}
+        self._pieces: dict[int, CallsFinished | Outcome] = {}
         self._looked_into()
 
     @property
@@ -365,7 +368,7 @@ class Stretch(Promise):
         self.held, self.work = None, self
         self.task, self.load = task, load
 
-    def settled(self, event: Settled) -> None:
+    def settled(self, event: CallsFinished) -> None:
         """Take what has settled, in the I/O thread."""
         calls = event.stop - event.start
         if event.seconds is not None:
@@ -380,10 +383,10 @@ class Stretch(Promise):
             self.home.forget(self.task)
             self.home.settled([self], Done(), calls, self.load)
 
-    def began(self, event: Began) -> None:
+    def began(self, event: TaskStarted) -> None:
         """Not asked for."""
 
-    def noted(self, event: Note) -> None:
+    def noted(self, event: TaskMessage) -> None:
         """Not asked for."""
 
     def piece(self, start: int, timeout: float | None) -> Outcome:
@@ -432,7 +435,7 @@ def wake(sleepers: Sequence[threading.Lock]) -> None:
 
 def call_safely(
     callback: Callable[[Future[Any]], object],
-    promise: Promise,
+    promise: CallFuture,
     logged: type[BaseException] = Exception,
 ) -> None:
     """Call a callback as the standard library does: what it raises is logged."""

@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor
 from typing import Any
 
 
-class Initial:
+class Initializer:
     """An initializer with its arguments; `token` names it, for it may arrive in a process with each
     of several functions.
     """
@@ -43,7 +43,7 @@ class Initial:
 class Prepared:
     """A function that is called only in processes that its initializer has prepared."""
 
-    def __init__(self, function: Callable[..., Any], initial: Initial) -> None:
+    def __init__(self, function: Callable[..., Any], initial: Initializer) -> None:
         self._function = function
         self._initial = initial
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
@@ -55,7 +55,7 @@ class Prepared:
 
 def initial_of(
     initializer: Callable[..., object] | None, arguments: Iterable[Any]
-) -> Initial | None:
+) -> Initializer | None:
     """Return what is to run first, None when nothing is.
 
     Raises:
@@ -65,7 +65,7 @@ def initial_of(
         return None
     if not callable(initializer):
         raise TypeError("initializer must be a callable")
-    return Initial(initializer, tuple(arguments))
+    return Initializer(initializer, tuple(arguments))
 
 
 @functools.cache

@@ -19,7 +19,7 @@ Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallOptions:
     """What `map`, `Job` and the others take as keywords, checked.
 
     Args:
@@ -84,10 +84,10 @@ def given(**options: Any) -> dict[str, Any]:
     """Return those that are not None, which stands for what somebody else says, or for the default.
 
     Raises:
-        TypeError, ConfigurationError: as `Limits`.
+        TypeError, ConfigurationError: as `CallOptions`.
     """
     said = {name: value for name, value in options.items() if value is not None}
-    Limits(**said)
+    CallOptions(**said)
     return said
 
 

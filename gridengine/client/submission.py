@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gridengine.client.connect import hub_at
 from gridengine.client.functions import make_function
-from gridengine.client.options import Limits
-from gridengine.dispatcher.core.tasks import Attempt, Began, Note, Settled, Task
+from gridengine.client.options import CallOptions
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import Place
+from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
@@ -33,19 +33,19 @@ def check_limits(retries: int, timeout: float | None) -> None:
     Raises:
         TypeError, ConfigurationError: one is no number, or out of its range.
     """
-    Limits(retries, timeout)
+    CallOptions(retries, timeout)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MapRequest:
     """What is to be done with many calls."""
 
     f: Callable[..., Any]
     form: int
-    scheduler: Place
+    scheduler: SchedulerSpec
     reraise: bool
     chunksize: int | None
-    limits: Limits
+    limits: CallOptions
 
     def __post_init__(self) -> None:
         if not callable(self.f):
@@ -64,7 +64,7 @@ class Outcome:
     error: BaseException | None
 
 
-def outcomes_of(event: Settled, first: int = 0) -> list[Outcome]:
+def outcomes_of(event: CallsFinished, first: int = 0) -> list[Outcome]:
     """Return what became of the calls of what has settled, one outcome where they are alike. What
     cannot be read here is a `PicklingError`.
 
@@ -144,13 +144,13 @@ class _Inbox:
     daemon = True
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[Settled] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[CallsFinished] = queue.SimpleQueue()
         self.settled = self.events.put
 
-    def began(self, event: Began) -> None:
+    def began(self, event: TaskStarted) -> None:
         """Not asked for."""
 
-    def noted(self, event: Note) -> None:
+    def noted(self, event: TaskMessage) -> None:
         """Not asked for."""
 
 
@@ -162,12 +162,12 @@ class _Block:
     left: int
 
 
-class Flight:
+class Submission:
     """The calls of one function that are on their way. It belongs to the caller's thread; the I/O
     thread sees its inbox alone.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MapRequest) -> None:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
         self.hub, self._scheduler, self._ours = hub_at(
@@ -240,7 +240,7 @@ class Flight:
         except queue.Empty:
             return
 
-    def _read(self, event: Settled) -> list[Outcome]:
+    def _read(self, event: CallsFinished) -> list[Outcome]:
         block = self._blocks[event.task]
         block.left -= event.stop - event.start
         if not block.left:

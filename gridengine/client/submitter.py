@@ -9,25 +9,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gridengine.client.batcher import Intake
+from gridengine.client.batcher import Batcher
 from gridengine.client.chunking import LARGE_BLOCK, SHARES, next_size
 from gridengine.client.connect import hub_at
-from gridengine.client.functions import Wares, Work
-from gridengine.client.future import Promise, Stretch
-from gridengine.client.initializer import Initial, Prepared
-from gridengine.client.options import Limits
-from gridengine.client.submission import Outcome, Plan
+from gridengine.client.functions import CallTemplate, FunctionCache
+from gridengine.client.future import CallFuture, ChunkFuture
+from gridengine.client.initializer import Initializer, Prepared
+from gridengine.client.options import CallOptions
+from gridengine.client.submission import MapRequest, Outcome
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
-from gridengine.schedulers.base import Place, Scheduler
+from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.snapshot import ATOMS, frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import Hub
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -35,7 +35,7 @@ at any closer.
 """
 
 
-class Line:
+class Submitter:
     """Submits calls to a scheduler's hub.
 
     Args:
@@ -49,11 +49,11 @@ class Line:
 
     def __init__(
         self,
-        place: Place,
+        place: SchedulerSpec,
         max_workers: int | None,
         *,
-        initial: Initial | None,
-        limits: Limits,
+        initial: Initializer | None,
+        limits: CallOptions,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
@@ -67,22 +67,22 @@ class Line:
         self._hub = hub
         # The intake alone may outlive its users: what they submitted still runs, and then their
         # workers end.
-        self.intake = Intake(
+        self.intake = Batcher(
             hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon
         )
         self._initial = initial
         self.limits = limits
-        self._wares = Wares(limits, self._prepared)
+        self._wares = FunctionCache(limits, self._prepared)
 
-    def with_limits(self, limits: Limits) -> Line:
+    def with_limits(self, limits: CallOptions) -> Submitter:
         """Return a line that has other limits and shares all else with this one.
 
         Raises:
             ConfigurationError: no worker can ever hold what they ask for.
         """
         _check(self._hub, limits)
-        other = object.__new__(Line)
-        vars(other).update(vars(self), limits=limits, _wares=Wares(limits, self._prepared))
+        other = object.__new__(Submitter)
+        vars(other).update(vars(self), limits=limits, _wares=FunctionCache(limits, self._prepared))
         return other
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ class Line:
 
     def submit(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Promise:
+    ) -> CallFuture:
         """Have one call made. What of it cannot travel is its promise's exception.
 
         Raises:
@@ -112,8 +112,8 @@ class Line:
                 call = frozen(args, STAR, work.function.name)
         except Exception as error:
             intake.check()
-            return Promise.failed(intake, error)
-        promise = Promise(intake, work, call)
+            return CallFuture.failed(intake, error)
+        promise = CallFuture(intake, work, call)
         intake.add(promise)
         return promise
 
@@ -124,7 +124,7 @@ class Line:
         calls: Iterator[Any],
         total: int | None,
         chunksize: int | None,
-    ) -> list[Stretch]:
+    ) -> list[ChunkFuture]:
         """Have many calls made; those of one stretch travel together, and the stretches grow as
         those of `gridengine.map` do.
 
@@ -136,7 +136,7 @@ class Line:
         self.intake.check()
         if chunksize is not None:
             whole("chunksize", chunksize, most=sys.maxsize)
-        made: list[Stretch] = []
+        made: list[ChunkFuture] = []
         try:
             self._stretch(made, f, form, calls, (total, chunksize))
         except BaseException:
@@ -146,7 +146,7 @@ class Line:
 
     def _stretch(
         self,
-        made: list[Stretch],
+        made: list[ChunkFuture],
         f: Callable[..., Any],
         form: int,
         calls: Iterator[Any],
@@ -155,30 +155,30 @@ class Line:
         total, chunksize = sizes
         most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.intake.slots))
         size, first = chunksize or 1, 0
-        work: Work | None = None
+        work: CallTemplate | None = None
         while block := list(itertools.islice(calls, size)):
             work = work or self._wares.find(f).works[form]
             payload = pickling.dump_calls(block, form=form, describe=_names_from(first))
-            made.append(Stretch(self.intake, work, payload, len(block), first))
+            made.append(ChunkFuture(self.intake, work, payload, len(block), first))
             self.intake.add(made[-1])
             first += len(block)
             if chunksize is None:
                 size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
 
-    def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> Plan:
+    def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a plan for calls that are submitted as their results are taken, beside this line,
         on its workers.
         """
-        return Plan(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
+        return MapRequest(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
 
-    def drop(self, stretches: Iterable[Stretch]) -> None:
+    def drop(self, stretches: Iterable[ChunkFuture]) -> None:
         """End the calls of these stretches that have not ended."""
         for stretch in stretches:
             if not stretch.cancel():
                 self.intake.drop(stretch)
 
 
-def _check(hub: Hub, limits: Limits) -> None:
+def _check(hub: DispatcherThread, limits: CallOptions) -> None:
     if limits.demand is not ANY:
         hub.check(limits.demand)
 
@@ -194,7 +194,7 @@ class _Keep:
         self._scheduler = None
 
 
-def place_for(place: Place, max_workers: int | None) -> Place:
+def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
     """Return where calls run, given how many may at a time: with that, a scheduler of their own.
 
     Raises:
@@ -224,7 +224,7 @@ def place_for(place: Place, max_workers: int | None) -> Place:
 
 
 def results_of(
-    line: Line, stretches: list[Stretch], seconds_left: Callable[[], float | None]
+    line: Submitter, stretches: list[ChunkFuture], seconds_left: Callable[[], float | None]
 ) -> Iterator[Any]:
     """Yield results one after the other; whatever ends the iteration ends the calls that are left.
 

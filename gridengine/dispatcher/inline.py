@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TextIO
 
-from gridengine.dispatcher.core.tasks import Attempt, Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import (
+    Attempt,
+    CallsFinished,
+    Function,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.interface import Counts, Listener
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources.demand import Demand
@@ -31,7 +38,7 @@ PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
 
 
-class InlineHub:
+class InlineDispatcher:
     """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what
     cannot travel is seen here too.
     """
@@ -87,7 +94,7 @@ class InlineHub:
 
     def _run(self, f: Callable[..., Any], name: str, task: Task, listener: Listener) -> None:
         if task.watched:
-            listener.began(Began(task.id, os.getpid(), socket.gethostname(), 1))
+            listener.began(TaskStarted(task.id, os.getpid(), socket.gethostname(), 1))
         done, asked = 0, task.demand.request
         given = asked.holder()._alloc(asked)
         try:
@@ -104,7 +111,7 @@ class InlineHub:
                 done += 1
                 attempts = [_attempt(began, raised=raised)] if task.watched else []
                 listener.settled(
-                    Settled(
+                    CallsFinished(
                         task.id,
                         index,
                         index + 1,
@@ -121,7 +128,9 @@ class InlineHub:
             self._cancelled.discard(task.id)
             if done < task.count:
                 error = Cancelled(f"{name} was ended before it was done")
-                listener.settled(Settled(task.id, done, task.count, None, error=error, exitcode=1))
+                listener.settled(
+                    CallsFinished(task.id, done, task.count, None, error=error, exitcode=1)
+                )
 
 
 def _again_after(
@@ -146,7 +155,7 @@ def _outcome(
         keywords["controller"] = Controller(
             job_id=task.id,
             attempt=1,
-            push=lambda value: listener.noted(Note(task.id, pickling.dump(value))),
+            push=lambda value: listener.noted(TaskMessage(task.id, pickling.dump(value))),
         )
     try:
         if type(call) is Unloadable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gridengine.dispatcher.core.tasks import Began, Note, Settled
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 
 
 class Listener(Protocol):
@@ -17,9 +17,9 @@ class Listener(Protocol):
 
     daemon: bool
 
-    def settled(self, event: Settled) -> None: ...
-    def began(self, event: Began) -> None: ...
-    def noted(self, event: Note) -> None: ...
+    def settled(self, event: CallsFinished) -> None: ...
+    def began(self, event: TaskStarted) -> None: ...
+    def noted(self, event: TaskMessage) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,16 @@ from typing import Any, Protocol
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.allocator import MOST_REMEMBERED, can_hold
 from gridengine.dispatcher.core.events import (
-    CancelAsked,
+    CancelRequested,
     Closing,
+    Continue,
     Event,
     Explain,
-    GoOn,
     Grant,
     Launch,
-    Look,
     Lost,
-    RecallAsked,
+    Rebalance,
+    RecallRequested,
     Received,
     Released,
     Send,
@@ -45,25 +45,25 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.state import DispatchState
-from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.interface import Counts, Listener
-from gridengine.dispatcher.launcher_thread import LaunchDesk
+from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.run_directory import GATHER_SECONDS, policy_of, tidy, write_connection
-from gridengine.dispatcher.unsettled import Pending
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Lend, Message, Output, OutputTaken
+from gridengine.wire.messages import Allocate, Beat, Message, Output, OutputTaken
 from gridengine.wire.open_files import check_threads
 from gridengine.worker.output import Outlets
 from gridengine.worker.output_relay import JobsOutput
@@ -107,7 +107,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Hub:
+class DispatcherThread:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Raises:
@@ -136,8 +136,8 @@ class Hub:
         self._held = scheduler.worker_resources
         self._exact = self._held is not None and _lists_cores(self._held)
         self._possible: set[Demand] = set()
-        self._state = DispatchState(policy_of(scheduler, settings, self._run_id))
-        self._pending = Pending()
+        self._state = StateMachine(policy_of(scheduler, settings, self._run_id))
+        self._pending = UnsettledTasks()
         # The collector may close this hub while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -145,7 +145,7 @@ class Hub:
         self._catching_up: deque[threading.Event] = deque()
         self._poll_seconds = LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds
         # A copy: whatever refers to the user's own scheduler would keep it from being collected.
-        self._desk = LaunchDesk(copy.copy(scheduler).launcher, self._run, self._post)
+        self._desk = LauncherThread(copy.copy(scheduler).launcher, self._run, self._post)
         self._thread = threading.Thread(
             target=self._work, name=f"gridengine-{self._run_id}", daemon=True
         )
@@ -157,7 +157,7 @@ class Hub:
         weakref.finalize(self, os.close, self._wake_up).atexit = False
         atexit.register(self._at_exit)
 
-    def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, Run]:
+    def _open(self, scheduler: Scheduler, settings: Settings) -> tuple[Link, LaunchContext]:
         """Make the way to the workers, and say how they are started."""
         if scheduler.local:
             local = LocalWorkers(
@@ -167,7 +167,7 @@ class Hub:
                 outlets=self._outlets,
                 wake=self._wake,
             )
-            return local, Run(self._run_id, Path(), Path(), local.adopt)
+            return local, LaunchContext(self._run_id, Path(), Path(), local.adopt)
         from gridengine.wire.transport import Server
 
         server = Server(host=settings.host, workers=scheduler.max_workers)
@@ -229,14 +229,14 @@ class Hub:
         settled all the same.
         """
         if os.getpid() == self._owner and not self._closed:
-            self._post(CancelAsked(tuple(tasks), number))
+            self._post(CancelRequested(tuple(tasks), number))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Take back what has not begun of these calls (a task, its first call, the one after the
         last): it is settled as `recalled`.
         """
         if os.getpid() == self._owner and not self._closed:
-            self._post(RecallAsked(tuple(calls)))
+            self._post(RecallRequested(tuple(calls)))
 
     def catch_up(self) -> None:
         """Wait until all that this thread has asked for is decided, and, of workers of this
@@ -361,13 +361,13 @@ class Hub:
             now = time.monotonic()
             self._take_in(now)
             if self._state.unfilled:
-                self._handle(GoOn(), now)
+                self._handle(Continue(), now)
             if now >= tick_at:
                 self._handle(Tick(), now)
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
             if self._state.restless and now >= look_at:
                 look_at = now + LOOK_SECONDS
-                self._handle(Look(), now)
+                self._handle(Rebalance(), now)
             if now >= poll_at and not self._state.at_rest:
                 poll_at = now + self._poll_seconds
                 self._desk.poll([one.handle for one in self._state.launched_workers()])
@@ -431,7 +431,7 @@ class Hub:
             payload = pickling.dump(effect.given)
         except BaseException as error:  # a kind may be a user's own
             payload, failed = pickling.dump_exception(error), True
-        message = Lend(
+        message = Allocate(
             effect.lane,
             effect.takes,
             None if cores is None else cores.c,
@@ -442,18 +442,18 @@ class Hub:
         )
         self._link.send(effect.worker, message, payload)
 
-    def _settle(self, effect: Settled) -> None:
+    def _settle(self, effect: CallsFinished) -> None:
         listener = self._pending.tell(effect)
         if listener is not None and not listener.daemon:
             with self._settled:
                 self._settled.notify_all()
 
-    def _began(self, effect: Began) -> None:
+    def _began(self, effect: TaskStarted) -> None:
         listener = self._pending.listener(effect.task)
         if listener is not None:
             listener.began(effect)
 
-    def _noted(self, effect: Note) -> None:
+    def _noted(self, effect: TaskMessage) -> None:
         listener = self._pending.listener(effect.task)
         if listener is not None:
             listener.noted(effect)
@@ -510,17 +510,17 @@ class Hub:
             self._settled.notify_all()
 
 
-_PERFORM: dict[type, Callable[[Hub, Any], None]] = {
-    Send: Hub._send,
-    Grant: Hub._grant,
-    Settled: Hub._settle,
-    Began: Hub._began,
-    Note: Hub._noted,
-    Launch: Hub._launch,
-    Withdraw: Hub._withdraw,
-    Explain: Hub._explain,
-    Lost: Hub._lost,
-    Warn: Hub._warn,
+_PERFORM: dict[type, Callable[[DispatcherThread, Any], None]] = {
+    Send: DispatcherThread._send,
+    Grant: DispatcherThread._grant,
+    CallsFinished: DispatcherThread._settle,
+    TaskStarted: DispatcherThread._began,
+    TaskMessage: DispatcherThread._noted,
+    Launch: DispatcherThread._launch,
+    Withdraw: DispatcherThread._withdraw,
+    Explain: DispatcherThread._explain,
+    Lost: DispatcherThread._lost,
+    Warn: DispatcherThread._warn,
 }
 
 

@@ -10,18 +10,21 @@ from collections.abc import Callable, Sequence
 from gridengine.dispatcher.core.events import Event, Explained, Launched, LaunchFailed, Polled
 from gridengine.errors import ClusterError, GridEngineError, safe_repr
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.launcher import Handle, Launcher, Run, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, TryAgain
 
 log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
 
 
-class LaunchDesk:
+class LauncherThread:
     """The thread that owns a launcher: takes requests in order, answers with events."""
 
     def __init__(
-        self, make: Callable[[Run], Launcher], run: Run, post: Callable[[Event], None]
+        self,
+        make: Callable[[LaunchContext], Launcher],
+        run: LaunchContext,
+        post: Callable[[Event], None],
     ) -> None:
         self._make = make
         self._run = run

@@ -24,7 +24,7 @@ from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import Agent, introduce
-from gridengine.worker.forkserver import Nursery, is_ready
+from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.multiprocessing_server import here
 from gridengine.worker.output import Outlets
 
@@ -110,7 +110,7 @@ class LocalWorkers:
         try:
             if not is_ready(sock):
                 return
-            nursery = Nursery(sock, process)
+            nursery = ForkServer(sock, process)
         except (EOFError, OSError):
             self._give_up(sock, process)
             return

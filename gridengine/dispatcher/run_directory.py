@@ -13,7 +13,7 @@ from gridengine._version import __version__
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
-from gridengine.schedulers.launcher import MARGIN_SECONDS, Run
+from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.schedulers.logs import is_empty
 from gridengine.settings.values import Settings
 from gridengine.wire.connection import Connection, make_private_folder
@@ -54,14 +54,16 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
     )
 
 
-def write_connection(server: Server, scheduler: Scheduler, settings: Settings, run_id: str) -> Run:
+def write_connection(
+    server: Server, scheduler: Scheduler, settings: Settings, run_id: str
+) -> LaunchContext:
     """Make the run directory, and write down in it how workers find the dispatcher.
 
     Raises:
         ConfigurationError: it cannot be made or written.
     """
     directory = make_private_folder(settings.runs / run_id)
-    run = Run(run_id, directory, directory / "connection.json", adopt_none)
+    run = LaunchContext(run_id, directory, directory / "connection.json", adopt_none)
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
     except OSError as error:
@@ -92,7 +94,7 @@ def _connection(
     )
 
 
-def tidy(run: Run) -> None:
+def tidy(run: LaunchContext) -> None:
     """Remove a run directory but for the logs in which something stands."""
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):

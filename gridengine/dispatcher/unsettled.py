@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gridengine.dispatcher.core.tasks import Settled, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import GridEngineError
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Listener
 
 
-class PendingTask:
+class UnsettledTask:
     """A task not all of whose calls have been told; `told` are those that have, as stretches of
     their indices.
     """
@@ -37,25 +37,25 @@ class PendingTask:
             yield start, self.count
 
 
-class Pending:
+class UnsettledTasks:
     """All such tasks. One thread tells; any may add, and ask whether the interpreter's exit may end
     them.
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[int, PendingTask] = {}
+        self._tasks: dict[int, UnsettledTask] = {}
 
     def add(self, tasks: Sequence[Task], listener: Listener) -> None:
         """Note tasks that are handed in, and who is to be told of them."""
         for task in tasks:
-            self._tasks[task.id] = PendingTask(listener, task.count)
+            self._tasks[task.id] = UnsettledTask(listener, task.count)
 
     def listener(self, task: int) -> Listener | None:
         """Return who is told of a task; None when all of it has been."""
         one = self._tasks.get(task)
         return None if one is None else one.listener
 
-    def tell(self, event: Settled) -> Listener | None:
+    def tell(self, event: CallsFinished) -> Listener | None:
         """Tell the outcome of calls, and return to whom. Only then it counts as told."""
         one = self._tasks.get(event.task)
         if one is None:
@@ -75,7 +75,7 @@ class Pending:
             for start, stop in one.left():
                 try:
                     one.listener.settled(
-                        Settled(
+                        CallsFinished(
                             id, start, stop, None, error=error, exitcode=1, last=stop == one.count
                         )
                     )

@@ -19,7 +19,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.resources.units import number, whole
-from gridengine.schedulers.launcher import Launcher, Plan, Run
+from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
 
 class Closeable(Protocol):
@@ -93,12 +93,12 @@ class Scheduler(ABC):
         self.slots = self.worker_resources.get(Cores).N  # type: ignore[union-attr]
 
     @abstractmethod
-    def launcher(self, run: Run) -> Launcher:
+    def launcher(self, run: LaunchContext) -> Launcher:
         """Return what starts this scheduler's workers for a dispatcher."""
 
     def dry_run(
         self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None
-    ) -> Plan:
+    ) -> LaunchPlan:
         """Return what would be submitted to start `count` workers for calls that ask for these
         resources. Nothing is submitted or written.
 
@@ -127,7 +127,7 @@ class Scheduler(ABC):
 
         directory = settings().runs / "RUN"
         launcher = self.launcher(
-            Run("RUN", directory, connection or directory / "connection.json", adopt_none)
+            LaunchContext("RUN", directory, connection or directory / "connection.json", adopt_none)
         )
         try:
             return launcher.plan(whole("count", count), Demand(resources if held is None else held))
@@ -173,7 +173,7 @@ class Scheduler(ABC):
         self.close()
 
 
-Place: TypeAlias = Scheduler | Callable[[], Scheduler] | None
+SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | None
 """Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best
 here.
 """

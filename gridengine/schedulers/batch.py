@@ -24,7 +24,7 @@ from gridengine.errors import (
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Run, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers.worker_command import python_path, worker_command
@@ -76,7 +76,7 @@ class BatchScheduler(Scheduler):
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)
 
-    def script(self, run: Run, first: str = "") -> str:
+    def script(self, run: LaunchContext, first: str = "") -> str:
         """Return the script that a cluster task runs; `first` is what it does before all else."""
         return launch_script(
             worker_command(self._python, run.connection),
@@ -94,7 +94,7 @@ class BatchLauncher(Launcher):
     by its log's path.
     """
 
-    def __init__(self, run: Run, *, script: str) -> None:
+    def __init__(self, run: LaunchContext, *, script: str) -> None:
         self.run = run
         self.owner = os.getpid()
         self.script = run.directory / "worker.sh"
@@ -143,11 +143,13 @@ class BatchLauncher(Launcher):
         (`argv`, say); changes nothing.
         """
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what would be submitted first; a site's limits on the size of arrays are met when
         they are met with.
         """
-        return Plan(count, self.request(count, demand, functools.partial(self._log, 1)), self._text)
+        return LaunchPlan(
+            count, self.request(count, demand, functools.partial(self._log, 1)), self._text
+        )
 
     @abstractmethod
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:

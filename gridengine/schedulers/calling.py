@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run
+from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 from gridengine.schedulers.local import ended_by, not_started, report_of, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
@@ -22,7 +22,7 @@ LEAVE_SECONDS = 10.0
 class CallingLauncher(Launcher):
     """Starts workers as processes of this machine, in sessions of their own."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: LaunchContext) -> None:
         self._command = worker_command(sys.executable, run.connection)
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
@@ -45,9 +45,9 @@ class CallingLauncher(Launcher):
             self._processes[started[-1]] = process
         return started
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return the workers' command line."""
-        return Plan(count, {"argv": self._command})
+        return LaunchPlan(count, {"argv": self._command})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""

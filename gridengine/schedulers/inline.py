@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 
 
 class InlineScheduler(Scheduler):
@@ -19,6 +19,6 @@ class InlineScheduler(Scheduler):
     def __repr__(self) -> str:
         return "InlineScheduler()"
 
-    def launcher(self, run: Run) -> NoReturn:
+    def launcher(self, run: LaunchContext) -> NoReturn:
         """Raise: nothing is launched for inline calls."""
         raise NotImplementedError("an InlineScheduler has no workers to launch")

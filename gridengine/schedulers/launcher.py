@@ -17,7 +17,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 
 
-class TaskState(enum.Enum):
+class WorkerStatus(enum.Enum):
     """What the batch system, or the operating system, says of a worker that was launched."""
 
     QUEUED = "queued"
@@ -38,7 +38,7 @@ class Report:
     in its end: the batch system gave its place to another job, say.
     """
 
-    state: TaskState
+    state: WorkerStatus
     reason: str = ""
     error: GridEngineError | None = None
     deleted: bool = False
@@ -63,7 +63,7 @@ class TryAgain(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LaunchContext:
     """What a launcher needs to know of the dispatcher it works for.
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run
@@ -78,7 +78,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """What would be submitted: how many workers by one request, that request's fields, and the
     script that each of them runs.
     """
@@ -134,7 +134,7 @@ class Launcher(ABC):
         """Stop every worker that is left and give back what is held. May be called twice."""
 
     @abstractmethod
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what `launch` would submit, and change nothing.
 
         Raises:

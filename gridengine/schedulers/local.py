@@ -26,7 +26,15 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
 from gridengine.schedulers.worker_command import interpreter_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
 
@@ -72,14 +80,14 @@ class ProcessScheduler(Scheduler):
         )
         self._besides = worker_resources
         self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
-        self._ahead: deque[Newborn] = deque()
+        self._ahead: deque[SpawnedForkServer] = deque()
         weakref.finalize(self, _end_all, self._ahead)  # one that no call came to
 
     def __repr__(self) -> str:
         besides = "" if self._besides == ZERO else f", worker_resources={self._besides!r}"
         return f"ProcessScheduler(max_workers={self.slots}{besides})"
 
-    def launcher(self, run: Run) -> ProcessLauncher:
+    def launcher(self, run: LaunchContext) -> ProcessLauncher:
         """Return what starts the one worker of this scheduler."""
         return ProcessLauncher(run, self._ahead)
 
@@ -88,7 +96,7 @@ class ProcessScheduler(Scheduler):
         # What keeps it from starting now is found again, and told, by the launcher.
         with self._lock, contextlib.suppress(GridEngineError, TryAgain):
             if self._shared is None and not self._closed and not self._ahead:
-                self._ahead.append(Newborn.start())
+                self._ahead.append(SpawnedForkServer.start())
 
     def close(self) -> None:
         """End the workers. Calls that have not ended are cancelled. May be called twice."""
@@ -112,7 +120,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 @dataclass(frozen=True, slots=True)
-class Newborn:
+class SpawnedForkServer:
     """A nursery that nobody has taken over: our end of its socket, its process, and with what
     environment and by whom it was started.
     """
@@ -123,7 +131,7 @@ class Newborn:
     owner: int
 
     @classmethod
-    def start(cls) -> Newborn:
+    def start(cls) -> SpawnedForkServer:
         """Start a nursery.
 
         Raises:
@@ -204,7 +212,7 @@ def gpus_of_machine() -> list[Resource]:
     return [GPUs(count)] if count else []
 
 
-def _end_all(newborns: deque[Newborn]) -> None:
+def _end_all(newborns: deque[SpawnedForkServer]) -> None:
     with contextlib.suppress(IndexError):
         while True:
             newborns.popleft().end()
@@ -215,7 +223,7 @@ class ProcessLauncher(Launcher):
     one.
     """
 
-    def __init__(self, run: Run, ahead: deque[Newborn] | None = None) -> None:
+    def __init__(self, run: LaunchContext, ahead: deque[SpawnedForkServer] | None = None) -> None:
         self._run = run
         self._ahead = deque() if ahead is None else ahead
         self._owner = os.getpid()
@@ -234,11 +242,11 @@ class ProcessLauncher(Launcher):
         return started
 
     def _start(self) -> subprocess.Popen[bytes]:
-        newborn = self._started_ahead() or Newborn.start()
+        newborn = self._started_ahead() or SpawnedForkServer.start()
         self._run.adopt(newborn.sock, newborn.process)
         return newborn.process
 
-    def _started_ahead(self) -> Newborn | None:
+    def _started_ahead(self) -> SpawnedForkServer | None:
         """Return a nursery that was started ahead, unless the environment has changed, or this
         process is a fork of who did.
         """
@@ -251,11 +259,11 @@ class ProcessLauncher(Launcher):
             newborn.end()
         return None
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return the command line of a nursery; SOCKET stands for the number of the descriptor that
         joins it to its agent.
         """
-        return Plan(count, {"argv": _command("SOCKET")})
+        return LaunchPlan(count, {"argv": _command("SOCKET")})
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
@@ -359,14 +367,14 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
             )
         except (psutil.Error, OSError):
             return None
-        return Report(TaskState.SUSPENDED if stopped else TaskState.RUNNING)
+        return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
     reason = exit_words(status)
     error = WorkerNotStarted(
         f"the worker process ended before it called home: {reason}",
         host=socket.gethostname(),
         hint="its own words, if any, are on standard error",
     )
-    return Report(TaskState.FAILED if status else TaskState.ENDED, reason, error)
+    return Report(WorkerStatus.FAILED if status else WorkerStatus.ENDED, reason, error)
 
 
 def exit_words(status: int) -> str:

@@ -80,7 +80,7 @@ class Pickler(pickle.Pickler):
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     homeward = False
-    needs: dict[shared_objects.Lent, shared_objects.Shared[Any] | None] | None = None
+    needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     _is_aside = False
     _spaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
@@ -169,7 +169,7 @@ class Pickler(pickle.Pickler):
         return self._families[cls]
 
     def name_shared(
-        self, one: shared_objects.Lent, handle: shared_objects.Shared[Any] | None = None
+        self, one: shared_objects.SharedObject, handle: shared_objects.Shared[Any] | None = None
     ) -> Reduction:
         """Return the name of a shared object, and note that it is needed."""
         if self.needs is None:
@@ -442,7 +442,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         type(functools.lru_cache(len)): _reduce_lru_cache,
         **type_parameters.RECIPES,
         shared_objects.Shared: _reduce_shared,
-        shared_objects.Lent: Pickler.name_shared,
+        shared_objects.SharedObject: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),
         weakref.WeakValueDictionary: lambda pickler, one: (
             weakref.WeakValueDictionary,

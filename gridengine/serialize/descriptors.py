@@ -40,7 +40,7 @@ _FORKED = (
 )
 
 
-class Descriptor(shared_objects.Lent):
+class Descriptor(shared_objects.SharedObject):
     """An open file of this process that calls need: a duplicate, closed when nobody refers to this
     any more.
     """

@@ -29,7 +29,7 @@ from gridengine.serialize.exceptions import presentable, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Buffer, Payload
 from gridengine.serialize.shared_memory import LARGE, Stored, Storing
-from gridengine.serialize.shared_objects import Laden, Lent, all_needed
+from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
 """The parts of an object, each with the words that say where in it they are."""
@@ -285,10 +285,10 @@ def _pickle(
     return payload if pickler.needs is None else with_needs(payload, pickler.needs)
 
 
-def with_needs(payload: list[Buffer], *needs: Iterable[Lent]) -> list[Buffer]:
+def with_needs(payload: list[Buffer], *needs: Iterable[SharedObject]) -> list[Buffer]:
     """Return a payload that says which shared objects are named in it."""
     if not isinstance(payload, Stored):
-        payload = Laden(payload)
+        payload = PayloadWithObjects(payload)
     payload.needs = all_needed(*needs)
     return payload
 

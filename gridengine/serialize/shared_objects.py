@@ -28,7 +28,7 @@ class Keeper(Protocol):
     def release(self, name: bytes) -> None: ...
 
 
-class Lent:
+class SharedObject:
     """A shared object as it travels: the bytes, and the name that they go by.
 
     Args:
@@ -43,7 +43,7 @@ class Lent:
         self.name = name
         self.payload = payload
         self.within = within
-        self.needs: tuple[Lent, ...] = needs_of(payload)
+        self.needs: tuple[SharedObject, ...] = needs_of(payload)
         self._keepers: list[weakref.ref[Keeper]] = []
         self._lock = threading.Lock()
         self._released = False
@@ -85,8 +85,8 @@ class Shared(Generic[T]):
     the object is let go when no call needs it any more.
     """
 
-    def __init__(self, lent: Lent, kind: type) -> None:
-        self._lent: Lent | None = lent
+    def __init__(self, lent: SharedObject, kind: type) -> None:
+        self._lent: SharedObject | None = lent
         self._kind = kind
         self._finalizer = weakref.finalize(self, lent.release)
         self._finalizer.atexit = False
@@ -132,7 +132,7 @@ class Shared(Generic[T]):
         return f"<shared {self._kind.__qualname__}, {size}>"
 
 
-def lent_of(handle: Shared[Any]) -> Lent:
+def lent_of(handle: Shared[Any]) -> SharedObject:
     """Return what stands behind a handle.
 
     Raises:
@@ -143,21 +143,21 @@ def lent_of(handle: Shared[Any]) -> Lent:
     return handle._lent
 
 
-class Laden(list["Buffer"]):
+class PayloadWithObjects(list["Buffer"]):
     """A payload in which shared objects are named: it is of use only where these are."""
 
-    needs: tuple[Lent, ...] = ()
+    needs: tuple[SharedObject, ...] = ()
 
 
-def needs_of(payload: Payload) -> tuple[Lent, ...]:
+def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
     """Return the shared objects that are named in a payload, and those named in them."""
-    needs: tuple[Lent, ...] = getattr(payload, "needs", ())
+    needs: tuple[SharedObject, ...] = getattr(payload, "needs", ())
     return needs
 
 
-def all_needed(*needs: Iterable[Lent]) -> tuple[Lent, ...]:
+def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
     """Return these shared objects and those named in them, each once."""
-    found: dict[Lent, None] = {}
+    found: dict[SharedObject, None] = {}
     for one in needs:
         for lent in one:
             found.update(dict.fromkeys((*lent.needs, lent)))
@@ -193,7 +193,7 @@ class _Shelf:
     """The shared objects of this process: lent to others, and brought here by others."""
 
     def __init__(self) -> None:
-        self.lent: weakref.WeakValueDictionary[bytes, Lent] = weakref.WeakValueDictionary()
+        self.lent: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
         self.brought: dict[bytes, _Brought] = {}
 
 
@@ -214,7 +214,7 @@ def take_away(name: bytes) -> None:
     _shelf().brought.pop(name, None)
 
 
-def known(name: bytes) -> Lent | None:
+def known(name: bytes) -> SharedObject | None:
     """Return what was lent to others in this process by that name, while somebody refers to it."""
     return _shelf().lent.get(name)
 

@@ -16,7 +16,7 @@ SHORT = 256
 """Strings and tuples up to that length wait as they are."""
 
 
-class Frozen:
+class CallSnapshot:
     """A call pickled when it was submitted; arrives as what it was."""
 
     __slots__ = ("payload", "size")
@@ -47,7 +47,9 @@ def frozen(call: Any, form: int, name: str = "the function") -> Any:
         else is_constant(call[0]) and is_constant(tuple(call[1].values()))
     ):
         return call
-    return Frozen(pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}"))
+    return CallSnapshot(
+        pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
+    )
 
 
 def is_constant(value: Any) -> bool:

@@ -145,7 +145,7 @@ class Reload(_Message, frozen=True):
     """
 
 
-class Lend(_Message, frozen=True):
+class Allocate(_Message, frozen=True):
     """What the calls of a lane are given, until it is taken back. Its buffers are the pickled
     resource; with `failed` the exception that keeps it from being pickled.
 
@@ -163,7 +163,7 @@ class Lend(_Message, frozen=True):
     buffers: int = 1
 
 
-class TakeBack(_Message, frozen=True):
+class Release(_Message, frozen=True):
     """Lanes to which nothing more will be assigned."""
 
     lanes: list[int]
@@ -290,8 +290,8 @@ Message: TypeAlias = (
     | Define
     | Forget
     | Reload
-    | Lend
-    | TakeBack
+    | Allocate
+    | Release
     | Assign
     | Cancel
     | Recall
@@ -429,7 +429,7 @@ def count_buffers(message: Message) -> int:
             if counts and min(counts) < 0:
                 raise ProtocolError("negative buffer count")
             return sum(counts)
-        case Define(buffers=count) | Pushed(buffers=count) | Lend(buffers=count):
+        case Define(buffers=count) | Pushed(buffers=count) | Allocate(buffers=count):
             return count
         case Crashed():
             return 2

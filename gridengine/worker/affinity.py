@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.messages import Lend
+from gridengine.wire.messages import Allocate
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -43,7 +43,7 @@ class Processors:
         self._numbers: list[int] = []
         self._claims: list[socket.socket] = []
 
-    def actual(self, message: Lend) -> Lend:
+    def actual(self, message: Allocate) -> Allocate:
         """Return the same with the machine's own numbers."""
         if message.exact:
             return message
@@ -110,7 +110,7 @@ def _gpu(visible: Sequence[str], one: int | str) -> int | str:
     return int(name) if name.isdigit() else name
 
 
-def keep_to(message: Lend) -> None:
+def keep_to(message: Allocate) -> None:
     """Have this process, and all that it starts, use the processors and GPUs of a lane. Before
     libraries are imported, which look once.
 

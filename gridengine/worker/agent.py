@@ -31,33 +31,39 @@ from gridengine.serialize.shared_memory import Block, Stored, store
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
+    Allocate,
     Assign,
     Cancel,
     Define,
     Forget,
     Hello,
-    Lend,
     Message,
     OutputTaken,
     Recall,
+    Release,
     Reload,
     Returned,
-    TakeBack,
     portions,
 )
 from gridengine.wire.open_files import allow_one_more_runner
 from gridengine.worker import parent_requests, runner_messages
 from gridengine.worker.affinity import Processors
-from gridengine.worker.forkserver import Nursery
+from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.memory_limit import KillCounter, data_of
 from gridengine.worker.multiprocessing_server import elsewhere
 from gridengine.worker.output import Outlets, Taps
 from gridengine.worker.output_relay import Relay, RunOutput
-from gridengine.worker.runner_handle import NOWHERE, Allocation, Hand, Lane, Work
+from gridengine.worker.runner_handle import (
+    NOWHERE,
+    Allocation,
+    AssignedRun,
+    RunnerAllocation,
+    RunnerHandle,
+)
 
 log = logging.getLogger("gridengine")
 
-PLAIN = Lend(0, buffers=0)
+PLAIN = Allocate(0, buffers=0)
 """What calls that ask for nothing are given."""
 _LOG_SECONDS = 1.0
 """How long a crash is not told while the worker's log takes nothing."""
@@ -84,7 +90,7 @@ class Agent:
     def __init__(
         self,
         send: Callable[[Message, Payload], None],
-        nursery: Nursery,
+        nursery: ForkServer,
         *,
         slots: int,
         spare: int | None = None,
@@ -108,12 +114,12 @@ class Agent:
         """Where the large buffers of functions and shared objects are; open as long as a runner may
         want to map them.
         """
-        self._queue: deque[deque[Work]] = deque()
+        self._queue: deque[deque[AssignedRun]] = deque()
         """The batches of calls that ask for nothing."""
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, RunnerAllocation] = {}
         self._processors = Processors(slots)
-        self.hands: dict[int, Hand] = {}
-        self.idle: list[Hand] = []
+        self.hands: dict[int, RunnerHandle] = {}
+        self.idle: list[RunnerHandle] = []
         self._leaving: set[int] = set()
         """The runners that were ended while they had nothing to do, to make room."""
         self._last_id = 0
@@ -227,7 +233,7 @@ class Agent:
             for hand in self.hands.values():
                 self._define_to(hand, message.function)
 
-    def _define_to(self, hand: Hand, name: bytes) -> None:
+    def _define_to(self, hand: RunnerHandle, name: bytes) -> None:
         """Tell a runner what it needs to know of a function or a shared object."""
         if name not in hand.defined:
             hand.defined.add(name)
@@ -256,10 +262,10 @@ class Agent:
         queue.append(deque(portions(message.assignments, buffers)))
         self.hand_out()
 
-    def _lend(self, message: Lend, buffers: Payload) -> None:
-        self._lanes[message.lane] = Lane(self._processors.actual(message), buffers)
+    def _lend(self, message: Allocate, buffers: Payload) -> None:
+        self._lanes[message.lane] = RunnerAllocation(self._processors.actual(message), buffers)
 
-    def _take_back(self, message: TakeBack, buffers: Payload) -> None:
+    def _take_back(self, message: Release, buffers: Payload) -> None:
         for number in message.lanes:
             self._lanes.pop(number, None)
         self.hand_out()
@@ -301,7 +307,7 @@ class Agent:
         if self._relay is not None:
             self._relay.taken(message.size)
 
-    def _cancel_given(self, hand: Hand, asked: Sequence[int], number: int) -> None:
+    def _cancel_given(self, hand: RunnerHandle, asked: Sequence[int], number: int) -> None:
         """End runs that a runner has. Held first, it cannot get from one of them into another that
         is innocent while it is being killed.
         """
@@ -342,7 +348,7 @@ class Agent:
             for hand in self.hands.values()
         )
 
-    def _begin(self, lane: Lane | None, queue: deque[deque[Work]]) -> bool:
+    def _begin(self, lane: RunnerAllocation | None, queue: deque[deque[AssignedRun]]) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
         place = NOWHERE if lane is None else lane.place
         hand = self._idle_hand(place, queue[0][0][0].memory) or self._new_hand(place)
@@ -359,7 +365,7 @@ class Agent:
         self.feed(hand)
         return True
 
-    def _idle_hand(self, place: Allocation, memory: int) -> Hand | None:
+    def _idle_hand(self, place: Allocation, memory: int) -> RunnerHandle | None:
         """Return a runner there with nothing to do.
 
         One that has loaded what has changed is ended, and one whose heap has grown by half of a
@@ -374,7 +380,7 @@ class Agent:
             self._end_idle(hand)
         return None
 
-    def _end_idle(self, hand: Hand) -> None:
+    def _end_idle(self, hand: RunnerHandle) -> None:
         self._leaving.add(hand.id)
         kill_at = time.monotonic() + self._grace_seconds
         if hand.background:
@@ -382,13 +388,13 @@ class Agent:
         else:
             hand.end(CANCELLED, signal.SIGTERM, kill_at)
 
-    def _new_hand(self, place: Allocation) -> Hand | None:
+    def _new_hand(self, place: Allocation) -> RunnerHandle | None:
         if len(self.hands) >= self._slots:
             return None
         self._last_id += 1
         allow_one_more_runner(len(self.hands))
         try:
-            hand = Hand(self._last_id, self.nursery, self._outlets, place)
+            hand = RunnerHandle(self._last_id, self.nursery, self._outlets, place)
         except OSError as error:
             self.make_do(error.errno or 0)
             return None
@@ -412,11 +418,11 @@ class Agent:
                 os.strerror(number),
             )
 
-    def feed(self, hand: Hand) -> None:
+    def feed(self, hand: RunnerHandle) -> None:
         """Give a runner the next of its batch. A watched run goes alone, so that what is written
         meanwhile is its own.
         """
-        portion: list[Work] = []
+        portion: list[AssignedRun] = []
         while hand.backlog and not (
             portion and (hand.backlog[0][0].watched or portion[0][0].watched)
         ):
@@ -436,10 +442,10 @@ class Agent:
             [buffer for _, payload in portion for buffer in payload],
         )
 
-    def _tell(self, hand: Hand, message: Message, buffers: Payload = ()) -> None:
+    def _tell(self, hand: RunnerHandle, message: Message, buffers: Payload = ()) -> None:
         self.mind_stall(hand, stalled=not hand.channel.send(message, buffers))
 
-    def mind_stall(self, hand: Hand, *, stalled: bool) -> None:
+    def mind_stall(self, hand: RunnerHandle, *, stalled: bool) -> None:
         """Be woken when a full channel takes more."""
         if stalled != hand.stalled and not hand.channel.ended:
             hand.stalled = stalled
@@ -454,13 +460,13 @@ class Agent:
             self.unwatch(self.nursery.questions.fileno())
 
     @staticmethod
-    def leave_lane(hand: Hand) -> None:
+    def leave_lane(hand: RunnerHandle) -> None:
         """Note that a runner has done its batch."""
         if hand.lane is not None:
             hand.lane.hand = None
             hand.lane = None
 
-    def remove(self, hand: Hand) -> None:
+    def remove(self, hand: RunnerHandle) -> None:
         """Forget a runner that is no more."""
         self.leave_lane(hand)
         self._leaving.discard(hand.id)
@@ -485,7 +491,7 @@ class Agent:
             self._epoll.unregister(fd)
 
 
-def _first(queue: deque[deque[Work]]) -> bool:
+def _first(queue: deque[deque[AssignedRun]]) -> bool:
     """Return whether there is a batch to begin; those of which all was taken out are dropped."""
     while queue and not queue[0]:
         queue.popleft()
@@ -514,8 +520,8 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
     Reload: Agent._reload,
-    Lend: Agent._lend,
-    TakeBack: Agent._take_back,
+    Allocate: Agent._lend,
+    Release: Agent._take_back,
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,

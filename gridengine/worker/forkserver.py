@@ -87,7 +87,7 @@ class Process(Protocol):
     def wait(self) -> int: ...
 
 
-class Nursery:
+class ForkServer:
     """The agent's hold on its nursery, a process of its own, by their socket (a pair of `AF_UNIX`,
     `SOCK_SEQPACKET`).
 

@@ -26,7 +26,7 @@ from gridengine.wire.connection import BEGAN, JOB_END, Connection
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, introduce
-from gridengine.worker.forkserver import Nursery, adopt_orphans, end_children
+from gridengine.worker.forkserver import ForkServer, adopt_orphans, end_children
 from gridengine.worker.output import Outlets
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.signals import restore_dispositions, unblock
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(arguments[0])
     adopt_orphans()
     restore_dispositions()
-    nursery = Nursery.fork_off(
+    nursery = ForkServer.fork_off(
         runner.main
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client

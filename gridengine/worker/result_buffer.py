@@ -29,7 +29,7 @@ _IDLE_LOOKS = 10
 """After how many looks in a row that found no batch the backstop lies down."""
 
 
-class Outbox:
+class ResultBuffer:
     """Outcomes on their way to the agent.
 
     The loop that makes calls appends to `values` what they return and, after some, notes when that

@@ -37,13 +37,13 @@ from gridengine.wire.messages import (
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
+    Allocate,
     Assign,
     Assignment,
     Cancel,
     Crashed,
     Define,
     Forget,
-    Lend,
     Pushed,
     Returned,
     Shortened,
@@ -68,7 +68,7 @@ from gridengine.worker.process_setup import (
     move_to,
     take_over_streams,
 )
-from gridengine.worker.result_buffer import Outbox
+from gridengine.worker.result_buffer import ResultBuffer
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
 """The shared words: the run and the call in progress (run 0: none), when that call began
@@ -125,14 +125,14 @@ class Runner:
     def __init__(self, channel: Channel, words: memoryview) -> None:
         self._channel = channel
         self._words = words
-        self._outbox = Outbox(channel)
+        self._outbox = ResultBuffer(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self._defined: dict[bytes, tuple[list[str], Define, Payload]] = {}
         """Of each function the module search path to run it with, and how it is pickled."""
         self._loaded: dict[bytes, tuple[Callable[..., Any], tuple[type[BaseException], ...]]] = {}
         self.main = CallersMain()
         self._current: Assignment | None = None
-        self._lend = Lend(0)
+        self._lend = Allocate(0)
         self._lend_payload: Payload = ()
         self._given: Resource | None = ZERO
         self._unfit: ConfigurationError | None = None
@@ -165,7 +165,7 @@ class Runner:
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         self._defined[message.function] = path, message, buffers
 
-    def _take(self, message: Lend, buffers: Payload) -> None:
+    def _take(self, message: Allocate, buffers: Payload) -> None:
         """Take what all calls from here on are given."""
         self._lend, self._lend_payload = message, buffers
         self._given = None if message.lane else ZERO
@@ -538,7 +538,7 @@ def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payloa
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
     Define: Runner._define,
     Forget: Runner._forget,
-    Lend: Runner._take,
+    Allocate: Runner._take,
     Assign: Runner._assign,
     Cancel: Runner._cancel,
 }

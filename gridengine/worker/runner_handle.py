@@ -18,9 +18,9 @@ import msgspec
 
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
-from gridengine.wire.messages import CANCELLED, TIMEOUT, Assignment, Cancel, Lend, Shortened
+from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.wire.socket_pairs import socket_pair
-from gridengine.worker.forkserver import Ends, Nursery
+from gridengine.worker.forkserver import Ends, ForkServer
 from gridengine.worker.output import Kept, Outlets, Sink, Tap
 from gridengine.worker.runner import (
     BACKGROUND,
@@ -39,7 +39,7 @@ from gridengine.worker.runner import (
     step_of,
 )
 
-Work: TypeAlias = tuple[Assignment, Payload]
+AssignedRun: TypeAlias = tuple[Assignment, Payload]
 Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 """The machine's own numbers of processors and GPUs."""
 NOWHERE: Allocation = ((), ())
@@ -59,20 +59,20 @@ class Ending:
     kill_at: float
 
 
-class Lane:
+class RunnerAllocation:
     """What the calls of a lane are given, their batches that wait, and the runner that has one of
     them.
     """
 
-    def __init__(self, lend: Lend, payload: Payload) -> None:
+    def __init__(self, lend: Allocate, payload: Payload) -> None:
         self.lend = lend
         self.payload = payload
         self.place: Allocation = tuple(lend.cores or ()), tuple(lend.gpus or ())
-        self.queue: deque[deque[Work]] = deque()
-        self.hand: Hand | None = None
+        self.queue: deque[deque[AssignedRun]] = deque()
+        self.hand: RunnerHandle | None = None
 
 
-class Hand:
+class RunnerHandle:
     """One runner, as its agent has it.
 
     Args:
@@ -85,16 +85,16 @@ class Hand:
         OSError: no descriptors, or no nursery, left.
     """
 
-    def __init__(self, id: int, nursery: Nursery, outlets: Outlets, place: Allocation) -> None:
+    def __init__(self, id: int, nursery: ForkServer, outlets: Outlets, place: Allocation) -> None:
         self.id = id
         self.place = place
-        self.lane: Lane | None = None
+        self.lane: RunnerAllocation | None = None
         """The lane that it works for now."""
         self.lent = 0
         """The lane of which it was told."""
         self._nursery = nursery
         self.pid = 0
-        self.backlog: deque[Work] = deque()
+        self.backlog: deque[AssignedRun] = deque()
         """The rest of its batch, which it has not got yet."""
         self.given: dict[int, Assignment] = {}
         """The runs it was given and has not ended, in their order."""

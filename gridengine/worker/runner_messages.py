@@ -29,7 +29,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.forkserver import Exited, Forked, Refused
 from gridengine.worker.memory_limit import killed_for_memory
-from gridengine.worker.runner_handle import Hand
+from gridengine.worker.runner_handle import RunnerHandle
 
 if TYPE_CHECKING:
     from gridengine.worker.agent import Agent
@@ -38,7 +38,7 @@ MOST_STILLBORN = 3
 """After how many runners in a row that died before they did anything the agent gives up."""
 
 
-def hear_runner(agent: Agent, hand: Hand, events: int = 0) -> None:
+def hear_runner(agent: Agent, hand: RunnerHandle, events: int = 0) -> None:
     """Act on what a runner says."""
     if hand.stalled:
         agent.mind_stall(hand, stalled=not hand.channel.flush())
@@ -57,7 +57,7 @@ def hear_runner(agent: Agent, hand: Hand, events: int = 0) -> None:
         agent.unwatch(hand.channel.fileno())
 
 
-def _results(agent: Agent, hand: Hand, message: Results, buffers: Payload) -> None:
+def _results(agent: Agent, hand: RunnerHandle, message: Results, buffers: Payload) -> None:
     agent.stillborn = 0
     for result in message.results:
         assignment = hand.given.get(result.run)
@@ -73,7 +73,7 @@ def _results(agent: Agent, hand: Hand, message: Results, buffers: Payload) -> No
     _go_on(agent, hand)
 
 
-def _dropped(agent: Agent, hand: Hand, message: Crashed, buffers: Payload) -> None:
+def _dropped(agent: Agent, hand: RunnerHandle, message: Crashed, buffers: Payload) -> None:
     if message.run not in hand.given:
         raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
     hand.forget(message.run)
@@ -81,7 +81,7 @@ def _dropped(agent: Agent, hand: Hand, message: Crashed, buffers: Payload) -> No
     _go_on(agent, hand)
 
 
-def _not_begun(agent: Agent, hand: Hand, message: Returned, buffers: Payload) -> None:
+def _not_begun(agent: Agent, hand: RunnerHandle, message: Returned, buffers: Payload) -> None:
     """A runner says which runs it left out. What it was sure to leave out was given back before."""
     runs = [run for run in message.runs if run in hand.given]
     for run in runs:
@@ -91,7 +91,7 @@ def _not_begun(agent: Agent, hand: Hand, message: Returned, buffers: Payload) ->
         _go_on(agent, hand)
 
 
-def _shortened(agent: Agent, hand: Hand, message: Shortened, buffers: Payload) -> None:
+def _shortened(agent: Agent, hand: RunnerHandle, message: Shortened, buffers: Payload) -> None:
     """A runner says where it ended a run that was cut, all its results being told. That it would
     end there may be known already.
     """
@@ -103,11 +103,11 @@ def _shortened(agent: Agent, hand: Hand, message: Shortened, buffers: Payload) -
         _go_on(agent, hand)
 
 
-def _pass_on(agent: Agent, hand: Hand, message: Message, buffers: Payload) -> None:
+def _pass_on(agent: Agent, hand: RunnerHandle, message: Message, buffers: Payload) -> None:
     agent.send(message, buffers)
 
 
-def _go_on(agent: Agent, hand: Hand) -> None:
+def _go_on(agent: Agent, hand: RunnerHandle) -> None:
     """When a runner has done all it was given: give it the next, or end it if that was asked
     for.
     """
@@ -141,7 +141,7 @@ def hear_nursery(agent: Agent, events: int = 0) -> None:
             _return_refused(agent, hand, event)
 
 
-def _return_refused(agent: Agent, hand: Hand, event: Refused) -> None:
+def _return_refused(agent: Agent, hand: RunnerHandle, event: Refused) -> None:
     agent.remove(hand)
     agent.make_do(event.errno)
     reason = f"no process could be started: {os.strerror(event.errno)}"
@@ -150,7 +150,7 @@ def _return_refused(agent: Agent, hand: Hand, event: Refused) -> None:
     )
 
 
-def _bury(agent: Agent, hand: Hand, event: Exited) -> None:
+def _bury(agent: Agent, hand: RunnerHandle, event: Exited) -> None:
     """Say what became of a dead runner's work; what it had answered before counts."""
     hear_last_words(agent, hand)
     agent.stillborn = 0 if hand.spoke or hand.run else agent.stillborn + 1
@@ -162,7 +162,7 @@ def _bury(agent: Agent, hand: Hand, event: Exited) -> None:
     agent.hand_out()
 
 
-def hear_last_words(agent: Agent, hand: Hand) -> None:
+def hear_last_words(agent: Agent, hand: RunnerHandle) -> None:
     """Act on what a runner said before it died."""
     hand.dead = True
     hear_runner(agent, hand)
@@ -170,7 +170,7 @@ def hear_last_words(agent: Agent, hand: Hand) -> None:
         hear_runner(agent, hand)
 
 
-def _send_crashed(agent: Agent, hand: Hand, event: Exited) -> None:
+def _send_crashed(agent: Agent, hand: RunnerHandle, event: Exited) -> None:
     accused = hand.accused()
     if accused is None:
         return
@@ -196,7 +196,7 @@ def _why_died(agent: Agent, event: Exited, assignment: Assignment) -> str:
     return MEMORY if out else CRASH
 
 
-def _send_returned(agent: Agent, hand: Hand) -> None:
+def _send_returned(agent: Agent, hand: RunnerHandle) -> None:
     """Give back what the runner did not end; of that, what was to be cancelled is."""
     for run, number in list(hand.cancelled.items()):
         send_cancelled(agent, run, number)
@@ -220,7 +220,7 @@ def _with_output(
     return Results([*others, last]), [*buffers, *output]
 
 
-RUNNER_HANDLERS: dict[type, Callable[[Agent, Hand, Any, Payload], None]] = {
+RUNNER_HANDLERS: dict[type, Callable[[Agent, RunnerHandle, Any, Payload], None]] = {
     Results: _results,
     Crashed: _dropped,
     Returned: _not_begun,

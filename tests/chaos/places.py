@@ -16,7 +16,14 @@ from faults import Line, Worker, workers
 import gridengine
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Handle, Launcher, Plan, Report, Run, TaskState
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    Report,
+    WorkerStatus,
+)
 from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection import Connection
@@ -56,7 +63,7 @@ class Led:
     line: Line
     connections: list[Path]
 
-    def launcher(self, run: Run) -> Any:
+    def launcher(self, run: LaunchContext) -> Any:
         connection = Connection.load(run.connection)
         port = self.line.open(int(connection.addresses[-1].rpartition(":")[2]))
         run.connection.unlink()
@@ -70,14 +77,14 @@ class Agents(Scheduler):
 
     local = False
 
-    def launcher(self, run: Run) -> Launcher:
+    def launcher(self, run: LaunchContext) -> Launcher:
         return AgentLauncher(run)
 
 
 class AgentLauncher(Launcher):
     """Starts workers as processes of this machine, and ends them as a batch system would."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: LaunchContext) -> None:
         self._run = run
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
@@ -94,8 +101,8 @@ class AgentLauncher(Launcher):
         self._processes |= {Handle(str(process.pid)): process for process in started}
         return list(self._processes)[-count:]
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
-        return Plan(count, {"argv": self._command()})
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        return LaunchPlan(count, {"argv": self._command()})
 
     def _command(self) -> list[str]:
         return worker_command(sys.executable, self._run.connection)
@@ -107,9 +114,9 @@ class AgentLauncher(Launcher):
             if handle in self._processes
         }
         return {
-            handle: Report(TaskState.RUNNING)
+            handle: Report(WorkerStatus.RUNNING)
             if status is None
-            else Report(TaskState.ENDED if status == 0 else TaskState.FAILED)
+            else Report(WorkerStatus.ENDED if status == 0 else WorkerStatus.FAILED)
             for handle, status in statuses.items()
         }
 

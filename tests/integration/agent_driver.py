@@ -18,7 +18,7 @@ from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.messages import VALUES, Assign, Assignment, Define, Message, Results, portions
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
-from gridengine.worker.forkserver import Nursery
+from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.output import Outlets
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +133,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
     dispatcher: Dispatcher
     agent = Agent(
         lambda message, buffers: dispatcher.hear(message, buffers),
-        Nursery.fork_off(runner.main),
+        ForkServer.fork_off(runner.main),
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,

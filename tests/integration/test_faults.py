@@ -36,7 +36,7 @@ from gridengine import (
 )
 from gridengine.client.connect import hub_of
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Launcher, Run
+from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
 from tests.integration.agent_driver import alive, leave_a_grandchild, start, wait_for, written
 from tests.integration.script_driver import MakeScript, at_terminal, read_all
@@ -751,7 +751,7 @@ class Elsewhere(Scheduler):
     def __init__(self) -> None:
         super().__init__(max_workers=1)
 
-    def launcher(self, run: Run) -> Launcher:
+    def launcher(self, run: LaunchContext) -> Launcher:
         raise NotImplementedError
 
 

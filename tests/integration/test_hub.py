@@ -16,8 +16,8 @@ from gridengine.client.functions import make_function
 from gridengine.dispatcher import io_thread
 from gridengine.dispatcher.core import state
 from gridengine.dispatcher.core.events import Received, Send, Submitted
-from gridengine.dispatcher.core.tasks import Began, Note, Settled, Task
-from gridengine.dispatcher.unsettled import Pending
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 
 
@@ -71,16 +71,16 @@ class Handed:
     daemon = True
 
     def __init__(self) -> None:
-        self.told: list[Settled] = []
+        self.told: list[CallsFinished] = []
         self.all_told = threading.Event()
 
-    def settled(self, event: Settled) -> None:
+    def settled(self, event: CallsFinished) -> None:
         self.told.append(event)
         if event.last:
             self.all_told.set()
 
-    def began(self, event: Began) -> None: ...
-    def noted(self, event: Note) -> None: ...
+    def began(self, event: TaskStarted) -> None: ...
+    def noted(self, event: TaskMessage) -> None: ...
 
 
 def fail_at(
@@ -108,8 +108,8 @@ def fail_at(
     [
         (state._HANDLERS, Received, 2),
         (state._HANDLERS, Received, 5),
-        (io_thread._PERFORM, Settled, 1),
-        (io_thread._PERFORM, Settled, 3),
+        (io_thread._PERFORM, CallsFinished, 1),
+        (io_thread._PERFORM, CallsFinished, 3),
         (io_thread._PERFORM, Send, 2),
     ],
 )
@@ -147,17 +147,17 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     wait nor among those that run.
     """
     handed = Handed()
-    plain = state.DispatchState.handle
+    plain = state.StateMachine.handle
 
-    def fail_late(self: state.DispatchState, event: Any, now: float) -> Any:
+    def fail_late(self: state.StateMachine, event: Any, now: float) -> Any:
         effects = plain(self, event, now)
-        if any(isinstance(one, Settled) for one in effects):
+        if any(isinstance(one, CallsFinished) for one in effects):
             raise RuntimeError("a fault of ours")
         return effects
 
     with gridengine.ProcessScheduler(1) as scheduler:
         one = hub_of(scheduler)
-        monkeypatch.setattr(state.DispatchState, "handle", fail_late)
+        monkeypatch.setattr(state.StateMachine, "handle", fail_late)
         one.submit(
             make_function(abs),
             [Task(one.new_id(), pickling.dump_calls([-1]))],
@@ -169,14 +169,14 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
 
 def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
     class Deaf(Handed):
-        def settled(self, event: Settled) -> None:
+        def settled(self, event: CallsFinished) -> None:
             raise MemoryError
 
-    pending, handed = Pending(), Handed()
+    pending, handed = UnsettledTasks(), Handed()
     pending.add([Task(1, [], 3)], Deaf())
     pending.add([Task(2, [], 5)], handed)
-    pending.tell(Settled(2, 1, 2, []))
-    pending.tell(Settled(2, 2, 3, []))
+    pending.tell(CallsFinished(2, 1, 2, []))
+    pending.tell(CallsFinished(2, 2, 3, []))
     assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
     assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
         (0, 1, False),

@@ -18,7 +18,7 @@ import pytest
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
@@ -51,9 +51,9 @@ class Played(gridengine.ProcessScheduler):
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        self.runs: queue.SimpleQueue[LaunchContext] = queue.SimpleQueue()
 
-    def launcher(self, run: Run) -> ProcessLauncher:
+    def launcher(self, run: LaunchContext) -> ProcessLauncher:
         self.runs.put(run)
         return Sleepers(run)
 
@@ -66,7 +66,7 @@ class Sleepers(ProcessLauncher):
 class Insider:
     """Plays a worker."""
 
-    def __init__(self, run: Run, log: str = "") -> None:
+    def __init__(self, run: LaunchContext, log: str = "") -> None:
         self.client = Client(Connection.load(run.connection))
         self.say(Hello(VERSION, __version__, python_version(), run.id, "insider", 1, 1, log))
 

@@ -20,7 +20,7 @@ import pytest
 import gridengine
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.errors import ConfigurationError, WorkerNotStarted
-from gridengine.schedulers.launcher import TaskState
+from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from gridengine.worker.output import Outlets
@@ -190,13 +190,13 @@ def test_a_stopped_nursery_is_waited_for_and_goes_on(
     os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
     job = gridengine.Job(target=nursery, scheduler=scheduler)
     job.start()
-    wait_for(lambda: state_of_the_worker(scheduler) is TaskState.SUSPENDED)
+    wait_for(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
     assert job.is_alive()
     os.kill(first, signal.SIGCONT)
     assert job.result(PATIENCE) == first
 
 
-def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> TaskState | None:
+def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
     [worker] = scheduler._shared._state.workers.values()  # type: ignore[union-attr]
     return None if worker.started is None else worker.started.state
 

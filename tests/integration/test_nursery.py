@@ -6,13 +6,13 @@ import os
 import select
 import threading
 
-from gridengine.worker.forkserver import Ends, Exited, Forked, Nursery
+from gridengine.worker.forkserver import Ends, Exited, Forked, ForkServer
 
 RUNNERS = 1000
 
 
 def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() -> None:
-    nursery = Nursery.fork_off(lambda ends: os._exit(0))
+    nursery = ForkServer.fork_off(lambda ends: os._exit(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
     commanding = threading.Thread(

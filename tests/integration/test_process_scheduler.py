@@ -22,7 +22,7 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
-from gridengine.schedulers.launcher import Handle, Report, Run, TaskState
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, WorkerStatus
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.schedulers.worker_command import interpreter_flags
 
@@ -53,7 +53,9 @@ def make_launcher(
         worker.chmod(worker.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(worker))
         made.append(
-            ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+            ProcessLauncher(
+                LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+            )
         )
         return made[-1]
 
@@ -120,19 +122,19 @@ def test_a_worker_holds_no_other_worker_s_socket(
 def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
     launcher = make_launcher("exec sleep 60")
     (handle,) = launcher.launch(1)
-    assert report_of(launcher, handle) == Report(TaskState.RUNNING)
+    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
 
 
 @pytest.mark.parametrize(
     ("script", "state", "reason"),
     [
-        ("exit 0", TaskState.ENDED, "exit status 0"),
-        ("exit 3", TaskState.FAILED, "exit status 3"),
-        ("kill -SEGV $$", TaskState.FAILED, "killed by SIGSEGV"),
+        ("exit 0", WorkerStatus.ENDED, "exit status 0"),
+        ("exit 3", WorkerStatus.FAILED, "exit status 3"),
+        ("kill -SEGV $$", WorkerStatus.FAILED, "killed by SIGSEGV"),
     ],
 )
 def test_how_a_worker_ended_is_told(
-    make_launcher: MakeLauncher, script: str, state: TaskState, reason: str
+    make_launcher: MakeLauncher, script: str, state: WorkerStatus, reason: str
 ) -> None:
     launcher = make_launcher(script)
     (handle,) = launcher.launch(1)
@@ -147,7 +149,7 @@ def test_a_stopped_worker_is_suspended_and_not_gone(make_launcher: MakeLauncher)
     launcher = make_launcher("kill -STOP $$; exec sleep 60")
     (handle,) = launcher.launch(1)
     os.waitid(os.P_PID, int(handle.id), os.WSTOPPED | os.WNOWAIT)
-    assert report_of(launcher, handle).state is TaskState.SUSPENDED
+    assert report_of(launcher, handle).state is WorkerStatus.SUSPENDED
 
 
 def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
@@ -163,7 +165,7 @@ def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
         with monkeypatch.context() as patch:
             patch.setattr(psutil, "Process", fail)
             assert launcher.poll([handle]) == {}
-    assert report_of(launcher, handle) == Report(TaskState.RUNNING)
+    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
 
 
 def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
@@ -224,7 +226,7 @@ def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -
         launcher.close()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert report_of(launcher, handle).state is TaskState.RUNNING
+    assert report_of(launcher, handle).state is WorkerStatus.RUNNING
 
 
 def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(
@@ -305,7 +307,7 @@ def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception
 
 def test_an_inline_scheduler_has_no_launcher() -> None:
     with pytest.raises(NotImplementedError):
-        InlineScheduler().launcher(Run("test", Path(), Path(), print))
+        InlineScheduler().launcher(LaunchContext("test", Path(), Path(), print))
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLauncher) -> None:
@@ -318,7 +320,9 @@ def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLaunch
 def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:
     """Return the launcher of a scheduler that was told that calls are about to be submitted."""
     scheduler.prepare()
-    return scheduler.launcher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+    return scheduler.launcher(
+        LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+    )
 
 
 def nurseries() -> set[int]:

@@ -19,7 +19,7 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.serialize.module_changes import LOOK_SECONDS, own_modules
@@ -35,7 +35,7 @@ class OverTcp(ProcessScheduler):
 
     local = False
 
-    def launcher(self, run: Run) -> ProcessLauncher:
+    def launcher(self, run: LaunchContext) -> ProcessLauncher:
         return Processes(run)
 
 

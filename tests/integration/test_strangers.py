@@ -31,7 +31,7 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
@@ -75,7 +75,7 @@ class OverTcp(gridengine.ProcessScheduler):
 
     local = False
 
-    def launcher(self, run: Run) -> ProcessLauncher:
+    def launcher(self, run: LaunchContext) -> ProcessLauncher:
         return AgentLauncher(run)
 
 

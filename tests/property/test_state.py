@@ -19,18 +19,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gridengine.dispatcher.core import objects, state
 from gridengine.dispatcher.core.events import (
-    CancelAsked,
+    CancelRequested,
     Closing,
+    Continue,
     Event,
-    GoOn,
     Grant,
     Launch,
     Launched,
     LaunchFailed,
-    Look,
     Lost,
     Polled,
-    RecallAsked,
+    Rebalance,
+    RecallRequested,
     Received,
     Released,
     Send,
@@ -40,13 +40,13 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
-from gridengine.dispatcher.core.state import DispatchState, Phase
-from gridengine.dispatcher.core.tasks import Function, Settled, Task
+from gridengine.dispatcher.core.state import Phase, StateMachine
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import ClusterError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, Report, TaskState
-from gridengine.serialize.shared_objects import Laden, Lent, all_needed
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -68,13 +68,13 @@ from gridengine.wire.messages import (
     Message,
     Recall,
     Refuse,
+    Release,
     Result,
     Results,
     Returned,
     Shortened,
     Started,
     Stop,
-    TakeBack,
     Welcome,
 )
 
@@ -103,11 +103,11 @@ OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
 
-def lent(name: bytes, *within: Lent) -> Lent:
+def lent(name: bytes, *within: SharedObject) -> SharedObject:
     """Return a shared object in which others are named."""
-    payload = Laden([b"object"])
+    payload = PayloadWithObjects([b"object"])
     payload.needs = within
-    return Lent(name, payload)
+    return SharedObject(name, payload)
 
 
 FIRST, SECOND = lent(b"A"), lent(b"B")
@@ -228,7 +228,7 @@ class Peer:
         ]
         assert len(set(cores)) == len(cores), "a core was given twice"
 
-    def taken_back(self, message: TakeBack) -> None:
+    def taken_back(self, message: Release) -> None:
         for lane in message.lanes:
             assert not any(item.lane == lane for batch in self.batches for item in batch), (
                 "taken back from calls that run"
@@ -337,7 +337,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Welcome: ignore,
     Beat: ignore,
     Grant: lambda peer, grant: peer.lent(grant),
-    TakeBack: Peer.taken_back,
+    Release: Peer.taken_back,
     Refuse: lambda peer, message: peer.end(),
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: lambda peer, message: peer.functions.difference_update(message.functions),
@@ -394,7 +394,7 @@ class Play(RuleBasedStateMachine):
             python="3.11",
             run_id="run",
         )
-        self.core = DispatchState(self.policy)
+        self.core = StateMachine(self.policy)
         self.now = 100.0
         self.closes = closes
         self.left: dict[int, set[int]] = {}
@@ -418,11 +418,11 @@ class Play(RuleBasedStateMachine):
             self.known.add(event.worker)
         self.perform(event)
         while self.core.unfilled:
-            self.perform(GoOn())
+            self.perform(Continue())
 
     def perform(self, event: Event) -> None:
         for effect in self.core.handle(event, self.now):
-            if isinstance(effect, Settled):
+            if isinstance(effect, CallsFinished):
                 self.settle(effect)
             elif isinstance(effect, Send):
                 self.send(effect)
@@ -449,7 +449,7 @@ class Play(RuleBasedStateMachine):
                     if peer.handle in effect.handles:
                         peer.end()
 
-    def settle(self, effect: Settled) -> None:
+    def settle(self, effect: CallsFinished) -> None:
         calls = set(range(effect.start, effect.stop))
         assert calls
         assert calls <= self.left[effect.task], "settled twice, or never submitted"
@@ -540,13 +540,13 @@ class Play(RuleBasedStateMachine):
             self.play(Released(name))
 
     @rule(which=st.sampled_from(LENT))
-    def release(self, which: Lent) -> None:
+    def release(self, which: SharedObject) -> None:
         self.released.add(which.name)
         self.play(Released(which.name))
 
     @rule(which=st.integers(0, 5), number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]))
     def cancel(self, which: int, number: int) -> None:
-        self.play(CancelAsked([self.last_task - which, self.last_task - which - 1], number))
+        self.play(CancelRequested([self.last_task - which, self.last_task - which - 1], number))
 
     @rule(
         which=st.integers(0, 5),
@@ -569,7 +569,7 @@ class Play(RuleBasedStateMachine):
             if span.attempt == 1
             for call in range(span.start, span.stop)
         }
-        self.play(RecallAsked(calls))
+        self.play(RecallRequested(calls))
         for task, first, stop in calls:
             assert not any(
                 (task, call) in waiting and call in self.left[task] for call in range(first, stop)
@@ -577,7 +577,7 @@ class Play(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        self.play(Look())
+        self.play(Rebalance())
 
     # ------------------------------------------------------------ the scheduler
 
@@ -621,11 +621,11 @@ class Play(RuleBasedStateMachine):
     def poll(self, queued: bool) -> None:
         reports = {}
         for peer in self.peers:
-            state = TaskState.QUEUED if queued and not peer.called else TaskState.RUNNING
+            state = WorkerStatus.QUEUED if queued and not peer.called else WorkerStatus.RUNNING
             if not peer.alive:
-                state = TaskState.ENDED if peer.said_goodbye else TaskState.FAILED
+                state = WorkerStatus.ENDED if peer.said_goodbye else WorkerStatus.FAILED
             elif peer.suspended:
-                state = TaskState.SUSPENDED
+                state = WorkerStatus.SUSPENDED
             reports[peer.handle] = Report(state, "its own words", deleted=len(peer.id) % 2 == 0)
         self.play(Polled(reports))
 
@@ -805,7 +805,7 @@ class Play(RuleBasedStateMachine):
             self.books_agree()
 
 
-def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
+def check_books(core: StateMachine, left: dict[int, set[int]]) -> None:
     """All that the core counts twice must be the same both times."""
     held: dict[int, list[range]] = {task: [] for task in core.open}
     waiting = [span for pool in core.pools.values() for span in pool.waiting]
@@ -843,7 +843,7 @@ def check_books(core: DispatchState, left: dict[int, set[int]]) -> None:
     check_functions(core)
 
 
-def check_submitters(core: DispatchState) -> None:
+def check_submitters(core: StateMachine) -> None:
     batches = list(
         {id(run.batch): (run.batch, run.span.open.submitter) for run in core.runs.values()}.values()
     )
@@ -856,7 +856,7 @@ def check_submitters(core: DispatchState) -> None:
         assert core.submitters[run.span.open.task.submitter] is run.span.open.submitter
 
 
-def check_workers(core: DispatchState) -> None:
+def check_workers(core: StateMachine) -> None:
     share = core.policy.jobs_per_worker
     for worker in core.workers.values():
         batches = {id(run.batch): run.batch for run in worker.runs.values()}
@@ -880,7 +880,7 @@ def check_workers(core: DispatchState) -> None:
                 assert (seat in seat.pool.idle) == (willing and seat.batches < seat.slots)
 
 
-def check_functions(core: DispatchState) -> None:
+def check_functions(core: StateMachine) -> None:
     for digest, known in core.functions.items():
         assert known.open == sum(
             one.function is known or known in one.needs for one in core.open.values()

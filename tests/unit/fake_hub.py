@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
 
@@ -41,7 +41,7 @@ class FakeController:
     cancelled: bool = False
 
     def push(self, value: Any) -> None:
-        self.entry.listener.noted(Note(self.entry.task.id, pickling.dump(value)))
+        self.entry.listener.noted(TaskMessage(self.entry.task.id, pickling.dump(value)))
 
 
 @dataclass
@@ -79,7 +79,7 @@ class FakeHub:
                     gone.add(index)
                     error = Cancelled("it was taken back")
                     waiting[task].listener.settled(
-                        Settled(
+                        CallsFinished(
                             task, index, index + 1, None, error=error, exitcode=1, recalled=True
                         )
                     )
@@ -105,19 +105,20 @@ class FakeHub:
         """Run a task's calls, one after the other, and settle each."""
         task = entry.task
         if task.watched:
-            entry.listener.began(Began(task.id, 4711, "here", 1))
+            entry.listener.began(TaskStarted(task.id, 4711, "here", 1))
         for index, call in enumerate(pickling.load_calls(task.payload)):
             if index not in self.given_back.get(task.id, ()):
                 self.settle(entry, self._outcome(entry, index, call))
 
-    def settle(self, entry: Entry, event: Settled) -> None:
+    def settle(self, entry: Entry, event: CallsFinished) -> None:
         self.settled.add(entry.task.id)
         entry.listener.settled(event)
 
     def fail(self, entry: Entry, error: GridEngineError, exitcode: int = 1) -> None:
         """Settle all of a task's calls with an error."""
         self.settle(
-            entry, Settled(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode)
+            entry,
+            CallsFinished(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode),
         )
 
     def cancel(self, tasks: Iterable[int], number: int = 15) -> None:
@@ -134,7 +135,7 @@ class FakeHub:
         self.closed = True
         self.cancel([entry.task.id for entry in self.entries if entry.task.id not in self.settled])
 
-    def _outcome(self, entry: Entry, index: int, call: Any) -> Settled:
+    def _outcome(self, entry: Entry, index: int, call: Any) -> CallsFinished:
         task = entry.task
         args, kwargs = (
             ((call,), {}) if task.form == SINGLE else call if task.form == FULL else (call, {})
@@ -145,7 +146,7 @@ class FakeHub:
         try:
             with contextlib.redirect_stderr(stderr):
                 value = function(*args, **kwargs, **extra)
-            return Settled(
+            return CallsFinished(
                 task.id,
                 index,
                 index + 1,
@@ -161,7 +162,7 @@ class FakeHub:
                 "stderr": stderr.getvalue().encode(),
                 "seconds": self.seconds,
             }
-            return Settled(task.id, index, index + 1, payload, **outcome)
+            return CallsFinished(task.id, index, index + 1, payload, **outcome)
 
 
 class FakeScheduler(Scheduler):
@@ -172,5 +173,5 @@ class FakeScheduler(Scheduler):
         self.hub = hub or FakeHub()
         self.share(lambda: self.hub)
 
-    def launcher(self, run: Run) -> NoReturn:
+    def launcher(self, run: LaunchContext) -> NoReturn:
         raise NotImplementedError

@@ -10,7 +10,7 @@ import pytest
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany
-from gridengine.schedulers.launcher import Handle, Report, Run, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain
 from gridengine.schedulers.logs import is_empty
 
 
@@ -22,7 +22,7 @@ class Limited(BatchLauncher):
     def __init__(
         self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True
     ) -> None:
-        super().__init__(Run("test", folder, folder / "connection", print), script="true")
+        super().__init__(LaunchContext("test", folder, folder / "connection", print), script="true")
         self.room, self.most, self.says = room, largest, says
         self.asked: list[int] = []
 

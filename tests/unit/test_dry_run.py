@@ -11,7 +11,7 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
-from gridengine.schedulers.launcher import Plan
+from gridengine.schedulers.launcher import LaunchPlan
 from gridengine.schedulers.worker_command import interpreter_flags, worker_command
 from gridengine.settings.values import settings
 
@@ -76,9 +76,9 @@ def test_resources_of_a_wrong_type_are_named() -> None:
 
 
 def test_a_plan_reads_as_lines_with_the_script_below() -> None:
-    assert str(Plan(2, {"argv": ["sbatch", "a b"], "joinFiles": True}, "#!/bin/bash\ntrue\n")) == (
-        "count: 2\nargv: sbatch 'a b'\njoinFiles: True\n\n#!/bin/bash\ntrue"
-    )
+    assert str(
+        LaunchPlan(2, {"argv": ["sbatch", "a b"], "joinFiles": True}, "#!/bin/bash\ntrue\n")
+    ) == ("count: 2\nargv: sbatch 'a b'\njoinFiles: True\n\n#!/bin/bash\ntrue")
 
 
 def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import gridengine
 from gridengine.client.batcher import MOST_CALLS
-from gridengine.client.future import Stretch
+from gridengine.client.future import ChunkFuture
 from gridengine.client.submission import Outcome
 from gridengine.errors import (
     Cancelled,
@@ -395,13 +395,13 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
     hub.run_all(until=result.ready)
     interruptions = [KeyboardInterrupt, None, KeyboardInterrupt]
 
-    def take(self: Stretch, piece: Outcome) -> None:
+    def take(self: ChunkFuture, piece: Outcome) -> None:
         if interruptions and (error := interruptions.pop()) is not None:
             raise error
         really_take(self, piece)
 
-    really_take = Stretch.take
-    monkeypatch.setattr(Stretch, "take", take)
+    really_take = ChunkFuture.take
+    monkeypatch.setattr(ChunkFuture, "take", take)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             result.get()

@@ -10,15 +10,15 @@ import pytest
 from gridengine.dispatcher.core import provisioner as fleet_module
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import Fleet, Started, key_of, keys_of
+from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, key_of, keys_of
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
-from gridengine.schedulers.launcher import Handle, Report, TaskState
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
-QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = TaskState
+QUEUED, RUNNING, SUSPENDED, ENDED, FAILED = WorkerStatus
 
 
-def make(**policy: Any) -> Fleet:
-    return Fleet(Policy(**{"max_workers": 10, **policy}))
+def make(**policy: Any) -> Provisioner:
+    return Provisioner(Policy(**{"max_workers": 10, **policy}))
 
 
 def handles(*ids: int) -> list[Handle]:
@@ -26,14 +26,14 @@ def handles(*ids: int) -> list[Handle]:
 
 
 def scale(
-    fleet: Fleet, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
+    fleet: Provisioner, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
 ) -> Sequence[Effect]:
     return fleet.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
 
 
 def say(
-    fleet: Fleet, state: TaskState, *ids: int, now: float = 0.0, **report: Any
-) -> list[Started]:
+    fleet: Provisioner, state: WorkerStatus, *ids: int, now: float = 0.0, **report: Any
+) -> list[LaunchedWorker]:
     return fleet.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
 
 
@@ -297,7 +297,7 @@ def test_a_start_that_was_suspended_has_its_time_anew() -> None:
     assert fleet.overdue(110.0) == []
 
 
-def fail(fleet: Fleet, count: int, **report: Any) -> Exception | None:
+def fail(fleet: Provisioner, count: int, **report: Any) -> Exception | None:
     error = None
     for number in range(count):
         fleet.launched(handles(number), 0)
@@ -347,7 +347,9 @@ def test_an_error_without_a_reason_says_that_there_is_none() -> None:
 # -------------------------------------------------------------------- telling why
 
 
-def explain(fleet: Fleet, now: float, *, waiting: int = 1, workers: int = 0) -> Sequence[Effect]:
+def explain(
+    fleet: Provisioner, now: float, *, waiting: int = 1, workers: int = 0
+) -> Sequence[Effect]:
     return fleet.explain(now, calls_waiting=waiting, workers=workers)
 
 

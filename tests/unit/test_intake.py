@@ -18,7 +18,7 @@ import gridengine
 from gridengine.client import batcher
 from gridengine.dispatcher.core.model import Pace
 from gridengine.dispatcher.core.task_queue import BATCH_SECONDS, LEAST_SECONDS
-from gridengine.dispatcher.core.tasks import Function, Settled, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_thread import MOST_EVENTS
 from gridengine.serialize import pickling
 from tests.unit.fake_hub import FakeHub, FakeScheduler
@@ -74,7 +74,7 @@ class Simulated(FakeHub):
         seconds = (stop - start) * self.seconds
         self._pace.measured(stop - start, seconds)
         listener.settled(
-            Settled(
+            CallsFinished(
                 task.id, start, stop, pickling.dump_values([None] * (stop - start)), seconds=seconds
             )
         )

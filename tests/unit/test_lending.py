@@ -9,12 +9,12 @@ import pytest
 from gridengine.dispatcher.core.allocator import booked, can_hold
 from gridengine.dispatcher.core.events import Grant, Launch, Launched
 from gridengine.dispatcher.core.policy import Policy, spare_of
-from gridengine.dispatcher.core.tasks import Settled
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Stop, TakeBack
+from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
 from tests.unit.test_state import GOOD, Play
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -107,7 +107,7 @@ def test_a_lane_that_nobody_uses_is_taken_back_for_who_waits() -> None:
     play.ask(Cores(4))
     play.done(play.assigned()[0])
     play.ask(calls=4)
-    assert len(play.sent(TakeBack)) == 1
+    assert len(play.sent(Release)) == 1
     assert play.given() == [ZERO] * 4
 
 
@@ -163,7 +163,7 @@ def test_a_time_that_no_worker_has_is_an_error() -> None:
 def test_what_no_worker_can_hold_fails_though_it_was_submitted() -> None:
     play = shared()
     play.ask(Cores(5))
-    assert isinstance(play.seen(Settled)[0].error, ConfigurationError)
+    assert isinstance(play.seen(CallsFinished)[0].error, ConfigurationError)
 
 
 class Broken(Capacity):
@@ -177,7 +177,7 @@ def test_a_fault_in_a_users_own_kind_fails_the_calls_that_ask_for_it_and_no_othe
     play = Shared(NODE & Broken(1))
     play.ask()
     play.ask(Broken(1))
-    error = play.seen(Settled)[0].error
+    error = play.seen(CallsFinished)[0].error
     assert isinstance(error, ConfigurationError)
     assert isinstance(error.__cause__, RuntimeError)
     play.here()
@@ -215,7 +215,7 @@ def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_cal
         play.submit(1, demand=Demand(Upset(1)))
         play.play(Launched([Handle("7", f"/r/{worker.decode()}.log")], Demand(Upset(1))))
         play.hello(worker, log=f"/r/{worker.decode()}.log")
-        error = play.seen(Settled)[0].error
+        error = play.seen(CallsFinished)[0].error
         assert isinstance(error, ConfigurationError)
         assert isinstance(error.__cause__, KeyboardInterrupt)
         assert play.sent(Stop) == [Stop()]
@@ -226,7 +226,7 @@ def test_more_memory_than_any_worker_has_is_not_asked_for_again() -> None:
     play = shared()
     play.ask(Memory(5), escalate_memory=2.0)
     play.crash(play.assigned()[0], 0, MEMORY)
-    assert isinstance(play.seen(Settled)[0].error, OutOfMemory)
+    assert isinstance(play.seen(CallsFinished)[0].error, OutOfMemory)
 
 
 def test_a_call_that_ran_out_of_memory_has_more_when_some_worker_has() -> None:
@@ -300,7 +300,7 @@ def test_a_call_over_its_walltime_is_told_its_limit() -> None:
     play = shared()
     play.ask(WTime(20))
     play.crash(play.assigned()[0], 0, TIMEOUT)
-    error = play.seen(Settled)[0].error
+    error = play.seen(CallsFinished)[0].error
     assert isinstance(error, TimeoutError)
     assert "its limit of 20 s" in error.message
 
@@ -318,7 +318,7 @@ def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
 def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
     play = Play(pooled=True, walltime=100.0)
     play.submit(1, demand=Demand(WTime(99)))
-    error = play.seen(Settled)[0].error
+    error = play.seen(CallsFinished)[0].error
     assert isinstance(error, ConfigurationError)
     assert "lets a worker work for 90 s" in error.message
 
@@ -340,7 +340,7 @@ def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> No
     assert play.assigned()[0].attempt == 1
     for _ in range(10):
         play.later(10, beats=[b"w"])
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     play.here(b"v", pid=8)
     assert [one.attempt for one in play.assigned(b"v")] == [1]
 
@@ -353,7 +353,7 @@ def test_a_call_that_outlives_its_worker_is_not_tried_for_ever() -> None:
         play.here(name, pid=name[0])
         for _ in range(110):
             play.later(10, beats=[name])
-            errors += [one.error for one in play.seen(Settled)]
+            errors += [one.error for one in play.seen(CallsFinished)]
     assert [type(error) for error in errors] == [TimeoutError]
 
 

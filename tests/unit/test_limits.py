@@ -10,7 +10,7 @@ import pytest
 
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
-from gridengine.client.options import Limits, given
+from gridengine.client.options import CallOptions, given
 from gridengine.resources.demand import ANY, Demand
 from tests.unit.fake_hub import FakeScheduler
 
@@ -72,13 +72,13 @@ def test_what_makes_no_sense_is_named_before_anything_runs(
 
 
 def test_memory_in_gigabytes_becomes_a_demand_in_bytes() -> None:
-    assert Limits(resources=Memory(0.5)).demand == Demand(Memory(0.5))
-    assert Limits().demand == ANY
+    assert CallOptions(resources=Memory(0.5)).demand == Demand(Memory(0.5))
+    assert CallOptions().demand == ANY
 
 
 def test_one_exception_class_or_several_may_be_given() -> None:
     assert [
-        Limits(retry_on=one).exceptions for one in (OSError, [OSError], (OSError, KeyError))
+        CallOptions(retry_on=one).exceptions for one in (OSError, [OSError], (OSError, KeyError))
     ] == [  # type: ignore[arg-type]
         (OSError,),
         (OSError,),
@@ -87,7 +87,7 @@ def test_one_exception_class_or_several_may_be_given() -> None:
 
 
 def test_a_task_travels_with_its_limits() -> None:
-    task = Limits(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
+    task = CallOptions(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
     assert (task.id, task.count, task.first) == (5, 4, 7)
     assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (
         1,

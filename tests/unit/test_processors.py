@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.wire.messages import Lend
+from gridengine.wire.messages import Allocate
 from gridengine.worker import affinity
 from gridengine.worker.affinity import Processors, present
 
@@ -13,7 +13,7 @@ def test_cores_are_the_processors_that_the_worker_is_bound_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
-    assert Processors(4).actual(Lend(1, 2, cores=[1, 3])).cores == [5, 7]
+    assert Processors(4).actual(Allocate(1, 2, cores=[1, 3])).cores == [5, 7]
 
 
 def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
@@ -21,8 +21,8 @@ def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processo
 ) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5})
     worker = Processors(1)
-    assert worker.actual(Lend(1, 2, cores=[0, 1])).cores == [4, 5]
-    assert worker.actual(Lend(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
+    assert worker.actual(Allocate(1, 2, cores=[0, 1])).cores == [4, 5]
+    assert worker.actual(Allocate(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_cores_that_are_no_processors_share_those_of_others(
 
 def test_numbers_that_the_user_gave_are_the_machine_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {0, 1})
-    assert Processors(1).actual(Lend(1, 1, cores=[1], exact=True)).cores == [1]
+    assert Processors(1).actual(Allocate(1, 1, cores=[1], exact=True)).cores == [1]
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:
-    assert Processors(1).actual(Lend(1, 1)) == Lend(1, 1)
+    assert Processors(1).actual(Allocate(1, 1)) == Allocate(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_gpus_are_those_that_the_worker_may_see(
     monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[int | str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert Processors(1).actual(Lend(1, 1, gpus=[0, 1])).gpus == gpus
+    assert Processors(1).actual(Allocate(1, 1, gpus=[0, 1])).gpus == gpus

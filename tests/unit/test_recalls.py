@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import CancelAsked, RecallAsked
-from gridengine.dispatcher.core.tasks import Settled
+from gridengine.dispatcher.core.events import CancelRequested, RecallRequested
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores
 from gridengine.wire.messages import CRASH, Crashed, Recall, Returned, Shortened
@@ -18,8 +18,8 @@ def recalled(play: Play) -> list[tuple[int, int, int]]:
     """Return what was settled as taken back: the task, the first call and the one after the
     last.
     """
-    assert all(isinstance(one.error, Cancelled) for one in play.seen(Settled) if one.recalled)
-    return [(one.task, one.start, one.stop) for one in play.seen(Settled) if one.recalled]
+    assert all(isinstance(one.error, Cancelled) for one in play.seen(CallsFinished) if one.recalled)
+    return [(one.task, one.start, one.stop) for one in play.seen(CallsFinished) if one.recalled]
 
 
 def busy(**policy: Any) -> Play:
@@ -37,26 +37,26 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 def test_a_call_that_waits_is_taken_back(play: Play) -> None:
     play.submit(3)
-    play.play(RecallAsked([(2, 1, 2)]))
+    play.play(RecallRequested([(2, 1, 2)]))
     assert recalled(play) == [(2, 1, 2)]
     assert play.core.calls_waiting == 3
 
 
 def test_a_call_that_was_handed_out_alone_is_not_taken_back(play: Play) -> None:
-    play.play(RecallAsked([(1, 0, 1)]))
+    play.play(RecallRequested([(1, 0, 1)]))
     assert play.effects == []
 
 
 def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     play.submit(3, 2)
-    play.play(RecallAsked([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
+    play.play(RecallRequested([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
     assert recalled(play) == [(1, 1, 2), (2, 0, 3), (3, 0, 2)]
     assert play.core.calls_waiting == 0
 
 
 def test_what_has_settled_is_not_taken_back(play: Play) -> None:
-    play.play(CancelAsked([1], 15))
-    play.play(RecallAsked([(1, 0, 2), (9, 0, 1)]))
+    play.play(CancelRequested([1], 15))
+    play.play(RecallRequested([(1, 0, 2), (9, 0, 1)]))
     assert recalled(play) == []
 
 
@@ -65,7 +65,7 @@ def test_a_worker_gives_back_what_it_has_not_begun() -> None:
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)
     first, second = play.assigned()
-    play.play(RecallAsked([(task.id, 0, 60)]))
+    play.play(RecallRequested([(task.id, 0, 60)]))
     assert recalled(play) == [(task.id, second.stop, 60)]
     assert [message.runs for message in play.sent(Recall)] == [[first.run, second.run]]
     play.say(Returned([second.run]))
@@ -73,7 +73,7 @@ def test_a_worker_gives_back_what_it_has_not_begun() -> None:
     play.say(Shortened(first.run, 3))
     assert recalled(play) == [(task.id, 3, first.stop)]
     play.values(first, 0, 3)
-    assert [(one.start, one.stop, one.last) for one in play.seen(Settled)] == [(0, 3, True)]
+    assert [(one.start, one.stop, one.last) for one in play.seen(CallsFinished)] == [(0, 3, True)]
 
 
 def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
@@ -81,7 +81,7 @@ def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
     play.learn(seconds=1e-3)
     task, *_ = play.submit(60)
     first, second = play.assigned()
-    play.play(RecallAsked([(task.id, second.start + 4, second.start + 5)]))
+    play.play(RecallRequested([(task.id, second.start + 4, second.start + 5)]))
     assert [message.runs for message in play.sent(Recall)] == [[first.run, second.run]]
     play.say(Returned([second.run]))
     assert recalled(play) == [(task.id, second.start + 4, second.start + 5)]
@@ -102,8 +102,8 @@ def test_what_a_worker_gives_back_of_other_tasks_is_handed_out_again() -> None:
 def test_a_call_that_is_to_be_tried_again_is_not_taken_back(play: Play) -> None:
     one = next(iter(play.core.runs.values()))
     play.submit(1)
-    play.play(RecallAsked([(1, 0, 2)]))
+    play.play(RecallRequested([(1, 0, 2)]))
     assignment = one.number
     play.say(Crashed(assignment, 0, -11, CRASH, 1), b"", b"")
-    play.play(RecallAsked([(1, 0, 2)]))
+    play.play(RecallRequested([(1, 0, 2)]))
     assert recalled(play) == []

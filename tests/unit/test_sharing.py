@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.functions import Wares
-from gridengine.client.options import Limits
+from gridengine.client.functions import FunctionCache
+from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch
-from gridengine.serialize.shared_objects import Lent, in_hand, lent_of, needs_of
-from gridengine.serialize.snapshot import Frozen, frozen
+from gridengine.serialize.shared_objects import SharedObject, in_hand, lent_of, needs_of
+from gridengine.serialize.snapshot import CallSnapshot, frozen
 from tests.unit.test_blocks import Array
 
 np = pytest.importorskip("numpy")
@@ -158,7 +158,7 @@ def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
     shared = gridengine.share([1])
     [call] = pickling.load_calls(pickling.dump_calls([shared]))
     again = frozen(call, SINGLE)
-    assert isinstance(again, Frozen)
+    assert isinstance(again, CallSnapshot)
     assert needs_of(again.payload) == (lent_of(shared),)
     assert arrived(again.payload) == [[1]]
 
@@ -220,14 +220,14 @@ def test_a_function_with_an_array_too_says_what_it_needs() -> None:
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
     shared = gridengine.share([1])
-    wares = Wares(Limits())
+    wares = FunctionCache(CallOptions())
     f = functools.partial(len, shared)
     assert wares.find(f) is wares.find(f)
 
 
 def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
     shared = gridengine.share([1])
-    wares = Wares(Limits())
+    wares = FunctionCache(CallOptions())
     f = functools.partial(len, shared)
     wares.find(f)
     shared.close()
@@ -300,7 +300,7 @@ def test_nothing_is_left_of_what_was_closed() -> None:
 
 def test_a_payload_keeps_what_it_needs() -> None:
     shared = gridengine.share([1])
-    gone: weakref.ref[Lent] = weakref.ref(lent_of(shared))
+    gone: weakref.ref[SharedObject] = weakref.ref(lent_of(shared))
     payload = pickling.dump_calls([shared])
     shared.close()
     assert gone() is not None

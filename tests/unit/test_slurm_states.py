@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers.launcher import TaskState
+from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.slurm.site import impossible
 from gridengine.schedulers.slurm.states import (
     ENDS,
@@ -137,7 +137,9 @@ def test_each_end_has_its_meaning() -> None:
 def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
     assert "COMPLETING" not in STATES
     assert "COMPLETING" not in ENDS
-    assert STATES["CONFIGURING"] is TaskState.QUEUED  # its node boots: the worker is not late yet
+    assert (
+        STATES["CONFIGURING"] is WorkerStatus.QUEUED
+    )  # its node boots: the worker is not late yet
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from gridengine.dispatcher.core import (
     worker_messages,
 )
 from gridengine.dispatcher.core.events import (
-    CancelAsked,
+    CancelRequested,
     Closing,
+    Continue,
     Effect,
     Event,
     Explain,
     Explained,
-    GoOn,
     Launch,
     Launched,
     LaunchFailed,
@@ -40,7 +40,7 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.errors import (
     Cancelled,
     ClusterError,
@@ -55,8 +55,8 @@ from gridengine.errors import (
 )
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, Report, TaskState
-from gridengine.serialize.shared_objects import Laden, Lent
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -101,7 +101,7 @@ class Play:
     """A core, a clock, and the words of those around it."""
 
     def __init__(self, **policy: Any) -> None:
-        self.core = state.DispatchState(Policy(**{"max_workers": 10, **GOOD, **policy}))
+        self.core = state.StateMachine(Policy(**{"max_workers": 10, **GOOD, **policy}))
         self.now = 100.0
         self.effects: list[Effect] = []
         self.last_task = 0
@@ -180,7 +180,7 @@ class Play:
         return self.play(Tick())
 
     def poll(
-        self, handle: Handle, state: TaskState, reason: str = "", **report: Any
+        self, handle: Handle, state: WorkerStatus, reason: str = "", **report: Any
     ) -> list[Effect]:
         return self.play(Polled({handle: Report(state, reason, **report)}))
 
@@ -462,7 +462,9 @@ def test_what_a_worker_with_its_share_done_gives_back_goes_to_an_idle_one() -> N
 def test_values_are_settled_as_they_came() -> None:
     play = Play()
     play.done(play.running())
-    assert play.seen(Settled) == [Settled(1, 0, 1, (b"values",), last=True, seconds=1.0)]
+    assert play.seen(CallsFinished) == [
+        CallsFinished(1, 0, 1, (b"values",), last=True, seconds=1.0)
+    ]
 
 
 def test_values_may_come_in_pieces() -> None:
@@ -472,7 +474,7 @@ def test_values_may_come_in_pieces() -> None:
     one, *_ = play.assigned()
     play.values(one, 0, 1)
     play.values(one, 1, one.stop)
-    assert [(effect.start, effect.stop) for effect in play.seen(Settled)] == [(1, one.stop)]
+    assert [(effect.start, effect.stop) for effect in play.seen(CallsFinished)] == [(1, one.stop)]
 
 
 def test_only_the_last_of_a_task_says_so() -> None:
@@ -485,15 +487,15 @@ def test_only_the_last_of_a_task_says_so() -> None:
         b"a",
         b"b",
     )
-    assert [effect.last for effect in play.seen(Settled)] == [False, True]
+    assert [effect.last for effect in play.seen(CallsFinished)] == [False, True]
 
 
 def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     play = Play()
     one = play.running()
     play.say(Results([Result(one.run, 0, 1, RAISED, 0.1)]), b"exception")
-    assert play.seen(Settled) == [
-        Settled(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)
+    assert play.seen(CallsFinished) == [
+        CallsFinished(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)
     ]
 
 
@@ -501,7 +503,7 @@ def test_an_exception_to_be_retried_is_retried() -> None:
     play = Play()
     one = play.running(retries=1)
     play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     assert [again.attempt for again in play.assigned()] == [2]
 
 
@@ -509,7 +511,7 @@ def test_an_exception_to_be_retried_arrives_itself_when_retries_are_exhausted() 
     play = Play()
     one = play.running(retries=0)
     play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (settled.payload, settled.raised) == ((b"exception",), True)
 
 
@@ -523,27 +525,29 @@ def test_a_retry_in_the_middle_of_a_run_leaves_the_rest_of_it_running() -> None:
         b"values",
         b"exception",
     )
-    assert play.values(one, 2, one.stop)[0] == Settled(2, 2, one.stop, (b"values",), seconds=1.0)
+    assert play.values(one, 2, one.stop)[0] == CallsFinished(
+        2, 2, one.stop, (b"values",), seconds=1.0
+    )
 
 
 def test_a_watched_calls_output_is_settled_with_it() -> None:
     play = Play()
     one = play.running(watched=True)
     play.say(Results([Result(one.run, 0, 1, VALUES, 0.1, 3, True)]), b"values", b"out", b"err")
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (settled.payload, settled.stdout, settled.stderr) == ([b"values"], b"out", b"err")
 
 
 def test_a_watched_tasks_start_is_told() -> None:
     play = Play()
     one = play.running(watched=True)
-    assert play.say(Started(one.run, 99)) == [Began(1, 99, "node-w", 1)]
+    assert play.say(Started(one.run, 99)) == [TaskStarted(1, 99, "node-w", 1)]
 
 
 def test_a_pushed_value_is_passed_on() -> None:
     play = Play()
     one = play.running(watched=True)
-    assert play.say(Pushed(one.run), b"value") == [Note(1, (b"value",))]
+    assert play.say(Pushed(one.run), b"value") == [TaskMessage(1, (b"value",))]
 
 
 @pytest.mark.parametrize(
@@ -677,7 +681,7 @@ def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     assert {one.attempt for one in play.assigned()} == {1}
 
 
-def exhausted(play: Play, reason: str = CRASH, **options: Any) -> Settled:
+def exhausted(play: Play, reason: str = CRASH, **options: Any) -> CallsFinished:
     one = play.running(retries=2, **options)
     for _ in range(2):
         play.now += 1.5
@@ -685,7 +689,7 @@ def exhausted(play: Play, reason: str = CRASH, **options: Any) -> Settled:
         [one] = play.assigned()
     play.now += 1.5
     play.crash(one, 0, reason)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     return settled
 
 
@@ -727,14 +731,14 @@ def test_a_call_that_succeeds_at_last_has_the_attempts_before() -> None:
     play.crash(one, 0)
     [again] = play.assigned()
     play.done(again)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (settled.error, len(settled.attempts)) == (None, 1)
 
 
 def test_the_error_names_the_call_of_a_chunk() -> None:
     play = Play()
     play.crash(chunk(play, retries=0), 3)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (settled.start, settled.stop) == (3, 4)
     assert "call 3 of square" in str(settled.error)
 
@@ -742,13 +746,13 @@ def test_the_error_names_the_call_of_a_chunk() -> None:
 def test_a_hard_exit_is_told_with_its_status() -> None:
     play = Play()
     play.crash(play.running(retries=0), 0, exitcode=3)
-    assert "exited with status 3" in str(play.seen(Settled)[0].error)
+    assert "exited with status 3" in str(play.seen(CallsFinished)[0].error)
 
 
 def test_going_over_the_time_is_never_retried() -> None:
     play = Play()
     play.crash(play.running(timeout=2.5), 0, TIMEOUT, exitcode=-15)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert type(settled.error) is TimeoutError
     assert "limit of 2.5 s" in str(settled.error)
 
@@ -767,7 +771,7 @@ def test_the_peak_of_memory_is_told() -> None:
     play = Play()
     one = play.running(retries=0)
     play.say(Crashed(one.run, 0, -9, MEMORY, 1, 2_684_354_560), b"", b"")
-    assert "2.50 GB" in str(play.seen(Settled)[0].error)
+    assert "2.50 GB" in str(play.seen(CallsFinished)[0].error)
 
 
 def test_a_worker_whose_runners_cannot_run_is_let_go_after_a_few_tries() -> None:
@@ -795,7 +799,7 @@ def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:
         if not attempt:
             play.hello(b"v", pid=8)
             [one] = play.assigned()
-    error = play.seen(Settled)[0].error
+    error = play.seen(CallsFinished)[0].error
     assert type(error) is WorkerLost
     assert "could run nothing: no process could be started: too many" in str(error)
 
@@ -894,7 +898,7 @@ def test_a_silent_worker_whose_first_word_is_goodbye_is_given_nothing() -> None:
 def test_the_schedulers_word_of_a_death_is_enough() -> None:
     play = Play()
     play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.FAILED, "killed by SIGKILL")
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.FAILED, "killed by SIGKILL")
     play.later(1)
     assert play.seen(Lost) == [Lost(b"w")]
 
@@ -902,17 +906,17 @@ def test_the_schedulers_word_of_a_death_is_enough() -> None:
 def test_what_an_ended_worker_sent_before_is_still_taken() -> None:
     play = Play()
     one = play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.ENDED)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.ENDED)
     play.done(one)
-    assert len(play.seen(Settled)) == 1
+    assert len(play.seen(CallsFinished)) == 1
 
 
-def lost_for_good(play: Play, **report: Any) -> Settled:
+def lost_for_good(play: Play, **report: Any) -> CallsFinished:
     one = play.running(retries=0)
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.FAILED, "its own words", **report)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.FAILED, "its own words", **report)
     play.later(1)
     assert one.attempt == 1
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     return settled
 
 
@@ -960,7 +964,7 @@ def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
     for name in (b"a", b"b"):
         play.hello(name)
         play.say(Goodbye("walltime"), worker=name)
-    assert type(play.seen(Settled)[0].error) is WorkerLost
+    assert type(play.seen(CallsFinished)[0].error) is WorkerLost
 
 
 HANDLE = Handle("41", "/runs/x/1.log")
@@ -978,17 +982,17 @@ def terminated(**options: Any) -> Play:
 def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> None:
     play = terminated()
     assert play.effects == []
-    play.poll(HANDLE, TaskState.FAILED, "was cancelled", deleted=True)
+    play.poll(HANDLE, WorkerStatus.FAILED, "was cancelled", deleted=True)
     play.later(1)
-    assert [type(settled.error) for settled in play.seen(Settled)] == [JobDeleted]
+    assert [type(settled.error) for settled in play.seen(CallsFinished)] == [JobDeleted]
     assert play.core.calls_waiting == 3
 
 
 def test_calls_whose_worker_made_room_for_another_job_run_again_at_no_charge() -> None:
     play = terminated()
-    play.poll(HANDLE, TaskState.FAILED, "was preempted", blameless=True)
+    play.poll(HANDLE, WorkerStatus.FAILED, "was preempted", blameless=True)
     play.later(1)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     assert set(attempts_to_come(play).values()) == {1}
 
 
@@ -998,7 +1002,7 @@ def test_a_worker_that_was_ended_is_waited_for_no_longer_than_for_one_that_leave
     assert play.seen(Lost) == []
     play.later(6)
     assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
-    assert [type(settled.error) for settled in play.seen(Settled)] == [WorkerLost]
+    assert [type(settled.error) for settled in play.seen(CallsFinished)] == [WorkerLost]
 
 
 def test_who_closes_does_not_wait_for_what_the_scheduler_says() -> None:
@@ -1012,14 +1016,14 @@ def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
     play = Play()
     play.submit(1)
     failing_starts(play, 9, blameless=True)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     assert play.core.calls_waiting == 1
 
 
 def test_a_suspended_worker_is_not_dead() -> None:
     play = Play()
     play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.SUSPENDED)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
     play.later(1000)
     play.later(1000)
     assert play.seen(Lost) == []
@@ -1028,7 +1032,7 @@ def test_a_suspended_worker_is_not_dead() -> None:
 def test_a_suspended_worker_is_given_nothing() -> None:
     play = Play(idle_seconds=100)
     play.learn(seconds=1.0)
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.SUSPENDED)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
     play.later(1)
     play.submit(1)
     assert play.assigned() == []
@@ -1037,12 +1041,12 @@ def test_a_suspended_worker_is_given_nothing() -> None:
 def test_a_worker_that_goes_on_after_a_suspension_finishes_its_work() -> None:
     play = Play()
     one = play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.SUSPENDED)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
     play.later(1000)
-    play.poll(Handle("41", "/runs/x/1.log"), TaskState.RUNNING)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.RUNNING)
     play.later(10)
     play.done(one)
-    assert len(play.seen(Settled)) == 1
+    assert len(play.seen(CallsFinished)) == 1
 
 
 def test_a_lost_workers_late_words_are_not_taken() -> None:
@@ -1060,7 +1064,7 @@ def failing_starts(play: Play, count: int, **report: Any) -> list[Effect]:
         handle = Handle(f"5{number}", f"/runs/x/5{number}.log")
         play.later(100)
         play.play(Launched([handle]))
-        play.poll(handle, TaskState.FAILED, "no such interpreter", **report)
+        play.poll(handle, WorkerStatus.FAILED, "no such interpreter", **report)
     return play.effects
 
 
@@ -1068,16 +1072,16 @@ def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> Non
     play = Play()
     play.submit(1)
     failing_starts(play, 2)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     failing_starts(play, 1)
-    assert type(play.seen(Settled)[0].error) is WorkerNotStarted
+    assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted
 
 
 def test_the_error_of_a_worker_that_never_called_home_has_the_schedulers_words() -> None:
     play = Play()
     play.submit(1)
     failing_starts(play, 3)
-    text = str(play.seen(Settled)[0].error)
+    text = str(play.seen(CallsFinished)[0].error)
     for part in ("no such interpreter", "cluster job: 52", "log: /runs/x/52.log"):
         assert part in text
 
@@ -1087,14 +1091,14 @@ def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own() -> No
     play.submit(1)
     error = ClusterError("as the batch system tells it")
     failing_starts(play, 3, error=error)
-    assert play.seen(Settled)[0].error is error
+    assert play.seen(CallsFinished)[0].error is error
 
 
 def test_workers_deleted_before_they_start_are_told_as_such() -> None:
     play = Play()
     play.submit(1)
     failing_starts(play, 3, deleted=True)
-    assert type(play.seen(Settled)[0].error) is JobDeleted
+    assert type(play.seen(CallsFinished)[0].error) is JobDeleted
 
 
 def test_a_worker_that_calls_home_forgives_failed_starts() -> None:
@@ -1104,7 +1108,7 @@ def test_a_worker_that_calls_home_forgives_failed_starts() -> None:
     play.hello()
     play.say(Goodbye("terminated"))
     failing_starts(play, 2)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
 
 
 def test_while_others_work_failed_starts_are_a_warning() -> None:
@@ -1113,8 +1117,8 @@ def test_while_others_work_failed_starts_are_a_warning() -> None:
     play.hello()
     for number in range(3):
         play.play(Launched([Handle(str(number))]))
-        play.poll(Handle(str(number)), TaskState.FAILED, "no such interpreter")
-    assert play.seen(Settled) == []
+        play.poll(Handle(str(number)), WorkerStatus.FAILED, "no such interpreter")
+    assert play.seen(CallsFinished) == []
     assert "no such interpreter" in play.seen(Warn)[0].text
 
 
@@ -1123,8 +1127,8 @@ def test_an_array_that_fails_as_a_whole_is_one_error_and_the_next_submission_ask
     play.submit(*[1] * 100)
     handles = [Handle(str(number)) for number in range(100)]
     play.play(Launched(handles))
-    play.play(Polled({handle: Report(TaskState.FAILED, "no") for handle in handles}))
-    assert len(play.seen(Settled)) == 100
+    play.play(Polled({handle: Report(WorkerStatus.FAILED, "no") for handle in handles}))
+    assert len(play.seen(CallsFinished)) == 100
     play.submit(1)
     assert play.effects == [Launch(1)]
 
@@ -1137,8 +1141,8 @@ def test_a_worker_that_can_never_start_is_an_error_of_the_calls_that_wait_for_it
     play.play(Launched([Handle("4")], four))
     play.play(Launched([Handle("8")], eight))
     error = SubmissionRefused("never")
-    play.poll(Handle("8"), TaskState.QUEUED, "PartitionConfig", error=error)
-    assert [(one.task, one.error) for one in play.seen(Settled)] == [(2, error)]
+    play.poll(Handle("8"), WorkerStatus.QUEUED, "PartitionConfig", error=error)
+    assert [(one.task, one.error) for one in play.seen(CallsFinished)] == [(2, error)]
     assert play.seen(Withdraw) == [Withdraw((Handle("8"),))]
     play.submit(1, demand=eight)
     assert play.effects == [Launch(1, eight)]
@@ -1149,8 +1153,8 @@ def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_call
     play.running()
     play.submit(1)
     play.play(Launched([Handle("42")]))
-    play.poll(Handle("42"), TaskState.QUEUED, error=SubmissionRefused("never"))
-    assert play.seen(Settled) == []
+    play.poll(Handle("42"), WorkerStatus.QUEUED, error=SubmissionRefused("never"))
+    assert play.seen(CallsFinished) == []
 
 
 def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None:
@@ -1158,16 +1162,16 @@ def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None
     play.submit(1)
     play.play(Launched([Handle("1")]))
     play.later(29)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     play.play(Explained(Handle("1"), "no licence"))
     play.later(1)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert "within 30 s (start_timeout): no licence" in str(settled.error)
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
     play.submit(1)
     assert play.effects == [Launch(1)]
     play.later(29)
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
 
 
 def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() -> None:
@@ -1175,14 +1179,14 @@ def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() 
     play.submit(1)
     play.play(LaunchFailed(ClusterError("the master is away"), for_now=True))
     play.later(5)
-    assert "(start_timeout): the master is away" in str(play.seen(Settled)[0].error)
+    assert "(start_timeout): the master is away" in str(play.seen(CallsFinished)[0].error)
 
 
 def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
     play = Play()
     play.submit(1)
     play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), TaskState.RUNNING)
+    play.poll(Handle("1"), WorkerStatus.RUNNING)
     play.later(31)
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
     assert "has not called home" in play.seen(Warn)[0].text
@@ -1193,16 +1197,16 @@ def test_workers_overdue_three_times_are_an_error() -> None:
     play.submit(1, 1, 1)
     handles = [Handle(str(number)) for number in range(3)]
     play.play(Launched(handles))
-    play.play(Polled({handle: Report(TaskState.RUNNING) for handle in handles}))
+    play.play(Polled({handle: Report(WorkerStatus.RUNNING) for handle in handles}))
     play.later(31)
-    assert "never called home" in str(play.seen(Settled)[0].error)
+    assert "never called home" in str(play.seen(CallsFinished)[0].error)
 
 
 def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:
     play = Play()
     play.submit(1)
     play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), TaskState.QUEUED)
+    play.poll(Handle("1"), WorkerStatus.QUEUED)
     play.later(1000)
     assert play.seen(Withdraw) == []
 
@@ -1211,7 +1215,7 @@ def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -
     play = Play()
     play.submit(1)
     play.play(Launched([Handle("7")]))
-    play.poll(Handle("7"), TaskState.RUNNING)
+    play.poll(Handle("7"), WorkerStatus.RUNNING)
     play.later(31)
     play.hello(pid=7)
     assert play.sent(Stop) == [Stop()]
@@ -1233,7 +1237,7 @@ def test_a_launch_refused_for_now_is_tried_again_later() -> None:
     play = Play()
     play.submit(1)
     play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
     assert play.later(0.5) == []
     assert play.later(0.6) == [Launch(1)]
 
@@ -1252,7 +1256,9 @@ def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
     play.submit(2)
     error = SubmissionRefused("unknown resource")
     play.play(LaunchFailed(error))
-    assert play.seen(Settled) == [Settled(1, 0, 2, None, error=error, exitcode=1, last=True)]
+    assert play.seen(CallsFinished) == [
+        CallsFinished(1, 0, 2, None, error=error, exitcode=1, last=True)
+    ]
 
 
 def test_after_a_refusal_for_good_the_next_submission_asks_at_once() -> None:
@@ -1349,7 +1355,7 @@ def test_a_version_mismatch_fails_what_waits_when_nobody_else_works() -> None:
     play = Play()
     play.submit(1)
     play.hello(version="2")
-    assert type(play.seen(Settled)[0].error) is VersionMismatch
+    assert type(play.seen(CallsFinished)[0].error) is VersionMismatch
 
 
 def test_a_version_mismatch_of_one_node_holds_nobody_up() -> None:
@@ -1357,7 +1363,7 @@ def test_a_version_mismatch_of_one_node_holds_nobody_up() -> None:
     play.submit(1, 1)
     play.hello()
     play.hello(b"v", version="2")
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
 
 
 def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:
@@ -1365,7 +1371,7 @@ def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:
     play.submit(1)
     play.hello(run_id="yesterday")
     assert len(play.sent(Refuse)) == 1
-    assert play.seen(Settled) == []
+    assert play.seen(CallsFinished) == []
 
 
 def test_refused_workers_leave_nothing_behind() -> None:
@@ -1381,8 +1387,8 @@ def test_refused_workers_leave_nothing_behind() -> None:
 def test_a_cancelled_task_that_waits_never_runs() -> None:
     play = Play()
     play.submit(3)
-    play.play(CancelAsked([1], signal.SIGTERM))
-    [settled] = play.seen(Settled)
+    play.play(CancelRequested([1], signal.SIGTERM))
+    [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.stop, settled.exitcode) == (Cancelled, 3, -signal.SIGTERM)
     play.hello()
     assert play.assigned() == []
@@ -1391,7 +1397,7 @@ def test_a_cancelled_task_that_waits_never_runs() -> None:
 def test_a_cancelled_task_that_runs_has_its_worker_told() -> None:
     play = Play()
     one = play.running()
-    assert play.play(CancelAsked([1], signal.SIGTERM)) == [
+    assert play.play(CancelRequested([1], signal.SIGTERM)) == [
         Send(b"w", Cancel([one.run], signal.SIGTERM))
     ]
 
@@ -1399,49 +1405,49 @@ def test_a_cancelled_task_that_runs_has_its_worker_told() -> None:
 def test_a_cancelled_call_settles_when_its_worker_says_so() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.crash(one, 0, CANCELLED, -15)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.exitcode, settled.stdout) == (Cancelled, -15, b"out")
 
 
 def test_a_cancelled_run_that_had_not_begun_settles_too() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.crash(one, -1, CANCELLED, -15)
-    assert type(play.seen(Settled)[0].error) is Cancelled
+    assert type(play.seen(CallsFinished)[0].error) is Cancelled
 
 
 def test_a_cancelled_call_that_ends_by_itself_has_its_value() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.done(one)
-    assert play.seen(Settled)[0].payload == (b"values",)
+    assert play.seen(CallsFinished)[0].payload == (b"values",)
 
 
 def test_a_cancelled_call_is_never_retried() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.crash(one, 0, CRASH, -11)
-    assert len(play.seen(Settled)) == 1
+    assert len(play.seen(CallsFinished)) == 1
 
 
 def test_a_cancelled_call_is_not_retried_for_its_exception() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
-    assert play.seen(Settled)[0].raised
+    assert play.seen(CallsFinished)[0].raised
 
 
 def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
-    assert play.play(CancelAsked([1], signal.SIGKILL)) == [
+    play.play(CancelRequested([1], signal.SIGTERM))
+    assert play.play(CancelRequested([1], signal.SIGKILL)) == [
         Send(b"w", Cancel([one.run], signal.SIGKILL))
     ]
 
@@ -1449,30 +1455,30 @@ def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
 def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_signal_asked_for() -> None:
     play = Play()
     play.running()
-    play.play(CancelAsked([1], signal.SIGKILL))
+    play.play(CancelRequested([1], signal.SIGKILL))
     play.later(70)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.exitcode) == (Cancelled, -signal.SIGKILL)
 
 
 def test_a_cancelled_call_whose_worker_gives_it_back_settles() -> None:
     play = Play()
     one = play.running()
-    play.play(CancelAsked([1], signal.SIGTERM))
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.say(Returned([one.run]))
-    assert type(play.seen(Settled)[0].error) is Cancelled
+    assert type(play.seen(CallsFinished)[0].error) is Cancelled
 
 
 def test_cancelling_what_has_settled_does_nothing() -> None:
     play = Play()
     play.done(play.running())
-    assert play.play(CancelAsked([1, 99], signal.SIGTERM)) == []
+    assert play.play(CancelRequested([1, 99], signal.SIGTERM)) == []
 
 
 def test_cancelling_one_task_leaves_the_others() -> None:
     play = Play()
     play.submit(1, 2, 3)
-    play.play(CancelAsked([2], signal.SIGTERM))
+    play.play(CancelRequested([2], signal.SIGTERM))
     assert play.core.calls_waiting == 4
 
 
@@ -1484,8 +1490,8 @@ def test_closing_settles_everything_and_stops_everybody() -> None:
     play.running(5)
     play.play(Launched([Handle("42")]))
     play.play(Closing())
-    assert sum(effect.stop - effect.start for effect in play.seen(Settled)) == 5
-    assert {type(effect.error) for effect in play.seen(Settled)} == {Cancelled}
+    assert sum(effect.stop - effect.start for effect in play.seen(CallsFinished)) == 5
+    assert {type(effect.error) for effect in play.seen(CallsFinished)} == {Cancelled}
     assert play.sent(Stop) == [Stop()]
     assert play.seen(Withdraw) == [Withdraw((Handle("42"),))]
 
@@ -1495,14 +1501,14 @@ def test_closing_settles_of_a_run_what_has_not_settled() -> None:
     one = chunk(play)
     play.values(one, 0, 4)
     play.play(Closing())
-    assert min(effect.start for effect in play.seen(Settled)) == 4
+    assert min(effect.start for effect in play.seen(CallsFinished)) == 4
 
 
 def test_what_is_submitted_after_closing_settles_at_once() -> None:
     play = Play()
     play.play(Closing())
     play.submit(2)
-    assert [type(effect) for effect in play.effects] == [Settled]
+    assert [type(effect) for effect in play.effects] == [CallsFinished]
 
 
 def test_a_worker_that_comes_after_closing_is_told_to_leave() -> None:
@@ -1618,8 +1624,8 @@ def test_functions_out_of_use_are_forgotten_when_together_they_are_large() -> No
 # -------------------------------------------------------------------- shared objects
 
 
-def lent(name: bytes = b"A") -> Lent:
-    return Lent(name, [b"object"])
+def lent(name: bytes = b"A") -> SharedObject:
+    return SharedObject(name, [b"object"])
 
 
 def names(defines: Sequence[Define]) -> list[tuple[bytes, bool]]:
@@ -1704,9 +1710,9 @@ def test_a_shared_object_that_was_forgotten_is_sent_again_to_calls_that_were_lat
 def test_what_lies_in_a_shared_object_is_sent_before_it() -> None:
     play = Play()
     play.hello()
-    payload = Laden([b"outer"])
+    payload = PayloadWithObjects([b"outer"])
     payload.needs = (lent(b"inner"),)
-    play.submit(1, needs=(Lent(b"outer", payload),))
+    play.submit(1, needs=(SharedObject(b"outer", payload),))
     assert names(play.sent(Define))[:2] == [(b"inner", True), (b"outer", True)]
 
 
@@ -1737,7 +1743,7 @@ def test_an_illegal_change_of_phase_is_a_fault() -> None:
 def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: str) -> None:
     play = Play()
     play.crash(play.running(retries=0), 0, exitcode=exitcode)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert settled.error is not None
     assert remedy in (settled.error.hint or "")
 
@@ -1794,9 +1800,9 @@ def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.Mon
     play.submit(1, 1, 1, 1, 1)
     play.hello(slots=5)
     assert [one.task for one in play.assigned()] == [1, 2]
-    play.play(GoOn())
+    play.play(Continue())
     assert [one.task for one in play.assigned()] == [3, 4]
-    play.play(GoOn())
+    play.play(Continue())
     assert [one.task for one in play.assigned()] == [5]
     assert not play.core.unfilled
 
@@ -1804,7 +1810,7 @@ def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.Mon
 def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
     play = two_demands()
     play.play(LaunchFailed(ClusterError("no such memory"), demand=Demand(Memory(1))))
-    assert [settled.last for settled in play.seen(Settled)] == [True]
+    assert [settled.last for settled in play.seen(CallsFinished)] == [True]
     play.later(0.3, beats=[b"w"])
     assert list(play.core.pools) == [ANY]
 
@@ -1812,7 +1818,7 @@ def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
 def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
     play = two_demands()
     play.play(LaunchFailed(ClusterError("not now"), for_now=True, demand=Demand(Memory(1))))
-    play.play(CancelAsked([play.last_task], signal.SIGTERM))
+    play.play(CancelRequested([play.last_task], signal.SIGTERM))
     play.later(0.3, beats=[b"w"])
     assert list(play.core.pools) == [ANY, Demand(Memory(1))]
     play.later(1.0, beats=[b"w"])
@@ -1822,6 +1828,6 @@ def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
 def test_a_process_of_this_machine_is_no_cluster_job() -> None:
     play = Play()
     play.crash(play.running(log="", retries=0), 0)
-    [settled] = play.seen(Settled)
+    [settled] = play.seen(CallsFinished)
     assert settled.error is not None
     assert settled.error.job is None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core import fair_queue
-from gridengine.dispatcher.core.events import Look
-from gridengine.dispatcher.core.model import Running
+from gridengine.dispatcher.core.events import Rebalance
+from gridengine.dispatcher.core.model import Run
 from gridengine.resources import Cores
 from gridengine.wire.messages import Assignment, Recall, Returned, Shortened
 from tests.unit.test_state import Play, function
@@ -36,7 +36,7 @@ def end_first(play: Play, submitter: int | None = None, seconds: float = 1.0) ->
     play.done(assignment_of(run), seconds=seconds)
 
 
-def assignment_of(run: Running) -> Assignment:
+def assignment_of(run: Run) -> Assignment:
     """Return what the worker was told of a run."""
     task = run.span.open.task
     return Assignment(
@@ -155,11 +155,11 @@ def test_calls_that_waited_at_their_worker_are_not_late_for_it() -> None:
     for call in range(one.stop):
         play.now += 0.01
         play.values(one, call, call + 1, seconds=0.01)
-    play.play(Look())
+    play.play(Rebalance())
     assert play.sent(Recall) == []
     assert second.span.open.pace.seconds == pytest.approx(0.01)
     play.now += 0.06
-    play.play(Look())
+    play.play(Rebalance())
     assert second.number in play.sent(Recall)[0].runs
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gridengine.client import functions
-from gridengine.client.functions import Wares
-from gridengine.client.options import Limits
+from gridengine.client.functions import FunctionCache
+from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling
 
 
@@ -28,22 +28,22 @@ def defined(source: str, space: dict[str, Any]) -> Any:
     return space["f"]
 
 
-def called(shelf: Wares, f: Callable[..., Any], *args: Any) -> Any:
+def called(shelf: FunctionCache, f: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns where it arrives, as it is submitted now."""
     return pickling.load_function(shelf.find(f).works[0].function.payload)(*args)
 
 
 @pytest.fixture
-def shelf() -> Wares:
-    return Wares(Limits())
+def shelf() -> FunctionCache:
+    return FunctionCache(CallOptions())
 
 
 @pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
-def test_what_can_be_imported_is_pickled_once(shelf: Wares, f: Callable[..., Any]) -> None:
+def test_what_can_be_imported_is_pickled_once(shelf: FunctionCache, f: Callable[..., Any]) -> None:
     assert shelf.find(f) is shelf.find(f)
 
 
-def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: Wares) -> None:
+def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: FunctionCache) -> None:
     f = defined(
         "import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + "
         "SIZE[0]",
@@ -79,7 +79,7 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: Wares) ->
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
     ],
 )
-def test_what_has_changed_is_pickled_anew(shelf: Wares, source: str, change: str) -> None:
+def test_what_has_changed_is_pickled_anew(shelf: FunctionCache, source: str, change: str) -> None:
     space = local(number=1)
     f = defined(source, space)
     assert called(shelf, f) == 1
@@ -87,18 +87,20 @@ def test_what_has_changed_is_pickled_anew(shelf: Wares, source: str, change: str
     assert called(shelf, f) == 2
 
 
-def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before(shelf: Wares) -> None:
+def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before(
+    shelf: FunctionCache,
+) -> None:
     f = defined("numbers = [1]\ndef f(): return numbers", local())
     assert shelf.find(f).works is shelf.find(f).works
 
 
-def test_what_holds_very_much_is_not_looked_at_again(shelf: Wares) -> None:
+def test_what_holds_very_much_is_not_looked_at_again(shelf: FunctionCache) -> None:
     numpy = pytest.importorskip("numpy")
     f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
     assert shelf.find(f) is shelf.find(f)
 
 
-def test_what_its_user_has_forgotten_is_not_kept(shelf: Wares) -> None:
+def test_what_its_user_has_forgotten_is_not_kept(shelf: FunctionCache) -> None:
     class Thing:
         def method(self) -> None: ...
 
@@ -116,14 +118,14 @@ def test_what_its_user_has_forgotten_is_not_kept(shelf: Wares) -> None:
     assert shelf._kept == {}
 
 
-def test_only_so_many_are_kept(shelf: Wares) -> None:
+def test_only_so_many_are_kept(shelf: FunctionCache) -> None:
     made = [functools.partial(pow, n) for n in range(2 * functions.KEPT_FUNCTIONS)]
     for f in made:
         shelf.find(f)
     assert len(shelf._kept) == functions.KEPT_FUNCTIONS
 
 
-def test_only_so_much_is_kept(shelf: Wares) -> None:
+def test_only_so_much_is_kept(shelf: FunctionCache) -> None:
     made = [functools.partial(len, bytes(functions.KEPT_BYTES // 3)) for _ in range(5)]
     for f in made:
         shelf.find(f)

@@ -16,38 +16,38 @@ from typing import TYPE_CHECKING
 
 from gridengine.dispatcher.core import failures
 from gridengine.dispatcher.core.events import Grant, Send, Warn
-from gridengine.dispatcher.core.model import Phase, Seat, Worker
+from gridengine.dispatcher.core.model import Phase, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.task_queue import WorkerPool
+from gridengine.dispatcher.core.task_queue import TaskQueue
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, Resource, is_nothing
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Books, Packer, Placed, RequestFailed
-from gridengine.wire.messages import TakeBack
+from gridengine.wire.messages import Release
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 MOST_FITTING = 1024
 MOST_REMEMBERED = 1000
 
 
-class Lending:
+class Allocator:
     """Lends what workers hold to the pools of a core, `resources` by each worker."""
 
-    def __init__(self, core: DispatchState, resources: Resource) -> None:
+    def __init__(self, core: StateMachine, resources: Resource) -> None:
         self._core = core
         self._resources = resources
         self._offer = lasting(resources, core.policy.stay(resources))
         self._packer: Packer[int, bytes] = Packer(
             [self._offer], overtake_seconds=core.policy.overtake_seconds
         )
-        self._wishes: dict[WorkerPool, int] = {}
-        self._wishers: dict[int, WorkerPool] = {}
+        self._wishes: dict[TaskQueue, int] = {}
+        self._wishers: dict[int, TaskQueue] = {}
         self._open: set[bytes] = set()
-        self._freed: dict[Seat, None] = {}
-        self._stirred: dict[WorkerPool, None] = {}
+        self._freed: dict[SlotGroup, None] = {}
+        self._stirred: dict[TaskQueue, None] = {}
         self._room = False
         self._fitting: dict[Demand, int] = {}
 
@@ -84,11 +84,11 @@ class Lending:
 
     # ---------------------------------------------------------------- what happens to calls
 
-    def freed(self, seat: Seat) -> None:
+    def freed(self, seat: SlotGroup) -> None:
         """Note that a batch has ended."""
         self._freed[seat] = self._stirred[seat.pool] = None
 
-    def stir(self, pool: WorkerPool) -> None:
+    def stir(self, pool: TaskQueue) -> None:
         """Note that calls have come to a queue, or have left it."""
         self._stirred[pool] = None
 
@@ -128,7 +128,7 @@ class Lending:
                 self._gather_room(pool, now)
         self._serve(now)
 
-    def _serve(self, now: float) -> list[WorkerPool]:
+    def _serve(self, now: float) -> list[TaskQueue]:
         """Give the calls of the queues that were stirred to the seats these have; return which wish
         for more since now.
         """
@@ -140,7 +140,7 @@ class Lending:
                 fresh.append(pool)
         return fresh
 
-    def _wants(self, pool: WorkerPool, now: float) -> bool:
+    def _wants(self, pool: TaskQueue, now: float) -> bool:
         """Give the calls of a queue to the seats it has; return whether it now wishes for more, and
         did not before.
         """
@@ -151,15 +151,15 @@ class Lending:
             return False
         return pool not in self._wishes and self._wish(pool)
 
-    def _others_wish(self, pool: WorkerPool) -> bool:
+    def _others_wish(self, pool: TaskQueue) -> bool:
         return len(self._wishes) > (pool in self._wishes)
 
     # ---------------------------------------------------------------- lending
 
-    def _request(self, pool: WorkerPool) -> Resource:
+    def _request(self, pool: TaskQueue) -> Resource:
         return booked(self._core.limited(pool.demand))
 
-    def _wish(self, pool: WorkerPool) -> bool:
+    def _wish(self, pool: TaskQueue) -> bool:
         first = pool.waiting.first().open
         lane = self._core.new_lane()
         try:
@@ -172,13 +172,13 @@ class Lending:
         self._wishers[lane] = pool
         return True
 
-    def _drop_wish(self, pool: WorkerPool) -> None:
+    def _drop_wish(self, pool: TaskQueue) -> None:
         lane = self._wishes.pop(pool, None)
         if lane is not None:
             del self._wishers[lane]
             self._packer.remove(lane)
 
-    def _fail(self, pool: WorkerPool, error: BaseException) -> None:
+    def _fail(self, pool: TaskQueue, error: BaseException) -> None:
         self._drop_wish(pool)
         self._core.fail(pool, failures.cannot_give(pool.demand.resources, error))
         self._core.tidy(pool)
@@ -200,7 +200,9 @@ class Lending:
         worker = self._core.workers[placed.holder]
         seat = next((one for one in worker.seats if one.pool is pool and not one.lane), None)
         if seat is None:
-            seat = Seat(worker, pool, 0, 0 if is_nothing(pool.demand.resources) else placed.task)
+            seat = SlotGroup(
+                worker, pool, 0, 0 if is_nothing(pool.demand.resources) else placed.task
+            )
             pool.join(seat)
         seat.lent.append(placed.task)
         seat.slots += 1
@@ -222,7 +224,7 @@ class Lending:
         if pool.waiting:
             self._wish(pool)
 
-    def _gather_room(self, pool: WorkerPool, now: float) -> None:
+    def _gather_room(self, pool: TaskQueue, now: float) -> None:
         """Take back what others have and do not use, until there is room for what this queue wishes
         for.
         """
@@ -233,7 +235,7 @@ class Lending:
                 self._take_back(seat)
                 self._lend(now)
 
-    def _take_back(self, seat: Seat) -> None:
+    def _take_back(self, seat: SlotGroup) -> None:
         """Take back the lanes of a seat that have nothing to do."""
         worker, pool = seat.worker, seat.pool
         while seat.slots > max(seat.batches, 0):
@@ -257,7 +259,7 @@ class Lending:
             return
         pool.leave(seat)
         if seat.lane and worker.phase is not Phase.GONE:
-            self._core.effects.append(Send(worker.id, TakeBack([seat.lane])))
+            self._core.effects.append(Send(worker.id, Release([seat.lane])))
         self._core.tidy(pool)
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import Began, Function, Note, Settled, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -28,14 +28,14 @@ class Submitted(Struct, frozen=True):
     generation: int = 0
 
 
-class CancelAsked(Struct, frozen=True):
+class CancelRequested(Struct, frozen=True):
     """End these tasks: what has not started never runs, what runs is sent `signal`."""
 
     tasks: Sequence[int]
     signal: int
 
 
-class RecallAsked(Struct, frozen=True):
+class RecallRequested(Struct, frozen=True):
     """Take back what has not begun of these calls: the number of each task, the first call and the
     one after the last.
 
@@ -92,11 +92,11 @@ class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-class Look(Struct, frozen=True):
+class Rebalance(Struct, frozen=True):
     """See whether some have nothing to do while others have too much."""
 
 
-class GoOn(Struct, frozen=True):
+class Continue(Struct, frozen=True):
     """Hand out more of what waits: an event hands out so much at most, so that others are not kept
     waiting.
     """
@@ -108,8 +108,8 @@ class Closing(Struct, frozen=True):
 
 Event: TypeAlias = (
     Submitted
-    | CancelAsked
-    | RecallAsked
+    | CancelRequested
+    | RecallRequested
     | Released
     | Received
     | Launched
@@ -117,8 +117,8 @@ Event: TypeAlias = (
     | Polled
     | Explained
     | Tick
-    | Look
-    | GoOn
+    | Rebalance
+    | Continue
     | Closing
 )
 
@@ -177,5 +177,14 @@ class Warn(Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    Send | Grant | Launch | Withdraw | Settled | Began | Note | Lost | Explain | Warn
+    Send
+    | Grant
+    | Launch
+    | Withdraw
+    | CallsFinished
+    | TaskStarted
+    | TaskMessage
+    | Lost
+    | Explain
+    | Warn
 )

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.dispatcher.core.model import Running, Span, Worker
+from gridengine.dispatcher.core.model import Run, Span, Worker
 from gridengine.errors import (
     CallError,
     Cancelled,
@@ -26,7 +26,7 @@ from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
 from gridengine.worker.memory_limit import out_of_memory
 
 
-def why_crashed(run: Running, index: int, message: Crashed) -> CallError:
+def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
     """Return the error of a call whose runner died or was ended in it."""
     worker, span = run.worker, run.span
     what, facts = name_of(span, index), _facts(worker, span, index)

@@ -17,13 +17,13 @@ from gridengine.dispatcher.core.events import Effect, Warn
 from gridengine.dispatcher.core.tasks import Task
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 STALL_SECONDS = 10.0
 MOST_NAMED = 5
 
 
-class Stall(Struct):
+class LongWait(Struct):
     """Since when calls have waited and none was handed out. It is said after `patience` seconds,
     and the next time after twice as many.
     """
@@ -32,7 +32,7 @@ class Stall(Struct):
     since: float = -math.inf
     patience: float = STALL_SECONDS
 
-    def look(self, core: DispatchState, now: float) -> list[Effect]:
+    def look(self, core: StateMachine, now: float) -> list[Effect]:
         """Say what waits for what, if something has waited for long enough."""
         if self.last_run != core.last_run or not core.calls_waiting:
             self.last_run, self.since = core.last_run, now

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.provisioner import Started
+from gridengine.dispatcher.core.provisioner import LaunchedWorker
 from gridengine.dispatcher.core.tasks import Attempt, Function, Task
 from gridengine.resources.demand import Demand
 from gridengine.wire.messages import Hello
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.task_queue import WorkerPool
+    from gridengine.dispatcher.core.task_queue import TaskQueue
 
 
 class Pace(Struct, eq=False):
@@ -34,7 +34,7 @@ class Pace(Struct, eq=False):
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
-class Known(Struct):
+class RemoteObject(Struct):
     """A function in use, or kept for a while after: its open tasks, its workers, and how long its
     calls take, whoever submits them.
 
@@ -63,9 +63,9 @@ class Submitter(Struct, eq=False):
     batches: int = 0
     load: int = 0
     served: int = 0
-    last: tuple[Known, Pace] | None = None
+    last: tuple[RemoteObject, Pace] | None = None
 
-    def pace(self, function: Known) -> Pace:
+    def pace(self, function: RemoteObject) -> Pace:
         """Return how long calls of a function take, now that it is submitted: at first as long as
         those of others.
         """
@@ -84,11 +84,11 @@ class Open(Struct, gc=False):
     """
 
     task: Task
-    function: Known
+    function: RemoteObject
     unsettled: int
     submitter: Submitter
     pace: Pace
-    needs: tuple[Known, ...] = ()
+    needs: tuple[RemoteObject, ...] = ()
     order: int = 0
     since: float = 0.0
     cancelled: int = 0
@@ -132,7 +132,7 @@ class Batch(Struct, gc=False):
     heard: float | None = None
 
 
-class Seat(Struct, eq=False):
+class SlotGroup(Struct, eq=False):
     """What a pool has of a worker: room for `slots` batches at a time.
 
     `lane` is the number of the allocation that the worker knows, 0 for calls that ask for nothing;
@@ -140,14 +140,14 @@ class Seat(Struct, eq=False):
     """
 
     worker: Worker
-    pool: WorkerPool
+    pool: TaskQueue
     slots: int
     lane: int = 0
     batches: int = 0
     lent: list[int] = field(default_factory=list)
 
 
-class Running(Struct):
+class Run(Struct):
     """A span that a worker was given; the calls before `done` are settled.
 
     `since`: when it was given, or began; `touched`: when it was last answered or called back;
@@ -157,7 +157,7 @@ class Running(Struct):
 
     number: int
     span: Span
-    seat: Seat
+    seat: SlotGroup
     batch: Batch
     done: int
     since: float
@@ -202,11 +202,11 @@ class Worker(Struct):
     hello: Hello
     heard_at: float
     idle_since: float
-    pool: WorkerPool
+    pool: TaskQueue
     phase: Phase = Phase.READY
-    started: Started | None = None
-    seats: list[Seat] = field(default_factory=list)
-    runs: dict[int, Running] = field(default_factory=dict)
+    started: LaunchedWorker | None = None
+    seats: list[SlotGroup] = field(default_factory=list)
+    runs: dict[int, Run] = field(default_factory=dict)
     functions: set[bytes] = field(default_factory=set)
     since: float = 0.0
     leave_at: float = math.inf
@@ -233,7 +233,7 @@ class Worker(Struct):
             raise AssertionError(f"a worker cannot go from {self.phase} to {phase}")
         self.phase = phase
 
-    def spare(self) -> list[Running]:
+    def spare(self) -> list[Run]:
         """Return the runs not all of whose calls have begun, as far as is known here."""
         begun = self.under_way()
         return [

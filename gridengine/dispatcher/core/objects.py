@@ -8,29 +8,29 @@ import os
 from typing import TYPE_CHECKING
 
 from gridengine.dispatcher.core.events import Released, Send
-from gridengine.dispatcher.core.model import Known, Open, Worker
+from gridengine.dispatcher.core.model import Open, RemoteObject, Worker
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.serialize.shared_memory import KEPT_BYTES
-from gridengine.serialize.shared_objects import Lent, all_needed
+from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Forget, Reload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 KEPT_FUNCTIONS = 64
 """How many functions that no task uses are kept."""
 
 
-def take(core: DispatchState, function: Function) -> Known:
+def take(core: StateMachine, function: Function) -> RemoteObject:
     """Return a function that tasks are about to use."""
     known = core.functions.get(function.digest)
     if known is None:
-        known = core.functions[function.digest] = Known(function)
+        known = core.functions[function.digest] = RemoteObject(function)
     core.retired.pop(function.digest, None)
     return known
 
 
-def take_shared(core: DispatchState, function: Function, task: Task) -> tuple[Known, ...]:
+def take_shared(core: StateMachine, function: Function, task: Task) -> tuple[RemoteObject, ...]:
     """Return the shared objects that a task is about to use."""
     if not function.needs and not task.needs:
         return ()
@@ -40,15 +40,15 @@ def take_shared(core: DispatchState, function: Function, task: Task) -> tuple[Kn
     return needs
 
 
-def _take_one_shared(core: DispatchState, lent: Lent) -> Known:
+def _take_one_shared(core: StateMachine, lent: SharedObject) -> RemoteObject:
     known = core.functions.get(lent.name)
     if known is None:
         function = Function(lent.name, lent.payload, (), "", "a shared object")
-        known = core.functions[lent.name] = Known(function, shared=True, held=True)
+        known = core.functions[lent.name] = RemoteObject(function, shared=True, held=True)
     return known
 
 
-def give(core: DispatchState, worker: Worker, known: Known) -> None:
+def give(core: StateMachine, worker: Worker, known: RemoteObject) -> None:
     """Have a worker that does not know it be told of a function or a shared object."""
     function = known.function
     known.workers.add(worker.id)
@@ -58,7 +58,7 @@ def give(core: DispatchState, worker: Worker, known: Known) -> None:
     core.effects.append(Send(worker.id, message, function.payload))
 
 
-def renew(core: DispatchState, worker: Worker) -> None:
+def renew(core: StateMachine, worker: Worker) -> None:
     """Have a worker start new runners, since modules have changed that those it has may have
     loaded.
     """
@@ -66,7 +66,7 @@ def renew(core: DispatchState, worker: Worker) -> None:
     core.effects.append(Send(worker.id, Reload()))
 
 
-def let_go(core: DispatchState, ended: Open) -> None:
+def let_go(core: StateMachine, ended: Open) -> None:
     """A task has ended: keep what no other uses as long as it may soon be used again."""
     ended.function.open -= 1
     if not ended.function.open:
@@ -76,7 +76,7 @@ def let_go(core: DispatchState, ended: Open) -> None:
         _forget_shared(core, known)
 
 
-def clear(core: DispatchState) -> None:
+def clear(core: StateMachine) -> None:
     """Let go of everything: there are no workers any more, and whoever still refers to this core
     wants no data of it.
     """
@@ -84,7 +84,7 @@ def clear(core: DispatchState) -> None:
         kept.clear()
 
 
-def released(core: DispatchState, event: Released, now: float) -> None:
+def released(core: StateMachine, event: Released, now: float) -> None:
     """The last handle of a shared object is gone."""
     known = core.functions.get(event.name)
     if known is not None:
@@ -92,7 +92,7 @@ def released(core: DispatchState, event: Released, now: float) -> None:
         _forget_shared(core, known)
 
 
-def _forget_shared(core: DispatchState, known: Known) -> None:
+def _forget_shared(core: StateMachine, known: RemoteObject) -> None:
     """Have workers forget a shared object that nobody holds or uses, and the functions that were
     kept and hold it themselves.
     """
@@ -109,7 +109,7 @@ def _forget_shared(core: DispatchState, known: Known) -> None:
     _forget(core, name)
 
 
-def _retire(core: DispatchState, known: Known) -> None:
+def _retire(core: StateMachine, known: RemoteObject) -> None:
     """Keep the last functions a while, since the next call is often of the same one; have workers
     forget the oldest.
     """
@@ -124,7 +124,7 @@ def _retire(core: DispatchState, known: Known) -> None:
         _forget(core, digest)
 
 
-def _forget(core: DispatchState, digest: bytes) -> None:
+def _forget(core: StateMachine, digest: bytes) -> None:
     for worker in core.functions.pop(digest).workers:
         core.workers[worker].functions.discard(digest)
         core.effects.append(Send(worker, Forget([digest])))

@@ -11,7 +11,7 @@ from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, Report, TaskState
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
@@ -19,12 +19,12 @@ KEPT_WITHDRAWN = 10_000
 
 
 @dataclass(slots=True)
-class Started:
+class LaunchedWorker:
     """A launched worker. `worker` is set when it has called home."""
 
     handle: Handle
     launched_at: float
-    state: TaskState = TaskState.QUEUED
+    state: WorkerStatus = WorkerStatus.QUEUED
     running_since: float | None = None
     ended_at: float | None = None
     report: Report | None = None
@@ -49,7 +49,7 @@ def log_key(path: str) -> str:
 
 
 @dataclass(slots=True)
-class Fleet:
+class Provisioner:
     """Decides how many workers of one demand to ask for and to withdraw, and recognises them when
     they call.
 
@@ -59,8 +59,8 @@ class Fleet:
 
     policy: Policy
     demand: Demand = ANY
-    started: dict[str, Started] = field(default_factory=dict)
-    expected: dict[str, Started] = field(default_factory=dict)
+    started: dict[str, LaunchedWorker] = field(default_factory=dict)
+    expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     strangers: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
     asked: int = 0
@@ -74,14 +74,14 @@ class Fleet:
     unserved_since: float | None = None
     reason: str = ""
 
-    def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, Started]]:
+    def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, LaunchedWorker]]:
         """Note launched workers; return those that have called home already."""
         self.asked = 0
         early = []
         for handle in handles:
             key = key_of(handle)
             self.withdrawn.pop(key, None)
-            one = self.started[key] = Started(handle, now)
+            one = self.started[key] = LaunchedWorker(handle, now)
             worker = self.strangers.pop(key, None)
             if worker is None:
                 self.expected[key] = one
@@ -115,7 +115,7 @@ class Fleet:
             self.drop(one)
         return self.withdraw(list(self.expected.values()))
 
-    def called_home(self, worker: bytes, keys: Iterable[str]) -> Started | None:
+    def called_home(self, worker: bytes, keys: Iterable[str]) -> LaunchedWorker | None:
         """Return the launched worker that this one is, None when it is not of this fleet or not
         known yet.
         """
@@ -127,11 +127,11 @@ class Fleet:
                 return one
         return None
 
-    def knows(self, one: Started) -> bool:
+    def knows(self, one: LaunchedWorker) -> bool:
         """Return whether this launched worker is still counted on."""
         return self.started.get(key_of(one.handle)) is one
 
-    def drop(self, one: Started) -> None:
+    def drop(self, one: LaunchedWorker) -> None:
         """Forget a launched worker."""
         self.started.pop(key_of(one.handle), None)
         self.expected.pop(key_of(one.handle), None)
@@ -183,13 +183,13 @@ class Fleet:
         elif now - self.surplus_since >= self.policy.idle_seconds:
             self.surplus_since = None
             return self.withdraw(
-                [one for one in self.expected.values() if one.state is TaskState.QUEUED][
+                [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED][
                     wanted - have :
                 ]
             )
         return []
 
-    def withdraw(self, which: Iterable[Started]) -> list[Effect]:
+    def withdraw(self, which: Iterable[LaunchedWorker]) -> list[Effect]:
         """Take workers back from the scheduler."""
         handles = []
         for one in which:
@@ -198,7 +198,7 @@ class Fleet:
             self.drop(one)
         return [Withdraw(tuple(handles))] if handles else []
 
-    def _turn_away(self, one: Started) -> None:
+    def _turn_away(self, one: LaunchedWorker) -> None:
         """Should this worker still call home, it is told to leave. The oldest are forgotten: by now
         they will not.
         """
@@ -206,7 +206,7 @@ class Fleet:
         if len(self.withdrawn) > KEPT_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
 
-    def polled(self, reports: Mapping[Handle, Report], now: float) -> list[Started]:
+    def polled(self, reports: Mapping[Handle, Report], now: float) -> list[LaunchedWorker]:
         """Note the scheduler's word; return the workers that it says have ended just now."""
         ended = []
         for handle, report in reports.items():
@@ -214,19 +214,19 @@ class Fleet:
             if one is None:
                 continue
             one.state, one.report = report.state, report
-            if report.state is not TaskState.RUNNING:
+            if report.state is not WorkerStatus.RUNNING:
                 self.reason = report.reason or self.reason
-            if report.state is not TaskState.RUNNING:
+            if report.state is not WorkerStatus.RUNNING:
                 one.running_since = None
             elif one.running_since is None:
                 one.running_since = now
-            if report.state in (TaskState.ENDED, TaskState.FAILED) and one.ended_at is None:
+            if report.state in (WorkerStatus.ENDED, WorkerStatus.FAILED) and one.ended_at is None:
                 one.ended_at = now
                 self.expected.pop(key_of(handle), None)
                 ended.append(one)
         return ended
 
-    def start_failed(self, one: Started, now: float) -> GridEngineError | None:
+    def start_failed(self, one: LaunchedWorker, now: float) -> GridEngineError | None:
         """Note that a launched worker ended without a call home; return the error when that has
         happened too often.
 
@@ -265,7 +265,7 @@ class Fleet:
             "and the prologue",
         )
 
-    def overdue(self, now: float) -> list[Started]:
+    def overdue(self, now: float) -> list[LaunchedWorker]:
         """Return the workers that run, the scheduler says, and have not called home in time."""
         limit = self.policy.start_seconds
         return [
@@ -273,12 +273,12 @@ class Fleet:
             for one in self.expected.values()
             if one.running_since is not None
             and now - one.running_since > limit
-            and one.state is TaskState.RUNNING
+            and one.state is WorkerStatus.RUNNING
         ]
 
     def explain(self, now: float, *, calls_waiting: int, workers: int) -> list[Effect]:
         """Once a minute, when calls wait and no worker has come, have it said why."""
-        queued = [one for one in self.expected.values() if one.state is TaskState.QUEUED]
+        queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
         if workers or not calls_waiting or not queued:
             self.explain_at = None
             return []
@@ -300,7 +300,7 @@ class Fleet:
         """Return why a worker that waits can never start, as the scheduler says; None when any
         may.
         """
-        reports = (one.report for one in self.expected.values() if one.state is TaskState.QUEUED)
+        reports = (one.report for one in self.expected.values() if one.state is WorkerStatus.QUEUED)
         return next(
             (report.error for report in reports if report is not None and report.error is not None),
             None,

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures
-from gridengine.dispatcher.core.events import RecallAsked, Send
-from gridengine.dispatcher.core.model import Open, Phase, Running, Span, Worker
+from gridengine.dispatcher.core.events import RecallRequested, Send
+from gridengine.dispatcher.core.model import Open, Phase, Run, Span, Worker
 from gridengine.wire.messages import Recall
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 MAKE_WAY_SECONDS = 0.05
 MOST_LOOKED_AT = 200
 """How many runs are looked at for workers that have too much."""
 
 
-def asked(core: DispatchState, event: RecallAsked, now: float) -> None:
+def asked(core: StateMachine, event: RecallRequested, now: float) -> None:
     """Take calls out of the queues, and have workers give back those that they have not begun."""
     calls = {task: (start, stop) for task, start, stop in event.calls if task in core.open}
     named = [core.open[task] for task in calls]
@@ -38,12 +38,12 @@ def asked(core: DispatchState, event: RecallAsked, now: float) -> None:
     core.scale(now)
 
 
-def _recall(core: DispatchState, one: Open, calls: tuple[int, int], now: float) -> None:
+def _recall(core: StateMachine, one: Open, calls: tuple[int, int], now: float) -> None:
     """Have workers that have such calls of a task, not begun, give back all that they have not
     begun: runners let go of it as a whole.
     """
     start, stop = calls
-    per_worker: dict[int, list[Running]] = {}
+    per_worker: dict[int, list[Run]] = {}
     for run in map(core.runs.__getitem__, one.runs):
         if run.span.attempt == 1 and start < run.span.stop and run.done < stop:
             per_worker.setdefault(id(run.worker), []).append(run)
@@ -59,7 +59,7 @@ def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def come_back(core: DispatchState, span: Span) -> None:
+def come_back(core: StateMachine, span: Span) -> None:
     """Settle of calls that a worker gave back those that are not to begin any more, and have the
     others wait.
     """
@@ -78,7 +78,7 @@ def come_back(core: DispatchState, span: Span) -> None:
             core.put_back(part)
 
 
-def make_way(core: DispatchState, now: float) -> None:
+def make_way(core: StateMachine, now: float) -> None:
     """Have workers give back what they have not begun, for somebody who has no share of them yet;
     every now and then.
     """
@@ -90,7 +90,7 @@ def make_way(core: DispatchState, now: float) -> None:
             send(core, worker, worker.spare(), now)
 
 
-def send(core: DispatchState, worker: Worker, runs: Sequence[Running], now: float) -> None:
+def send(core: StateMachine, worker: Worker, runs: Sequence[Run], now: float) -> None:
     """Have a worker give back of these runs what it has not begun."""
     if worker.phase is Phase.READY and runs:
         for run in runs:
@@ -98,7 +98,7 @@ def send(core: DispatchState, worker: Worker, runs: Sequence[Running], now: floa
         core.effects.append(Send(worker.id, Recall([run.number for run in runs])))
 
 
-def settle(core: DispatchState, span: Span) -> None:
+def settle(core: StateMachine, span: Span) -> None:
     """Tell that calls were taken back."""
     core.settle(
         span,

@@ -1,4 +1,4 @@
-"""The core of a dispatcher, SANS-I/O: `DispatchState.handle(event, now)` returns the effects to
+"""The core of a dispatcher, SANS-I/O: `StateMachine.handle(event, now)` returns the effects to
 perform.
 
 No clock, socket, thread, file or pickle is in it, so that every failure can be played in a test.
@@ -22,20 +22,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects, recall, worker_lifecycle, worker_messages
-from gridengine.dispatcher.core.allocator import Lending, can_hold
+from gridengine.dispatcher.core.allocator import Allocator, can_hold
 from gridengine.dispatcher.core.events import (
-    CancelAsked,
+    CancelRequested,
     Closing,
+    Continue,
     Effect,
     Event,
     Explained,
-    GoOn,
     Launched,
     LaunchFailed,
-    Look,
     Lost,
     Polled,
-    RecallAsked,
+    Rebalance,
+    RecallRequested,
     Received,
     Released,
     Send,
@@ -43,23 +43,23 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Warn,
 )
-from gridengine.dispatcher.core.long_waits import Stall
+from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.model import (
     Batch,
-    Known,
     Open,
     Phase,
-    Running,
-    Seat,
+    RemoteObject,
+    Run,
+    SlotGroup,
     Span,
     Submitter,
     Worker,
 )
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import Fleet
-from gridengine.dispatcher.core.provisioner import Started as StartedWorker
-from gridengine.dispatcher.core.task_queue import WorkerPool, may_go_ahead
-from gridengine.dispatcher.core.tasks import Attempt, Settled
+from gridengine.dispatcher.core.provisioner import LaunchedWorker as StartedWorker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.task_queue import TaskQueue, may_go_ahead
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -74,31 +74,31 @@ work.
 """
 
 
-class DispatchState:
+class StateMachine:
     """Decides for one dispatcher. `handle` is the only way in; its effects are to be performed in
     order.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.pools: dict[Demand, WorkerPool] = {}
+        self.pools: dict[Demand, TaskQueue] = {}
         self.open: dict[int, Open] = {}
         self.workers: dict[bytes, Worker] = {}
         self.closing = False
         self.restless = False
-        """Whether a `Look` may find something: a worker holds calls that have not begun."""
-        self.functions: dict[bytes, Known] = {}
+        """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
+        self.functions: dict[bytes, RemoteObject] = {}
         self.retired: dict[bytes, int] = {}
         """The functions that no task uses, oldest first, with their sizes in bytes."""
-        self.runs: dict[int, Running] = {}
+        self.runs: dict[int, Run] = {}
         self.resting: set[bytes] = set()
         """The workers that might work and have nothing to do."""
         self.submitters: dict[int, Submitter] = {}
         """Who has open tasks."""
         self.made_way_at = -math.inf
         """When workers were last asked to make way for a submitter that had none of them."""
-        self.unfilled: dict[WorkerPool, None] = {}
-        """The queues that had more to hand out than an event may: the next is to be `GoOn`."""
+        self.unfilled: dict[TaskQueue, None] = {}
+        """The queues that had more to hand out than an event may: the next is to be `Continue`."""
         self.times = GroupTimes()
         self.generation = 0
         """Of the caller's modules, the latest that something was submitted with."""
@@ -106,12 +106,12 @@ class DispatchState:
         """The number of the run that was handed out last."""
         self._last_lane = self._last_order = 0
         self._scaling = False
-        self._stall = Stall()
+        self._stall = LongWait()
         self.effects: list[Effect] = []
-        fleet = Fleet(policy, ANY if policy.resources is None else Demand(policy.resources))
+        fleet = Provisioner(policy, ANY if policy.resources is None else Demand(policy.resources))
         self.strangers, self.withdrawn = fleet.strangers, fleet.withdrawn
-        self.common = self.pools[ANY] = WorkerPool(fleet)
-        self.lending = None if policy.resources is None else Lending(self, policy.resources)
+        self.common = self.pools[ANY] = TaskQueue(fleet)
+        self.lending = None if policy.resources is None else Allocator(self, policy.resources)
         """What lends lanes, where all demands share the workers."""
 
     @property
@@ -151,17 +151,17 @@ class DispatchState:
         ]
 
     @property
-    def homes(self) -> list[WorkerPool]:
+    def homes(self) -> list[TaskQueue]:
         """The pools that workers are asked for: all, or the one that stands for all where they
         share the workers.
         """
         return list(self.pools.values()) if self.lending is None else [self.common]
 
-    def home_of(self, demand: Demand) -> WorkerPool:
+    def home_of(self, demand: Demand) -> TaskQueue:
         """Return the pool that workers of this demand were asked for."""
         return self.common if self.lending is not None else self.pool_for(demand)
 
-    def pool_for(self, demand: Demand) -> WorkerPool:
+    def pool_for(self, demand: Demand) -> TaskQueue:
         """Return the pool that serves a demand, made if need be: where nobody tells demands apart,
         all share one.
         """
@@ -173,11 +173,11 @@ class DispatchState:
         if pool is None:
             shared = self.common.fleet
             fleet = (
-                Fleet(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn)
+                Provisioner(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn)
                 if self.lending is None
                 else shared
             )
-            pool = self.pools[demand] = WorkerPool(fleet, demand)
+            pool = self.pools[demand] = TaskQueue(fleet, demand)
             self._limit(pool)
         return pool
 
@@ -195,10 +195,10 @@ class DispatchState:
         soft = min(time.softT or 0.0, max(most, own.softT or 0.0))
         return replaced(request, WTime, lambda part: WTime(part.T, softT=soft, group=part.group))
 
-    def _limit(self, pool: WorkerPool) -> None:
+    def _limit(self, pool: TaskQueue) -> None:
         pool.limit(self.limited(pool.demand).get(WTime))
 
-    def learn(self, pool: WorkerPool, seconds: float) -> None:
+    def learn(self, pool: TaskQueue, seconds: float) -> None:
         """Learn how long a call took that came to its end: of calls of one group the limits follow
         from it.
         """
@@ -210,7 +210,7 @@ class DispatchState:
                 for one in self.pools.values():
                     self._limit(one)
 
-    def tidy(self, pool: WorkerPool) -> None:
+    def tidy(self, pool: TaskQueue) -> None:
         """Forget a pool that has nothing, where workers are shared."""
         if pool is not self.common and not pool.waiting and not pool.slots:
             self.pools.pop(pool.demand, None)
@@ -241,7 +241,7 @@ class DispatchState:
             return
         self.generation = max(self.generation, event.generation)
         known = objects.take(self, event.function)
-        pools: dict[WorkerPool, None] = {}
+        pools: dict[TaskQueue, None] = {}
         for task in event.tasks:
             self._last_order += 1
             needs = objects.take_shared(self, event.function, task)
@@ -281,13 +281,13 @@ class DispatchState:
         submitter.open += 1
         return submitter
 
-    def _must_be_possible(self, pool: WorkerPool) -> None:
+    def _must_be_possible(self, pool: TaskQueue) -> None:
         try:
             can_hold(self.policy, pool.demand.resources)
         except GridEngineError as error:
             self.fail(pool, error)
 
-    def _cancel_asked(self, event: CancelAsked, now: float) -> None:
+    def _cancel_asked(self, event: CancelRequested, now: float) -> None:
         self._cancel(event.tasks, event.signal)
         self.scale(now)
 
@@ -376,7 +376,7 @@ class DispatchState:
         self.effects += self._stall.look(self, now)
         self.scale(now)
 
-    def _look(self, event: Look, now: float) -> None:
+    def _look(self, event: Rebalance, now: float) -> None:
         """Where calls take longer than those before them did, call back what has not begun: it must
         not wait behind them.
         """
@@ -414,7 +414,7 @@ class DispatchState:
                 seat.pool.place(seat)
             self.hand_out(now, worker.pool)
 
-    def hand_out(self, now: float, pool: WorkerPool) -> None:
+    def hand_out(self, now: float, pool: TaskQueue) -> None:
         """Give a pool's workers what they have room for; where they are shared, once all that the
         event brings is known.
         """
@@ -423,7 +423,7 @@ class DispatchState:
         else:
             self.lending.stir(pool)
 
-    def fill(self, pool: WorkerPool, now: float) -> None:
+    def fill(self, pool: TaskQueue, now: float) -> None:
         """Give calls to the seats that a pool has."""
         last = self.last_run + MOST_GIVEN
         while (seat := pool.next_seat()) is not None:
@@ -435,12 +435,12 @@ class DispatchState:
             else:
                 pool.unlist(seat)
 
-    def _go_on(self, event: GoOn, now: float) -> None:
+    def _go_on(self, event: Continue, now: float) -> None:
         unfilled, self.unfilled = self.unfilled, {}
         for pool in unfilled:
             self.fill(pool, now)
 
-    def _give(self, seat: Seat, now: float) -> None:
+    def _give(self, seat: SlotGroup, now: float) -> None:
         batch, worker = Batch(heard=None if seat.batches >= seat.slots else now), seat.worker
         assignments, payload = [], list[Any]()
         for span in seat.pool.next_spans(worker):
@@ -468,12 +468,12 @@ class DispatchState:
         self.effects.append(Send(worker.id, Assign(assignments, seat.lane), payload))
         seat.pool.place(seat)
 
-    def _begin_run(self, span: Span, seat: Seat, batch: Batch, now: float) -> Running:
+    def _begin_run(self, span: Span, seat: SlotGroup, batch: Batch, now: float) -> Run:
         self.last_run += 1
         limit, hard = span.open.task.timeout, seat.pool.hard
         if hard is not None:
             limit = hard if limit is None else min(limit, hard)
-        run = Running(self.last_run, span, seat, batch, span.start, now, now, limit)
+        run = Run(self.last_run, span, seat, batch, span.start, now, now, limit)
         self.runs[run.number] = seat.worker.runs[run.number] = run
         span.open.runs[run.number] = None
         batch.left += 1
@@ -482,7 +482,7 @@ class DispatchState:
 
     # ---------------------------------------------------------------- ends
 
-    def end_run(self, run: Running) -> None:
+    def end_run(self, run: Run) -> None:
         """A run is no more, whatever way."""
         seat, worker = run.seat, run.seat.worker
         del self.runs[run.number], worker.runs[run.number]
@@ -560,7 +560,7 @@ class DispatchState:
         attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
         last = not one.unsettled
         self.effects.append(
-            Settled(
+            CallsFinished(
                 one.task.id,
                 start,
                 stop,
@@ -576,7 +576,7 @@ class DispatchState:
             if not one.submitter.open:
                 del self.submitters[one.submitter.number]
 
-    def give_up(self, error: GridEngineError, now: float, only: WorkerPool | None = None) -> None:
+    def give_up(self, error: GridEngineError, now: float, only: TaskQueue | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
         for pool in (
             list(self.pools.values()) if only is None or self.lending is not None else [only]
@@ -585,7 +585,7 @@ class DispatchState:
         for pool in self.homes if only is None else [only]:
             self.effects += pool.fleet.give_up(now)
 
-    def fail(self, pool: WorkerPool, error: GridEngineError) -> None:
+    def fail(self, pool: TaskQueue, error: GridEngineError) -> None:
         """Fail all calls that wait in a pool."""
         for span in pool.drop(lambda span: True):
             self.settle(span, span.start, span.stop, error=error, exitcode=1)
@@ -594,7 +594,7 @@ class DispatchState:
 
     def remember(
         self,
-        run: Running,
+        run: Run,
         index: int,
         now: float,
         outcome: str,
@@ -637,14 +637,14 @@ class DispatchState:
             self._scale_one(pool, now, pool.calls, len(pool.idle), crowd)
             crowd += pool.size
 
-    def _scale_one(self, pool: WorkerPool, now: float, calls: int, idle: int, others: int) -> None:
+    def _scale_one(self, pool: TaskQueue, now: float, calls: int, idle: int, others: int) -> None:
         busy = pool.workers - idle
         self.effects += pool.fleet.scale(
             now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others
         )
 
 
-def _waited_for(run: Running, now: float) -> float:
+def _waited_for(run: Run, now: float) -> float:
     """Return since when an answer to a run that is under way is waited for. One that waited there
     begins when that is first seen.
     """
@@ -653,7 +653,7 @@ def _waited_for(run: Running, now: float) -> float:
     return max(run.batch.heard, run.touched)
 
 
-def _assignment(run: Running) -> Assignment:
+def _assignment(run: Run) -> Assignment:
     span, task = run.span, run.span.open.task
     return Assignment(
         run.number,
@@ -672,18 +672,18 @@ def _assignment(run: Running) -> Assignment:
     )
 
 
-_HANDLERS: dict[type, Callable[[DispatchState, Any, float], None]] = {
-    Submitted: DispatchState._submitted,
-    CancelAsked: DispatchState._cancel_asked,
-    RecallAsked: recall.asked,
+_HANDLERS: dict[type, Callable[[StateMachine, Any, float], None]] = {
+    Submitted: StateMachine._submitted,
+    CancelRequested: StateMachine._cancel_asked,
+    RecallRequested: recall.asked,
     Released: objects.released,
-    Received: DispatchState._received,
+    Received: StateMachine._received,
     Launched: worker_lifecycle.launched,
     LaunchFailed: worker_lifecycle.launch_failed,
     Polled: worker_lifecycle.polled,
     Explained: worker_lifecycle.explained,
-    Tick: DispatchState._tick,
-    Look: DispatchState._look,
-    GoOn: DispatchState._go_on,
-    Closing: DispatchState._closing,
+    Tick: StateMachine._tick,
+    Rebalance: StateMachine._look,
+    Continue: StateMachine._go_on,
+    Closing: StateMachine._closing,
 }

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.fair_queue import FairQueue
-from gridengine.dispatcher.core.model import Phase, Seat, Span, Submitter, Worker
+from gridengine.dispatcher.core.model import Phase, SlotGroup, Span, Submitter, Worker
 from gridengine.dispatcher.core.policy import spare_of
-from gridengine.dispatcher.core.provisioner import Fleet
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
 
@@ -22,7 +22,7 @@ MOST_RUNS = 1000
 MOST_BYTES = 4_000_000
 
 
-class WorkerPool:
+class TaskQueue:
     """A queue of spans, and the seats at workers that they may have, listed by their room.
 
     `idle` seats have a free slot; those `ahead` may be given what their slots will want next, when
@@ -30,15 +30,15 @@ class WorkerPool:
     is counted on to take.
     """
 
-    def __init__(self, fleet: Fleet, demand: Demand = ANY) -> None:
+    def __init__(self, fleet: Provisioner, demand: Demand = ANY) -> None:
         self.fleet = fleet
         self.demand = demand
         self.calls = 0
         self.slots = 0
         self.workers = 0
         self.waiting = FairQueue()
-        self.idle: dict[Seat, None] = {}
-        self.ahead: dict[Seat, None] = {}
+        self.idle: dict[SlotGroup, None] = {}
+        self.ahead: dict[SlotGroup, None] = {}
         self.hard: float | None = None
         self.soft = 0.0
         self.limit(demand.resources.get(WTime))
@@ -48,23 +48,23 @@ class WorkerPool:
         if time is not None:
             self.hard, self.soft = time.T, time.softT or 0.0
 
-    def join(self, seat: Seat) -> None:
+    def join(self, seat: SlotGroup) -> None:
         """Take in a seat."""
         self.slots += seat.slots
         seat.worker.seats.append(seat)
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: SlotGroup) -> None:
         """Let a seat go."""
         self.slots -= seat.slots
         seat.worker.seats.remove(seat)
         self.unlist(seat)
 
-    def unlist(self, seat: Seat) -> None:
+    def unlist(self, seat: SlotGroup) -> None:
         """Give a seat nothing."""
         self.idle.pop(seat, None)
         self.ahead.pop(seat, None)
 
-    def place(self, seat: Seat) -> None:
+    def place(self, seat: SlotGroup) -> None:
         """List a seat by its room."""
         self.idle.pop(seat, None)
         self.ahead.pop(seat, None)
@@ -114,7 +114,7 @@ class WorkerPool:
         self.calls -= sum(span.calls for span in dropped)
         return dropped
 
-    def next_seat(self) -> Seat | None:
+    def next_seat(self) -> SlotGroup | None:
         """Return who may be given work now. Who came last is first: if there is too little for all,
         those before it may leave.
         """

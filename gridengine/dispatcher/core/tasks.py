@@ -9,7 +9,7 @@ from msgspec import Struct
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Payload
-from gridengine.serialize.shared_objects import Lent
+from gridengine.serialize.shared_objects import SharedObject
 
 
 class Function(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Function(Struct, frozen=True):
     path: tuple[str, ...]
     directory: str
     name: str
-    needs: tuple[Lent, ...] = ()
+    needs: tuple[SharedObject, ...] = ()
 
 
 class Task(Struct, frozen=True, gc=False):
@@ -52,7 +52,7 @@ class Task(Struct, frozen=True, gc=False):
     first: int = 0
     demand: Demand = ANY
     escalate_memory: float = 1.0
-    needs: tuple[Lent, ...] = ()
+    needs: tuple[SharedObject, ...] = ()
     submitter: int = 0
 
 
@@ -88,7 +88,7 @@ class Attempt(Struct, frozen=True):
         return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
-class Settled(Struct, frozen=True):
+class CallsFinished(Struct, frozen=True):
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
     settled exactly once.
 
@@ -114,7 +114,7 @@ class Settled(Struct, frozen=True):
     seconds: float | None = None
 
 
-class Began(Struct, frozen=True):
+class TaskStarted(Struct, frozen=True):
     """A watched task runs."""
 
     task: int
@@ -123,7 +123,7 @@ class Began(Struct, frozen=True):
     attempt: int
 
 
-class Note(Struct, frozen=True):
+class TaskMessage(Struct, frozen=True):
     """A watched task pushed a value."""
 
     task: int

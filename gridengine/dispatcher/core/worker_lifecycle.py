@@ -21,20 +21,20 @@ from gridengine.dispatcher.core.events import (
     Send,
     Warn,
 )
-from gridengine.dispatcher.core.model import Phase, Seat, Span, Worker
+from gridengine.dispatcher.core.model import Phase, SlotGroup, Span, Worker
 from gridengine.dispatcher.core.policy import spare_of
-from gridengine.dispatcher.core.provisioner import Started as StartedWorker
+from gridengine.dispatcher.core.provisioner import LaunchedWorker as StartedWorker
 from gridengine.dispatcher.core.provisioner import keys_of
-from gridengine.dispatcher.core.task_queue import WorkerPool
+from gridengine.dispatcher.core.task_queue import TaskQueue
 from gridengine.errors import OutOfMemory, TimeoutError, VersionMismatch
 from gridengine.resources.base import is_nothing
 from gridengine.resources.kinds import Cores
-from gridengine.schedulers.launcher import TaskState
+from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import TERMINATED, VERSION, Goodbye, Hello, Refuse, Stop, Welcome
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
@@ -48,7 +48,7 @@ not to be tried for ever.
 """
 
 
-def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
+def hello(core: StateMachine, id: bytes, hello: Hello, now: float) -> None:
     """A worker calls home: it is taken in, or refused."""
     if id in core.workers:
         return
@@ -88,7 +88,7 @@ def hello(core: DispatchState, id: bytes, hello: Hello, now: float) -> None:
     core.make_room(worker, now)
 
 
-def _settle_in(core: DispatchState, worker: Worker, now: float) -> None:
+def _settle_in(core: StateMachine, worker: Worker, now: float) -> None:
     """Note for how long a worker will be there, and give it its seat; where workers are shared,
     what it holds is lent as it is wanted.
     """
@@ -100,10 +100,10 @@ def _settle_in(core: DispatchState, worker: Worker, now: float) -> None:
         _seat(core, worker, now)
 
 
-def _seat(core: DispatchState, worker: Worker, now: float) -> None:
+def _seat(core: StateMachine, worker: Worker, now: float) -> None:
     pool, asked = worker.pool, worker.pool.demand.request
     if is_nothing(asked):
-        pool.join(Seat(worker, pool, worker.hello.slots))
+        pool.join(SlotGroup(worker, pool, worker.hello.slots))
         return
     try:
         given = asked.holder()._alloc(asked)
@@ -111,7 +111,7 @@ def _seat(core: DispatchState, worker: Worker, now: float) -> None:
         core.fail(pool, failures.cannot_give(asked, error))
         stop(core, worker, now)
         return
-    seat = Seat(worker, pool, 1, core.new_lane())
+    seat = SlotGroup(worker, pool, 1, core.new_lane())
     pool.join(seat)
     cores = given.get(Cores)
     core.effects.append(
@@ -120,8 +120,8 @@ def _seat(core: DispatchState, worker: Worker, now: float) -> None:
 
 
 def _recognise(
-    core: DispatchState, id: bytes, keys: list[str]
-) -> tuple[WorkerPool, StartedWorker | None]:
+    core: StateMachine, id: bytes, keys: list[str]
+) -> tuple[TaskQueue, StartedWorker | None]:
     """Return the pool of a worker that calls home, and its launch, if that is known yet."""
     for pool in core.homes:
         started = pool.fleet.called_home(id, keys)
@@ -132,7 +132,7 @@ def _recognise(
 
 
 def _forget_launch(
-    core: DispatchState, id: bytes, started: StartedWorker | None, pool: WorkerPool
+    core: StateMachine, id: bytes, started: StartedWorker | None, pool: TaskQueue
 ) -> None:
     if started is not None:
         pool.fleet.drop(started)
@@ -140,12 +140,12 @@ def _forget_launch(
         del core.strangers[key]
 
 
-def _refuse(core: DispatchState, id: bytes, reason: str) -> None:
+def _refuse(core: StateMachine, id: bytes, reason: str) -> None:
     core.effects += [Send(id, Refuse(reason)), Lost(id)]
 
 
 def _mismatch(
-    core: DispatchState, hello: Hello, started: StartedWorker | None
+    core: StateMachine, hello: Hello, started: StartedWorker | None
 ) -> VersionMismatch | None:
     if (hello.protocol, hello.version, hello.python) == (
         VERSION,
@@ -166,7 +166,7 @@ def _mismatch(
 
 
 def goodbye(
-    core: DispatchState, worker: Worker, message: Goodbye, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Goodbye, buffers: Payload, now: float
 ) -> None:
     """Who says goodbye has told all its results before: only the calls that its runners were in can
     be to blame.
@@ -195,7 +195,7 @@ def goodbye(
         lose(core, worker, farewell, now)
 
 
-def launched(core: DispatchState, event: Launched, now: float) -> None:
+def launched(core: StateMachine, event: Launched, now: float) -> None:
     """The scheduler has started workers, some of which may have called already."""
     pool = core.home_of(event.demand)
     for id, started in pool.fleet.launched(event.handles, now):
@@ -210,7 +210,7 @@ def launched(core: DispatchState, event: Launched, now: float) -> None:
     core.scale(now)
 
 
-def _move(core: DispatchState, worker: Worker, pool: WorkerPool, now: float) -> None:
+def _move(core: StateMachine, worker: Worker, pool: TaskQueue, now: float) -> None:
     """A worker called home before it was known for whom it was launched."""
     if worker.pool is not pool:
         worker.pool.workers -= 1
@@ -226,7 +226,7 @@ def _move(core: DispatchState, worker: Worker, pool: WorkerPool, now: float) -> 
         core.make_room(worker, now)
 
 
-def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
+def launch_failed(core: StateMachine, event: LaunchFailed, now: float) -> None:
     """The scheduler has started none."""
     pool = core.home_of(event.demand)
     pool.fleet.asked = 0
@@ -243,7 +243,7 @@ def launch_failed(core: DispatchState, event: LaunchFailed, now: float) -> None:
         core.give_up(event.error, now, pool)
 
 
-def polled(core: DispatchState, event: Polled, now: float) -> None:
+def polled(core: StateMachine, event: Polled, now: float) -> None:
     """The scheduler's word on workers."""
     for pool in core.homes:
         for started in pool.fleet.polled(event.reports, now):
@@ -255,13 +255,13 @@ def polled(core: DispatchState, event: Polled, now: float) -> None:
     core.scale(now)
 
 
-def explained(core: DispatchState, event: Explained, now: float) -> None:
+def explained(core: StateMachine, event: Explained, now: float) -> None:
     """The batch system says what a queued worker waits for."""
     for pool in core.homes:
         pool.fleet.explained(event.handle, event.words)
 
 
-def start_failed(core: DispatchState, pool: WorkerPool, started: StartedWorker, now: float) -> None:
+def start_failed(core: StateMachine, pool: TaskQueue, started: StartedWorker, now: float) -> None:
     """A launched worker ended and never called home."""
     error = pool.fleet.start_failed(started, now)
     if error is not None and pool.workers:
@@ -270,13 +270,13 @@ def start_failed(core: DispatchState, pool: WorkerPool, started: StartedWorker, 
         core.give_up(error, now, pool)
 
 
-def look_after(core: DispatchState, now: float) -> None:
+def look_after(core: StateMachine, now: float) -> None:
     """See whether the workers are still there, and still needed."""
     crowded_out, heard_since = _crowded_out(core), now - 3 * core.policy.beat_seconds
     for worker in list(core.workers.values()):
         started = worker.started
         there = started is None or (
-            started.ended_at is None and started.state is not TaskState.SUSPENDED
+            started.ended_at is None and started.state is not WorkerStatus.SUSPENDED
         )
         if (
             there
@@ -290,7 +290,7 @@ def look_after(core: DispatchState, now: float) -> None:
 
 
 def _look_after(
-    core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float
+    core: StateMachine, worker: Worker, crowded_out: list[TaskQueue], now: float
 ) -> None:
     started, silence = worker.started, now - worker.heard_at
     if (
@@ -302,7 +302,7 @@ def _look_after(
         lose(core, worker, f"ended: {reason}" if reason else "ended", now)
     elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
         dismiss(core, worker, worker.farewell or "does not leave", now)
-    elif started is not None and started.state is TaskState.SUSPENDED:
+    elif started is not None and started.state is WorkerStatus.SUSPENDED:
         worker.heard_at = now
         set_aside(core, worker)
     elif silence > core.policy.lease_seconds + 2 * core.policy.beat_seconds:
@@ -320,7 +320,7 @@ def _look_after(
 
 
 def _is_superfluous(
-    core: DispatchState, worker: Worker, crowded_out: list[WorkerPool], now: float
+    core: StateMachine, worker: Worker, crowded_out: list[TaskQueue], now: float
 ) -> bool:
     """Return whether a worker that has nothing to do has had nothing for long, is in others' way,
     or has too little time left.
@@ -338,7 +338,7 @@ def _is_superfluous(
     return late and not worker.pool.has_time(worker, now)
 
 
-def _crowded_out(core: DispatchState) -> list[WorkerPool]:
+def _crowded_out(core: StateMachine) -> list[TaskQueue]:
     """Return queues whose calls wait for workers that there is no room for, or that `max_workers`
     does not allow; two tell enough.
     """
@@ -352,7 +352,7 @@ def _crowded_out(core: DispatchState) -> list[WorkerPool]:
     return list(islice(short, 2))
 
 
-def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
+def _relieve(core: StateMachine, worker: Worker, now: float) -> None:
     """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
     that had all of it have failed.
     """
@@ -372,7 +372,7 @@ def _relieve(core: DispatchState, worker: Worker, now: float) -> None:
     core.scale(now)
 
 
-def set_aside(core: DispatchState, worker: Worker) -> None:
+def set_aside(core: StateMachine, worker: Worker) -> None:
     """Give a worker nothing more until it is heard again."""
     if worker.phase is Phase.READY:
         worker.enter(Phase.SILENT)
@@ -381,7 +381,7 @@ def set_aside(core: DispatchState, worker: Worker) -> None:
             core.lending.pause(worker)
 
 
-def wake(core: DispatchState, worker: Worker) -> None:
+def wake(core: StateMachine, worker: Worker) -> None:
     """A worker that was silent is heard again."""
     worker.enter(Phase.READY)
     if not worker.batches:
@@ -390,20 +390,20 @@ def wake(core: DispatchState, worker: Worker) -> None:
         core.lending.wake(worker)
 
 
-def _unlist(core: DispatchState, worker: Worker) -> None:
+def _unlist(core: StateMachine, worker: Worker) -> None:
     core.resting.discard(worker.id)
     for seat in worker.seats:
         seat.pool.unlist(seat)
 
 
-def stop(core: DispatchState, worker: Worker, now: float) -> None:
+def stop(core: StateMachine, worker: Worker, now: float) -> None:
     """Tell a worker to leave."""
     worker.stopping_since = now
     _leave_to_its_own(core, worker)
     core.effects.append(Send(worker.id, Stop()))
 
 
-def _leave_to_its_own(core: DispatchState, worker: Worker) -> None:
+def _leave_to_its_own(core: StateMachine, worker: Worker) -> None:
     """Give a worker nothing any more."""
     worker.enter(Phase.STOPPING)
     _unlist(core, worker)
@@ -411,7 +411,7 @@ def _leave_to_its_own(core: DispatchState, worker: Worker) -> None:
         core.lending.shut(worker)
 
 
-def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
+def dismiss(core: StateMachine, worker: Worker, reason: str, now: float) -> None:
     """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must
     end.
     """
@@ -420,7 +420,7 @@ def dismiss(core: DispatchState, worker: Worker, reason: str, now: float) -> Non
     lose(core, worker, reason, now)
 
 
-def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
+def lose(core: StateMachine, worker: Worker, reason: str, now: float) -> None:
     """A worker is no more: what it was given waits again, or has been tried often enough.
 
     With `suspects` only the first open calls of these runs are charged with an attempt, else all
@@ -455,7 +455,7 @@ def lose(core: DispatchState, worker: Worker, reason: str, now: float) -> None:
     core.scale(now)
 
 
-def _retry_lost(core: DispatchState, worker: Worker, span: Span, reason: str) -> None:
+def _retry_lost(core: StateMachine, worker: Worker, span: Span, reason: str) -> None:
     report = worker.started.report if worker.started is not None else None
     fault = report.fault if report is not None else None
     grown = fault is OutOfMemory and core.may_grow(span)

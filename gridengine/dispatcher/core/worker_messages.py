@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, worker_lifecycle
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import Running, Worker
-from gridengine.dispatcher.core.tasks import Began, Note
+from gridengine.dispatcher.core.model import Run, Worker
+from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import (
@@ -37,13 +37,13 @@ from gridengine.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import DispatchState
+    from gridengine.dispatcher.core.state import StateMachine
 
 MOST_FRUITLESS = 3
 
 
 def results(
-    core: DispatchState, worker: Worker, message: Results, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Results, buffers: Payload, now: float
 ) -> None:
     """Outcomes have come."""
     for result, payload in portions(message.results, buffers):
@@ -63,9 +63,7 @@ def results(
     core.make_room(worker, now)
 
 
-def _result(
-    core: DispatchState, run: Running, result: Result, payload: Payload, now: float
-) -> None:
+def _result(core: StateMachine, run: Run, result: Result, payload: Payload, now: float) -> None:
     span = run.span
     span.open.measured(result.stop - result.start, result.seconds)
     run.done, run.touched, run.batch.heard = result.stop, now, now
@@ -101,7 +99,7 @@ def _result(
 
 
 def crashed(
-    core: DispatchState, worker: Worker, message: Crashed, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Crashed, buffers: Payload, now: float
 ) -> None:
     """A runner died or was ended in a call, or left one out that was to be ended."""
     run = worker.runs.get(message.run)
@@ -172,7 +170,7 @@ def crashed(
 
 
 def returned(
-    core: DispatchState, worker: Worker, message: Returned, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Returned, buffers: Payload, now: float
 ) -> None:
     """What a worker gives back waits again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
@@ -189,7 +187,7 @@ def returned(
 
 
 def shortened(
-    core: DispatchState, worker: Worker, message: Shortened, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Shortened, buffers: Payload, now: float
 ) -> None:
     """The rest of a run was called back, and waits again."""
     run = worker.runs.get(message.run)
@@ -206,27 +204,27 @@ def shortened(
 
 
 def started(
-    core: DispatchState, worker: Worker, message: Started, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Started, buffers: Payload, now: float
 ) -> None:
     """A watched run has begun."""
     run = worker.runs.get(message.run)
     if run is not None:
         run.since = now
         core.effects.append(
-            Began(run.span.open.task.id, message.pid, worker.hello.host, run.span.attempt)
+            TaskStarted(run.span.open.task.id, message.pid, worker.hello.host, run.span.attempt)
         )
 
 
 def pushed(
-    core: DispatchState, worker: Worker, message: Pushed, buffers: Payload, now: float
+    core: StateMachine, worker: Worker, message: Pushed, buffers: Payload, now: float
 ) -> None:
     """A watched run has an intermediate value."""
     run = worker.runs.get(message.run)
     if run is not None:
-        core.effects.append(Note(run.span.open.task.id, buffers))
+        core.effects.append(TaskMessage(run.span.open.task.id, buffers))
 
 
-def _breach(core: DispatchState, worker: Worker, what: str, now: float) -> None:
+def _breach(core: StateMachine, worker: Worker, what: str, now: float) -> None:
     """A worker broke the protocol. It may not go on: a call would wait for ever for an answer that
     fits.
     """
@@ -234,7 +232,7 @@ def _breach(core: DispatchState, worker: Worker, what: str, now: float) -> None:
     worker_lifecycle.dismiss(core, worker, f"broke the protocol: {what}", now)
 
 
-def _fits(result: Result, run: Running) -> bool:
+def _fits(result: Result, run: Run) -> bool:
     """Return whether a result answers the next calls of a run, as the protocol has it."""
     return (
         result.start == run.done
@@ -258,7 +256,7 @@ _OUTCOMES = {
     OUT_OF_MEMORY: "it ran out of memory",
 }
 
-ANSWERS: dict[type, Callable[[DispatchState, Worker, Any, Payload, float], None]] = {
+ANSWERS: dict[type, Callable[[StateMachine, Worker, Any, Payload, float], None]] = {
     Results: results,
     Crashed: crashed,
     Returned: returned,

@@ -33,7 +33,14 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
 )
 from gridengine.schedulers.grid_engine.options import asked, own_walltime
 from gridengine.schedulers.grid_engine.request import Request, Resource
-from gridengine.schedulers.launcher import Handle, Plan, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
 from gridengine.schedulers.slurm.options import own_walltime as slurm_walltime
 from gridengine.settings.values import settings
 
@@ -57,11 +64,12 @@ s.
 
 STATES = {
     **dict.fromkeys(
-        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"), TaskState.QUEUED
+        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"),
+        WorkerStatus.QUEUED,
     ),
-    "running": TaskState.RUNNING,
+    "running": WorkerStatus.RUNNING,
     **dict.fromkeys(
-        ("system_suspended", "user_suspended", "user_system_suspended"), TaskState.SUSPENDED
+        ("system_suspended", "user_suspended", "user_system_suspended"), WorkerStatus.SUSPENDED
     ),
 }
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
@@ -134,7 +142,7 @@ class GridEngineScheduler(BatchScheduler):
     def __repr__(self) -> str:
         return f"GridEngineScheduler({self._request.specification() or 'no special request'})"
 
-    def launcher(self, run: Run) -> GridEngineLauncher:
+    def launcher(self, run: LaunchContext) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
         return GridEngineLauncher(
             run,
@@ -204,7 +212,13 @@ class GridEngineLauncher(BatchLauncher):
     """Starts workers through DRMAA, and asks for them one by one."""
 
     def __init__(
-        self, run: Run, *, script: str, request: Request, library: str = "", held: Held = ZERO
+        self,
+        run: LaunchContext,
+        *,
+        script: str,
+        request: Request,
+        library: str = "",
+        held: Held = ZERO,
     ) -> None:
         super().__init__(run, script=script)
         self._request = request
@@ -237,7 +251,7 @@ class GridEngineLauncher(BatchLauncher):
             )
         return worded(self._system, self._request, demand, self._held, settings())
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what would be submitted first, in the words of the system that the library speaks
         to; without a library, Grid Engine's.
 
@@ -308,9 +322,11 @@ class GridEngineLauncher(BatchLauncher):
             self._asked[handle] = now
             if state in STATES:
                 reports[handle] = Report(STATES[state])
-                (self._queued.add if STATES[state] is TaskState.QUEUED else self._queued.discard)(
-                    handle
-                )
+                (
+                    self._queued.add
+                    if STATES[state] is WorkerStatus.QUEUED
+                    else self._queued.discard
+                )(handle)
             elif end is not None:
                 self._ended[handle] = (ending(end, self._system.kind), now)
             elif state != "undetermined":
@@ -391,7 +407,7 @@ class GridEngineLauncher(BatchLauncher):
         deleted: bool = False,
     ) -> Report:
         error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
-        return Report(TaskState.ENDED if clean else TaskState.FAILED, reason, error, deleted)
+        return Report(WorkerStatus.ENDED if clean else WorkerStatus.FAILED, reason, error, deleted)
 
     def _forget(self, handles: Iterable[Handle]) -> None:
         for handle in handles:

@@ -19,7 +19,14 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
 from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.launcher import Handle, Plan, Report, Run, TaskState, TryAgain
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
 from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble, sbatch_command
 from gridengine.schedulers.slurm.options import (
     Option,
@@ -135,7 +142,7 @@ class SlurmScheduler(BatchScheduler):
     def __repr__(self) -> str:
         return f"SlurmScheduler({' '.join(self._options) or 'no special request'})"
 
-    def launcher(self, run: Run) -> SlurmLauncher:
+    def launcher(self, run: LaunchContext) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
         launcher = SlurmLauncher(
             run,
@@ -161,7 +168,7 @@ class SlurmLauncher(BatchLauncher):
     """
 
     def __init__(
-        self, run: Run, *, script: str, options: Sequence[str], strict: bool = True
+        self, run: LaunchContext, *, script: str, options: Sequence[str], strict: bool = True
     ) -> None:
         super().__init__(run, script=script)
         self._options = list(options)
@@ -195,7 +202,7 @@ class SlurmLauncher(BatchLauncher):
                 raise
             return handles  # what keeps the others from it is told at the next launch
 
-    def plan(self, count: int, demand: Demand = ANY) -> Plan:
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what is submitted, and how the first workers are started where there is room at
         once.
         """
@@ -358,15 +365,15 @@ class SlurmLauncher(BatchLauncher):
     def _waits(self, handle: Handle, row: Row) -> Report:
         never = self._strict and is_permanent(row.reason)
         error = impossible(row.reason, self._options_for(self._tasks[handle])) if never else None
-        return Report(TaskState.QUEUED, explanation(row.reason), error)
+        return Report(WorkerStatus.QUEUED, explanation(row.reason), error)
 
-    def _is_anew(self, handle: Handle, state: TaskState, row: Row) -> bool:
+    def _is_anew(self, handle: Handle, state: WorkerStatus, row: Row) -> bool:
         """Return whether this task ran before, and waits again or was started again."""
         began = self._started.get(handle)
-        if state is TaskState.RUNNING:
+        if state is WorkerStatus.RUNNING:
             self._started.setdefault(handle, row.start)
         return began is not None and (
-            state is TaskState.QUEUED or (state is TaskState.RUNNING and row.start != began)
+            state is WorkerStatus.QUEUED or (state is WorkerStatus.RUNNING and row.start != began)
         )
 
     def _waits_again(self, handle: Handle, row: Row) -> bool:
@@ -408,7 +415,7 @@ class SlurmLauncher(BatchLauncher):
         if failed:
             self._at_once.stop(words)
         return Report(
-            TaskState.ENDED if end.clean else TaskState.FAILED,
+            WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED,
             words,
             error,
             deleted=end.deleted,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
-from gridengine.schedulers.launcher import TaskState
+from gridengine.schedulers.launcher import WorkerStatus
 
 FORMAT = "%F|%K|%T|%S|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
@@ -41,10 +41,10 @@ STATES = {
             "SPECIAL_EXIT",
             "RESV_DEL_HOLD",
         ),
-        TaskState.QUEUED,
+        WorkerStatus.QUEUED,
     ),
-    **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), TaskState.RUNNING),
-    **dict.fromkeys(("SUSPENDED", "STOPPED"), TaskState.SUSPENDED),
+    **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), WorkerStatus.RUNNING),
+    **dict.fromkeys(("SUSPENDED", "STOPPED"), WorkerStatus.SUSPENDED),
 }
 """Of COMPLETING nothing follows: what ends, is deleted and is put back into the queue all passes
 it.
