@@ -23,7 +23,7 @@ from joblib._parallel_backends import (
     SequentialBackend,
 )
 
-from gridengine.client.connect import hub_at
+from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -58,7 +58,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
 
     def _scheduler(self) -> Scheduler:
         if self._made is None:
-            _, scheduler, ours = hub_at(self._place)
+            _, scheduler, ours = connect(self._place)
             if not ours:
                 return scheduler
             self._made = scheduler
@@ -72,7 +72,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
             return 1
-        slots = hub_at(self._scheduler())[0].slots
+        slots = connect(self._scheduler())[0].slots
         return min(n_jobs, slots) if n_jobs > 0 else max(slots + 1 + n_jobs, 1)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
@@ -111,14 +111,14 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """End all batches: one has failed."""
         if self._line is not None:
-            self._line.intake.kill_all()
+            self._line.batcher.kill_all()
         self._let_go()
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def _let_go(self) -> None:
         if self._line is not None:
-            self._line.intake.close(wait=False)
+            self._line.batcher.close(wait=False)
             self._line = None
 
 

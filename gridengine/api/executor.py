@@ -57,9 +57,9 @@ class Executor(concurrent.futures.Executor):
         self._line = Submitter(
             scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits
         )
-        self._max_workers = self._line.intake.slots
+        self._max_workers = self._line.batcher.slots
         # When it is collected, what was submitted still runs, and then its workers end.
-        weakref.finalize(self, self._line.intake.close, wait=False).atexit = False
+        weakref.finalize(self, self._line.batcher.close, wait=False).atexit = False
 
     def submit(
         self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
@@ -111,17 +111,17 @@ class Executor(concurrent.futures.Executor):
             wait: return when they have.
             cancel_futures: withdraw those that have not begun.
         """
-        self._line.intake.stop()
+        self._line.batcher.stop()
         if cancel_futures:
-            self._line.intake.cancel_waiting()
-        self._line.intake.close(wait=wait)
+            self._line.batcher.cancel_waiting()
+        self._line.batcher.close(wait=wait)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
         """Shut down, and wait for the calls; but end them when it is for a Ctrl-C."""
         if isinstance(error, KeyboardInterrupt):
-            self._line.intake.kill_all()
+            self._line.batcher.kill_all()
         self.shutdown(wait=True)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
@@ -131,9 +131,9 @@ class Executor(concurrent.futures.Executor):
         Raises:
             ValueError: the future is not of this executor.
         """
-        if not isinstance(future, CallFuture) or future.home is not self._line.intake:
+        if not isinstance(future, CallFuture) or future.home is not self._line.batcher:
             raise ValueError(f"{future!r} is not a future of this executor")
-        return self._line.intake.kill(future)
+        return self._line.batcher.kill(future)
 
     def with_options(
         self,

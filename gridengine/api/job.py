@@ -18,7 +18,7 @@ from gridengine.api.job_target import (
     attributes_of,
     run,
 )
-from gridengine.client.connect import hub_at
+from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.client.submission import outcomes_of
@@ -54,11 +54,11 @@ class _Host:
     job travels.
     """
 
-    __slots__ = ("outcome", "place", "ticket")
+    __slots__ = ("job_handle", "outcome", "place")
 
     def __init__(self, place: SchedulerSpec) -> None:
         self.place = place
-        self.ticket: JobHandle | None = None
+        self.job_handle: JobHandle | None = None
         self.outcome: Outcome | None = None
 
     # Here and not in Job.__getstate__, so that a subclass is free to have its own.
@@ -162,18 +162,24 @@ class Job:
         """
         host = self._startable()
         limits = CallOptions(**self._limits)
-        luggage = self._packed(limits)
-        hub, scheduler, ours = hub_at(
+        job_payload = self._packed(limits)
+        dispatcher, scheduler, ours = connect(
             scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place
         )
         try:
-            self._submit(luggage, limits, JobHandle(hub, scheduler, ours=ours, daemon=self._daemon))
+            self._submit(
+                job_payload,
+                limits,
+                JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon),
+            )
         except BaseException:
             if ours:
                 scheduler.close()
             raise
 
-    def start_at(self, hub: DispatcherThread, defaults: Mapping[str, Any] | None = None) -> None:
+    def start_at(
+        self, dispatcher: DispatcherThread, defaults: Mapping[str, Any] | None = None
+    ) -> None:
         """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
         scheduler.
 
@@ -182,7 +188,9 @@ class Job:
         self._startable()
         limits = CallOptions(**{**(defaults or {}), **self._limits})
         self._submit(
-            self._packed(limits), limits, JobHandle(hub, None, ours=False, daemon=self._daemon)
+            self._packed(limits),
+            limits,
+            JobHandle(dispatcher, None, ours=False, daemon=self._daemon),
         )
 
     def join(self, timeout: float | None = None) -> None:
@@ -198,7 +206,7 @@ class Job:
         if self._here:
             return True
         host = self._at_home("can only test a child process")
-        return host.ticket is not None and not self._await(0)
+        return host.job_handle is not None and not self._await(0)
 
     def terminate(self) -> None:
         """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never
@@ -216,13 +224,13 @@ class Job:
         Raises:
             ValueError: it is still running.
         """
-        if self._host is not None and self._host.ticket is not None:
-            if not self._host.ticket.wait(0):
+        if self._host is not None and self._host.job_handle is not None:
+            if not self._host.job_handle.wait(0):
                 raise ValueError(
                     "Cannot close a process while it is still running. You should first call "
                     "join() or terminate()."
                 )
-            self._host.ticket = None
+            self._host.job_handle = None
         self._closed = True
 
     @property
@@ -242,7 +250,7 @@ class Job:
 
     @daemon.setter
     def daemon(self, daemonic: bool) -> None:
-        _require(self._host is None or self._host.ticket is None, "process has already started")
+        _require(self._host is None or self._host.job_handle is None, "process has already started")
         self._daemon = bool(daemonic)
 
     @property
@@ -253,8 +261,12 @@ class Job:
         self._check_open()
         if self._here:
             return os.getpid()
-        ticket = self._host.ticket if self._host is not None else None
-        return ticket.start.pid if ticket is not None and ticket.start is not None else None
+        job_handle = self._host.job_handle if self._host is not None else None
+        return (
+            job_handle.start.pid
+            if job_handle is not None and job_handle.start is not None
+            else None
+        )
 
     pid = ident
 
@@ -267,9 +279,9 @@ class Job:
             ValueError: the job has not been started.
         """
         host = self._at_home("can only wait for a child process")
-        if host.ticket is None:
+        if host.job_handle is None:
             raise ValueError("process not started")
-        return host.ticket.sentinel()
+        return host.job_handle.sentinel()
 
     @property
     def authkey(self) -> bytes:
@@ -284,24 +296,26 @@ class Job:
         while it has not ended.
         """
         self._check_open()
-        if self._host is None or self._host.ticket is None or not self._await(0):
+        if self._host is None or self._host.job_handle is None or not self._await(0):
             return None
-        end = self._host.ticket.end_event()
+        end = self._host.job_handle.end_event()
         # Nothing but an exception has an exit code of its own: a result may stay as it is until it
         # is asked for.
         return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
 
     def __repr__(self) -> str:
         words = [type(self).__name__, f"name={self._name!r}", f"parent={self._parent_pid}"]
-        ticket = self._host.ticket if self._host is not None else None
+        job_handle = self._host.job_handle if self._host is not None else None
         if self._closed:
             words.append("closed")
         elif self._parent_pid != os.getpid():
             words.append("started" if self._here else "unknown")
-        elif ticket is None:
+        elif job_handle is None:
             words.append("initial")
         else:
-            words += ["started"] if ticket.end is None else ["stopped", f"exitcode={self.exitcode}"]
+            words += (
+                ["started"] if job_handle.end is None else ["stopped", f"exitcode={self.exitcode}"]
+            )
         return f"<{' '.join([*words, 'daemon'] if self._daemon else words)}>"
 
     # -------------------------------------------------------------- besides
@@ -309,9 +323,9 @@ class Job:
     def cancel(self, number: int) -> None:
         """End the job with this signal; one that has ended already is left as it is."""
         host = self._at_home("can only end a child process")
-        if host.ticket is None:
+        if host.job_handle is None:
             raise AttributeError("cannot end a process that has not been started")
-        host.ticket.cancel(number)
+        host.job_handle.cancel(number)
 
     def outcome(self, timeout: float | None = None) -> Any:
         """Return the result, or the exception that `result` would raise."""
@@ -359,8 +373,12 @@ class Job:
         A job that was ended on request before it had run has none.
         """
         self._check_open()
-        ticket = self._host.ticket if self._host is not None else None
-        return tuple(ticket.end.attempts) if ticket is not None and ticket.end is not None else ()
+        job_handle = self._host.job_handle if self._host is not None else None
+        return (
+            tuple(job_handle.end.attempts)
+            if job_handle is not None and job_handle.end is not None
+            else ()
+        )
 
     def messages(self) -> Iterator[Any]:
         """Yield the values that the job pushed, from the first on, as they come; ends with the job.
@@ -368,7 +386,7 @@ class Job:
         When it was run again, the values of the runs that were lost come too, first.
         """
         self._check_open()
-        return messages_of(self._ticket("can only read the messages of a started process"))
+        return messages_of(self._job_handle("can only read the messages of a started process"))
 
     # -------------------------------------------------------------- how
 
@@ -382,15 +400,17 @@ class Job:
         assert self._host is not None
         return self._host
 
-    def _ticket(self, message: str = "can only join a started process") -> JobHandle:
+    def _job_handle(self, message: str = "can only join a started process") -> JobHandle:
         host = self._at_home("can only join a child process")
-        _require(host.ticket is not None, message)
-        assert host.ticket is not None
-        return host.ticket
+        _require(host.job_handle is not None, message)
+        assert host.job_handle is not None
+        return host.job_handle
 
     def _startable(self) -> _Host:
         self._check_open()
-        _require(self._host is None or self._host.ticket is None, "cannot start a process twice")
+        _require(
+            self._host is None or self._host.job_handle is None, "cannot start a process twice"
+        )
         return self._at_home("can only start a process object created by current process")
 
     def _packed(self, limits: CallOptions) -> JobPayload:
@@ -421,18 +441,18 @@ class Job:
     def _pickled(self, call: Any) -> Payload:
         return pickling.dump_calls([call], describe=lambda _: self._name)
 
-    def _submit(self, luggage: JobPayload, limits: CallOptions, ticket: JobHandle) -> None:
+    def _submit(self, job_payload: JobPayload, limits: CallOptions, job_handle: JobHandle) -> None:
         host = self._startable()
-        host.ticket = ticket
+        host.job_handle = job_handle
         _running()[id(self)] = self
         forget = functools.partial(_running().pop, id(self))
         try:
-            ticket.submit(luggage, limits)
+            job_handle.submit(job_payload, limits)
         except BaseException:
             forget()
-            host.ticket = None
+            host.job_handle = None
             raise
-        ticket.when_ended(forget)
+        job_handle.when_ended(forget)
         del (
             self._target,
             self._args,
@@ -443,7 +463,7 @@ class Job:
         """Wait for the end; return whether it has come. A mutable job's attributes are then as the
         run left them.
         """
-        ended = self._ticket().wait(timeout)
+        ended = self._job_handle().wait(timeout)
         if ended and self._mutable:
             self._outcome()
         return ended
@@ -451,7 +471,7 @@ class Job:
     def _end(self) -> CallsFinished:
         self._check_open()
         self._await(None)
-        return self._ticket().end_event()
+        return self._job_handle().end_event()
 
     def _outcome_within(self, timeout: float | None) -> Outcome:
         self._check_open()
@@ -463,7 +483,7 @@ class Job:
         """Return what the ended job returned and raised, unpickled once."""
         host = self._at_home("can only join a child process")
         if host.outcome is None:
-            [end] = outcomes_of(self._ticket().end_event())
+            [end] = outcomes_of(self._job_handle().end_event())
             value, error = end.values[0] if end.values else None, end.error
             if isinstance(value, JobOutcome):
                 for name in attributes_of(self):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from gridengine.client.connect import hub_of, resolve
+from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources.base import Resource
@@ -21,7 +21,7 @@ class Startable(Protocol):
     """What a dispatcher needs of a `Job`."""
 
     def start_at(
-        self, hub: DispatcherThread, defaults: Mapping[str, Any] | None = None
+        self, dispatcher: DispatcherThread, defaults: Mapping[str, Any] | None = None
     ) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...
@@ -61,7 +61,7 @@ class JobDispatcher:
             resources=resources,
         )
         self._scheduler, self._own = resolve(scheduler)
-        self._hub = hub_of(self._scheduler)
+        self._dispatcher = dispatcher_of(self._scheduler)
         self._jobs: Sequence[Startable] = ()
         self._lock = threading.Lock()
         self._closed = False
@@ -99,7 +99,7 @@ class JobDispatcher:
             started: list[Startable] = []
             try:
                 for job in chosen:
-                    job.start_at(self._hub, self._limits)
+                    job.start_at(self._dispatcher, self._limits)
                     started.append(job)
             except BaseException:
                 for job in started:

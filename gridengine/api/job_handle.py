@@ -42,9 +42,9 @@ class JobHandle:
     """A started job as the I/O thread tells of it."""
 
     def __init__(
-        self, hub: DispatcherThread, scheduler: Scheduler | None, *, ours: bool, daemon: bool
+        self, dispatcher: DispatcherThread, scheduler: Scheduler | None, *, ours: bool, daemon: bool
     ) -> None:
-        self.task = hub.new_id()
+        self.task = dispatcher.new_id()
         self._name = ""
         self.daemon = daemon
         self.end: CallsFinished | None = None
@@ -53,22 +53,22 @@ class JobHandle:
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
         self._changed = threading.Condition()
-        self._hub = hub
+        self._dispatcher = dispatcher
         self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
         self._ours = ours
 
-    def submit(self, luggage: JobPayload, limits: CallOptions) -> None:
-        self._name = luggage.name
+    def submit(self, job_payload: JobPayload, limits: CallOptions) -> None:
+        self._name = job_payload.name
         task = limits.task(
             self.task,
-            luggage.call,
+            job_payload.call,
             1,
-            luggage.form,
+            job_payload.form,
             watched=True,
-            controlled=luggage.controlled,
-            name=luggage.name,
+            controlled=job_payload.controlled,
+            name=job_payload.name,
         )
-        self._hub.submit(luggage.function, [task], self)
+        self._dispatcher.submit(job_payload.function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         if event.error is not None and not isinstance(
@@ -100,7 +100,7 @@ class JobHandle:
                 timeout,
             )
         if self.end is not None and timeout != 0:
-            self._hub.flush_output(timeout)
+            self._dispatcher.flush_output(timeout)
         if self.end is not None and self._ours and self._scheduler is not None:
             self._ours = False
             self._scheduler.close()
@@ -133,7 +133,7 @@ class JobHandle:
 
     def cancel(self, number: int) -> None:
         if self.end is None:
-            self._hub.cancel([self.task], number)
+            self._dispatcher.cancel([self.task], number)
 
 
 def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
@@ -149,10 +149,10 @@ def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def messages_of(ticket: JobHandle) -> Iterator[Any]:
+def messages_of(job_handle: JobHandle) -> Iterator[Any]:
     """Yield the pushed values of a job, as they come, until it has ended."""
     for index in itertools.count():
-        ticket.wait(None, notes=index)
-        if index >= len(ticket.notes):
+        job_handle.wait(None, notes=index)
+        if index >= len(job_handle.notes):
             return
-        yield pickling.load(ticket.notes[index])
+        yield pickling.load(job_handle.notes[index])

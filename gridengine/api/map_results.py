@@ -91,8 +91,8 @@ def _send_all(
     To wake the I/O thread costs more than to pickle a small block. So blocks gather for a moment,
     unless the next may be long in coming.
     """
-    most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.hub.slots))
-    gather_seconds = 0.0 if total is None or flight.hub.at_once else GATHER_SECONDS
+    most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.dispatcher.slots))
+    gather_seconds = 0.0 if total is None or flight.dispatcher.at_once else GATHER_SECONDS
     size, depart_at = plan.chunksize or 1, time.monotonic() + gather_seconds
     while block := list(itertools.islice(calls, size)):
         pickled = _load(plan, flight, block, results)
@@ -146,7 +146,7 @@ class ResultIterator(Generic[T]):
         self._calls = calls
         self._ordered = ordered
         self._flight = flight = Submission(plan)
-        self._window = max(SMALLEST_WINDOW, SHARES * flight.hub.slots * self._chunksize)
+        self._window = max(SMALLEST_WINDOW, SHARES * flight.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
         self._given = 0

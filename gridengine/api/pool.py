@@ -76,7 +76,7 @@ class Pool:
         )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
-        weakref.finalize(self, self._line.intake.close, wait=False).atexit = False
+        weakref.finalize(self, self._line.batcher.close, wait=False).atexit = False
 
     # ---------------------------------------------------------------- calls
 
@@ -187,8 +187,8 @@ class Pool:
         self._closed = True
         for iterator in list(self._iterators):
             iterator.abort()
-        self._line.intake.kill_all()
-        self._line.intake.close(wait=True)
+        self._line.batcher.kill_all()
+        self._line.batcher.close(wait=True)
 
     def join(self) -> None:
         """Wait until all calls have ended, and end the workers that were started for this pool.
@@ -200,7 +200,7 @@ class Pool:
             raise ValueError("Pool is still running")
         for iterator in list(self._iterators):
             iterator.finish()
-        self._line.intake.close(wait=True)
+        self._line.batcher.close(wait=True)
 
     def _check_running(self) -> None:
         if self._closed:
@@ -334,7 +334,7 @@ class Callbacks:
     ) -> None:
         self._outcome = outcome
         self._callbacks = callback, error_callback
-        self._intake = promises[0].home
+        self._batcher = promises[0].home
         self._left = itertools.count(len(promises) - 1, -1)
         self._returned = threading.Event()
         for promise in promises:
@@ -342,7 +342,7 @@ class Callbacks:
 
     def _ended(self, promise: CallFuture) -> None:
         if not next(self._left):
-            self._intake.call_back(
+            self._batcher.call_back(
                 functools.partial(call_safely, self._call, promise, BaseException)
             )
 
@@ -361,7 +361,7 @@ class Callbacks:
         """Wait until it has returned; return whether it has within `timeout` seconds. A callback
         itself waits for none.
         """
-        return self._intake.calls_back_here() or self._returned.wait(timeout)
+        return self._batcher.calls_back_here() or self._returned.wait(timeout)
 
 
 def callbacks_of(

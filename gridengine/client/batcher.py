@@ -65,13 +65,13 @@ MOST_BYTES = 64 * 1024
 class BatchListener:
     """Calls that were handed over as one task; is told what becomes of them."""
 
-    __slots__ = ("_intake", "_left", "_promises", "_unwanted", "_victims", "load", "task", "work")
+    __slots__ = ("_batcher", "_left", "_promises", "_unwanted", "_victims", "load", "task", "work")
 
     daemon = True  # the intake itself sees to the interpreter's exit
 
     def __init__(
         self,
-        intake: Batcher,
+        batcher: Batcher,
         task: int,
         work: CallTemplate,
         promises: Sequence[CallFuture],
@@ -82,7 +82,7 @@ class BatchListener:
         self.load = load
         """That of each call."""
         self._left = len(promises)
-        self._intake = intake
+        self._batcher = batcher
         self._promises = promises
         self._victims: set[CallFuture] = set()
         self._unwanted: set[CallFuture] = set()
@@ -96,28 +96,28 @@ class BatchListener:
         promises = self._promises[event.start : event.stop]
         self._left -= len(promises)
         if not self._left:
-            self._intake.forget(self.task)
+            self._batcher.forget(self.task)
         if event.seconds is not None:
             self.work.pace.measured(len(promises), event.seconds)
-            self._intake.lighten(self)
+            self._batcher.lighten(self)
         elif event.recalled:
-            promises = self._intake.given_back(promises, self._unwanted, self)
+            promises = self._batcher.given_back(promises, self._unwanted, self)
         elif self._victims and isinstance(event.error, Cancelled):
-            self._intake.take_back([one for one in promises if one not in self._victims], self)
+            self._batcher.take_back([one for one in promises if one not in self._victims], self)
             promises = [one for one in promises if one in self._victims]
         if promises:
-            self._intake.settled(promises, UndecodedResult(event), len(promises), self.load)
+            self._batcher.settled(promises, UndecodedResult(event), len(promises), self.load)
 
     def spare_all_but(self, victim: CallFuture) -> None:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
         self._victims.add(victim)
 
-    def withdraw(self, promise: CallFuture, hub: DispatcherThread) -> None:
+    def withdraw(self, promise: CallFuture, dispatcher: DispatcherThread) -> None:
         """Have a call cancelled if it has not begun."""
         place = self._promises.index(promise)
         self._unwanted.add(promise)
-        hub.recall([(self.task, place, place + 1)])
-        hub.catch_up()
+        dispatcher.recall([(self.task, place, place + 1)])
+        dispatcher.catch_up()
         self._unwanted.discard(promise)
 
     def began(self, event: TaskStarted) -> None:
@@ -139,7 +139,7 @@ class Batcher:
 
     def __init__(
         self,
-        hub: DispatcherThread,
+        dispatcher: DispatcherThread,
         close: Callable[[], None],
         *,
         most: int | None = None,
@@ -149,8 +149,8 @@ class Batcher:
         """Held for moments, to change the state of promises and of this, and never while anything
         is waited for.
         """
-        self.slots = hub.slots
-        self._hub = hub
+        self.slots = dispatcher.slots
+        self._dispatcher = dispatcher
         self._close = close
         self._daemon = daemon
         self._owner = os.getpid()
@@ -161,13 +161,17 @@ class Batcher:
         self._tasks: dict[int, BatchListener | ChunkFuture] = {}
         self._submitter = 0
         self._most = most
-        self._smallest = 2 * hub.slots if most is None else most
-        self._capacity = UNIT * hub.slots if most is None else most
-        self._least_load = max(1, self._capacity // max(LARGEST_WINDOW, LARGEST_SHARE * hub.slots))
+        self._smallest = 2 * dispatcher.slots if most is None else most
+        self._capacity = UNIT * dispatcher.slots if most is None else most
+        self._least_load = max(
+            1, self._capacity // max(LARGEST_WINDOW, LARGEST_SHARE * dispatcher.slots)
+        )
         self._load = 0
         self._low = self._capacity - 1
         """Below which load more is handed over."""
-        self._gather_seconds = min(max(GATHER_SECONDS, hub.slots / GATHER_RATE), AHEAD_SECONDS / 2)
+        self._gather_seconds = min(
+            max(GATHER_SECONDS, dispatcher.slots / GATHER_RATE), AHEAD_SECONDS / 2
+        )
         self._lightened_at = 0.0
         self._cancels = self._killed = False
         self._handing_over = threading.RLock()
@@ -221,14 +225,14 @@ class Batcher:
                 waiting, tasks = list(self._waiting), list(self._tasks.values())
             for promise in waiting:
                 promise.cancel()
-        self._hub.recall([one.calls for one in tasks])
+        self._dispatcher.recall([one.calls for one in tasks])
 
     def recall(self, promise: CallFuture) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
         with self._handing_over:  # somebody may be at it just now
             errand = promise.work
         if isinstance(errand, BatchListener):
-            errand.withdraw(promise, self._hub)
+            errand.withdraw(promise, self._dispatcher)
 
     def withdrew(self) -> None:
         """Note, under the lock, that a call that waited was withdrawn."""
@@ -250,13 +254,13 @@ class Batcher:
             )
         elif isinstance(work, BatchListener):
             work.spare_all_but(promise)
-            self._hub.cancel([work.task], signal.SIGKILL)
+            self._dispatcher.cancel([work.task], signal.SIGKILL)
         return waits or isinstance(work, BatchListener)
 
     def drop(self, stretch: ChunkFuture) -> None:
         """End the calls of a stretch that has been handed over, if they have not ended."""
         if not stretch.done():
-            self._hub.cancel([stretch.task])
+            self._dispatcher.cancel([stretch.task])
 
     def kill_all(self) -> None:
         """Take no more, and end all calls."""
@@ -267,7 +271,7 @@ class Batcher:
                 waiting, tasks = list(self._waiting), list(self._tasks)
             for promise in waiting:
                 self.kill(promise)
-        self._hub.cancel(tasks, signal.SIGKILL)
+        self._dispatcher.cancel(tasks, signal.SIGKILL)
 
     def stop(self) -> None:
         """Take no more."""
@@ -417,7 +421,7 @@ class Batcher:
         first = batch[0]
         work: CallTemplate = first.work
         try:
-            id = self._hub.new_id()
+            id = self._dispatcher.new_id()
             self._submitter = self._submitter or id
             count, offset = (
                 (first.count, first.first) if isinstance(first, ChunkFuture) else (len(batch), 0)
@@ -433,7 +437,7 @@ class Batcher:
                 for promise in batch:
                     promise.work = listener
             self._tasks[id] = listener
-            self._hub.submit(work.function, [task], listener)
+            self._dispatcher.submit(work.function, [task], listener)
         except BaseException as error:
             for promise in batch:
                 if promise._state == RUNNING:
@@ -489,7 +493,7 @@ class Batcher:
                 for one in list(self._tasks.values())
                 if isinstance(one, BatchListener) and one.work is errand.work
             ]
-            self._hub.recall([one.calls for one in tasks])
+            self._dispatcher.recall([one.calls for one in tasks])
 
     # ---------------------------------------------------------------- what becomes of calls, in the
     # I/O thread

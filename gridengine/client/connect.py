@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.io_thread import DispatcherThread
 
 
-def hub_of(scheduler: Scheduler) -> DispatcherThread:
+def dispatcher_of(scheduler: Scheduler) -> DispatcherThread:
     """Return the one hub that all users of this scheduler instance share."""
     if isinstance(scheduler, InlineScheduler):
         from gridengine.dispatcher.inline import InlineDispatcher
@@ -52,7 +52,7 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
     return made, True
 
 
-def hub_at(
+def connect(
     place: SchedulerSpec, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
 ) -> tuple[DispatcherThread, Scheduler, bool]:
     """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
@@ -66,7 +66,7 @@ def hub_at(
     scheduler, ours = resolve(place)
     try:
         meanwhile(scheduler)
-        return hub_of(scheduler), scheduler, ours
+        return dispatcher_of(scheduler), scheduler, ours
     except BaseException:
         if ours:
             scheduler.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from gridengine.client.connect import hub_at
+from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Task, TaskMessage, TaskStarted
@@ -170,7 +170,7 @@ class Submission:
     def __init__(self, plan: MapRequest) -> None:
         self._plan = plan
         self._function = make_function(plan.f, plan.limits.exceptions, most_digested=KEPT_BYTES)
-        self.hub, self._scheduler, self._ours = hub_at(
+        self.dispatcher, self._scheduler, self._ours = connect(
             plan.scheduler, lambda scheduler: scheduler.prepare()
         )
         self._submitter = 0
@@ -188,7 +188,7 @@ class Submission:
 
     def counts(self) -> Counts:
         """Return how much of these calls runs, on how many workers there are."""
-        return self.hub.counts(self._submitter)
+        return self.dispatcher.counts(self._submitter)
 
     def load(self, calls: Sequence[Any], first: int) -> int:
         """Have calls wait for `depart`, the first of which is call number `first`; return the size
@@ -198,7 +198,7 @@ class Submission:
             PicklingError: one of them cannot travel; none of them waits.
         """
         payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
-        id = self.hub.new_id()
+        id = self.dispatcher.new_id()
         self._submitter = self._submitter or id
         task = self._plan.limits.task(
             id, payload, len(calls), self._plan.form, first=first, submitter=self._submitter
@@ -211,7 +211,7 @@ class Submission:
         """Send the calls that wait."""
         if self._loaded:
             tasks, self._loaded = self._loaded, []
-            self.hub.submit(self._function, tasks, self._inbox)
+            self.dispatcher.submit(self._function, tasks, self._inbox)
 
     def load_what_can_travel(self, calls: Sequence[Any], first: int) -> tuple[int, list[Outcome]]:
         """As `load`, but leave out those calls that cannot be pickled; return the size of the
@@ -249,7 +249,9 @@ class Submission:
 
     def cancel_after(self, index: int) -> None:
         """Cancel the blocks that begin after this call."""
-        self.hub.cancel([task for task, block in self._blocks.items() if block.first > index])
+        self.dispatcher.cancel(
+            [task for task, block in self._blocks.items() if block.first > index]
+        )
 
     def cancel(self) -> None:
         """Cancel what has not settled, and hear no more of it."""
@@ -257,7 +259,7 @@ class Submission:
             del self._blocks[task.id]
         self._loaded.clear()
         if self._blocks:
-            self.hub.cancel(list(self._blocks))
+            self.dispatcher.cancel(list(self._blocks))
             self._blocks.clear()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.chunking import LARGE_BLOCK, SHARES, next_size
-from gridengine.client.connect import hub_at
+from gridengine.client.connect import connect
 from gridengine.client.functions import CallTemplate, FunctionCache
 from gridengine.client.future import CallFuture, ChunkFuture
 from gridengine.client.initializer import Initializer, Prepared
@@ -57,18 +57,21 @@ class Submitter:
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
-        hub, self._scheduler, ours = hub_at(place_for(place, max_workers))
+        dispatcher, self._scheduler, ours = connect(place_for(place, max_workers))
         try:
-            _check(hub, limits)
+            _check(dispatcher, limits)
         except BaseException:
             if ours:
                 self._scheduler.close()
             raise
-        self._hub = hub
+        self._dispatcher = dispatcher
         # The intake alone may outlive its users: what they submitted still runs, and then their
         # workers end.
-        self.intake = Batcher(
-            hub, self._scheduler.close if ours else _Keep(self._scheduler), most=most, daemon=daemon
+        self.batcher = Batcher(
+            dispatcher,
+            self._scheduler.close if ours else _Keep(self._scheduler),
+            most=most,
+            daemon=daemon,
         )
         self._initial = initial
         self.limits = limits
@@ -80,7 +83,7 @@ class Submitter:
         Raises:
             ConfigurationError: no worker can ever hold what they ask for.
         """
-        _check(self._hub, limits)
+        _check(self._dispatcher, limits)
         other = object.__new__(Submitter)
         vars(other).update(vars(self), limits=limits, _wares=FunctionCache(limits, self._prepared))
         return other
@@ -96,7 +99,7 @@ class Submitter:
         Raises:
             RuntimeError: the line is closed.
         """
-        intake = self.intake
+        batcher = self.batcher
         try:
             works = self._wares.find(f).works
             if kwargs:
@@ -111,10 +114,10 @@ class Submitter:
                 work = works[STAR]
                 call = frozen(args, STAR, work.function.name)
         except Exception as error:
-            intake.check()
-            return CallFuture.failed(intake, error)
-        promise = CallFuture(intake, work, call)
-        intake.add(promise)
+            batcher.check()
+            return CallFuture.failed(batcher, error)
+        promise = CallFuture(batcher, work, call)
+        batcher.add(promise)
         return promise
 
     def stretches(
@@ -133,7 +136,7 @@ class Submitter:
             PicklingError: the function or an argument cannot travel; what was submitted before is
                 withdrawn.
         """
-        self.intake.check()
+        self.batcher.check()
         if chunksize is not None:
             whole("chunksize", chunksize, most=sys.maxsize)
         made: list[ChunkFuture] = []
@@ -153,14 +156,14 @@ class Submitter:
         sizes: tuple[int | None, int | None],
     ) -> None:
         total, chunksize = sizes
-        most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.intake.slots))
+        most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.batcher.slots))
         size, first = chunksize or 1, 0
         work: CallTemplate | None = None
         while block := list(itertools.islice(calls, size)):
             work = work or self._wares.find(f).works[form]
             payload = pickling.dump_calls(block, form=form, describe=_names_from(first))
-            made.append(ChunkFuture(self.intake, work, payload, len(block), first))
-            self.intake.add(made[-1])
+            made.append(ChunkFuture(self.batcher, work, payload, len(block), first))
+            self.batcher.add(made[-1])
             first += len(block)
             if chunksize is None:
                 size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
@@ -175,12 +178,12 @@ class Submitter:
         """End the calls of these stretches that have not ended."""
         for stretch in stretches:
             if not stretch.cancel():
-                self.intake.drop(stretch)
+                self.batcher.drop(stretch)
 
 
-def _check(hub: DispatcherThread, limits: CallOptions) -> None:
+def _check(dispatcher: DispatcherThread, limits: CallOptions) -> None:
     if limits.demand is not ANY:
-        hub.check(limits.demand)
+        dispatcher.check(limits.demand)
 
 
 class _Keep:

@@ -432,7 +432,7 @@ class DispatcherThread:
         except BaseException as error:  # a kind may be a user's own
             payload, failed = pickling.dump_exception(error), True
         message = Allocate(
-            effect.lane,
+            effect.allocation,
             effect.takes,
             None if cores is None else cores.c,
             None if gpus is None else gpus.g,

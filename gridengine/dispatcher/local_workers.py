@@ -110,7 +110,7 @@ class LocalWorkers:
         try:
             if not is_ready(sock):
                 return
-            nursery = ForkServer(sock, process)
+            fork_server = ForkServer(sock, process)
         except (EOFError, OSError):
             self._give_up(sock, process)
             return
@@ -119,7 +119,7 @@ class LocalWorkers:
         peer = os.urandom(16)
         agent = self._agents[peer] = Agent(
             partial(self._say, peer),
-            nursery,
+            fork_server,
             slots=self._slots,
             spare=self._spare,
             grace_seconds=self._settings.grace_seconds,

@@ -154,7 +154,7 @@ class Allocate(_Message, frozen=True):
     how many of the worker's slots are not for other calls meanwhile.
     """
 
-    lane: int
+    allocation: int
     takes: int = 0
     cores: list[int] | None = None
     gpus: list[int | str] | None = None
@@ -166,7 +166,7 @@ class Allocate(_Message, frozen=True):
 class Release(_Message, frozen=True):
     """Lanes to which nothing more will be assigned."""
 
-    lanes: list[int]
+    allocations: list[int]
 
 
 class Assign(_Message, frozen=True):
@@ -175,7 +175,7 @@ class Assign(_Message, frozen=True):
     """
 
     assignments: list[Assignment]
-    lane: int = 0
+    allocation: int = 0
 
 
 class Cancel(_Message, frozen=True):

@@ -90,7 +90,7 @@ class Agent:
     def __init__(
         self,
         send: Callable[[Message, Payload], None],
-        nursery: ForkServer,
+        fork_server: ForkServer,
         *,
         slots: int,
         spare: int | None = None,
@@ -101,7 +101,7 @@ class Agent:
         answer: Callable[[bytes], parent_requests.Answer] = elsewhere,
     ) -> None:
         self.send = send
-        self.nursery = nursery
+        self.fork_server = fork_server
         self._slots = slots
         self._spare = slots if spare is None else spare
         self._grace_seconds = grace_seconds
@@ -116,7 +116,7 @@ class Agent:
         """
         self._queue: deque[deque[AssignedRun]] = deque()
         """The batches of calls that ask for nothing."""
-        self._lanes: dict[int, RunnerAllocation] = {}
+        self._allocations: dict[int, RunnerAllocation] = {}
         self._processors = Processors(slots)
         self.hands: dict[int, RunnerHandle] = {}
         self.idle: list[RunnerHandle] = []
@@ -129,8 +129,8 @@ class Agent:
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
         self._answer = answer
-        self._watch(nursery.fileno(), partial(runner_messages.hear_nursery, self))
-        self._watch(nursery.questions.fileno(), self._hear_questions)
+        self._watch(fork_server.fileno(), partial(runner_messages.hear_nursery, self))
+        self._watch(fork_server.questions.fileno(), self._hear_questions)
         self.broken = ""
         """Why this agent can run nothing any more; empty while it can."""
 
@@ -189,7 +189,7 @@ class Agent:
         if not dismissed:
             return
         self._queue.clear()
-        self._lanes.clear()
+        self._allocations.clear()
         deadline = time.monotonic() + self._grace_seconds
         for hand in dismissed:
             hand.dismiss(math.inf)
@@ -209,7 +209,7 @@ class Agent:
         """End all runners and what they left behind; send what they had answered before. May be
         called twice.
         """
-        self.nursery.close()
+        self.fork_server.close()
         for hand in list(self.hands.values()):
             runner_messages.hear_last_words(self, hand)
             self.remove(hand)
@@ -256,18 +256,20 @@ class Agent:
         for assignment in message.assignments:
             if assignment.function not in self._functions:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
-        if message.lane and message.lane not in self._lanes:
-            raise ProtocolError(f"lane {message.lane} was not lent")
-        queue = self._lanes[message.lane].queue if message.lane else self._queue
+        if message.allocation and message.allocation not in self._allocations:
+            raise ProtocolError(f"allocation {message.allocation} is not this worker's")
+        queue = self._allocations[message.allocation].queue if message.allocation else self._queue
         queue.append(deque(portions(message.assignments, buffers)))
         self.hand_out()
 
     def _lend(self, message: Allocate, buffers: Payload) -> None:
-        self._lanes[message.lane] = RunnerAllocation(self._processors.actual(message), buffers)
+        self._allocations[message.allocation] = RunnerAllocation(
+            self._processors.actual(message), buffers
+        )
 
     def _take_back(self, message: Release, buffers: Payload) -> None:
-        for number in message.lanes:
-            self._lanes.pop(number, None)
+        for number in message.allocations:
+            self._allocations.pop(number, None)
         self.hand_out()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
@@ -282,8 +284,14 @@ class Agent:
     def _take_out(self, runs: set[int]) -> list[int]:
         """Take these runs out of what waits for a runner; return those that did."""
         taken: list[int] = []
-        lanes = itertools.chain.from_iterable(lane.queue for lane in self._lanes.values())
-        for waiting in [*self._queue, *lanes, *(hand.backlog for hand in self.hands.values())]:
+        allocations = itertools.chain.from_iterable(
+            allocation.queue for allocation in self._allocations.values()
+        )
+        for waiting in [
+            *self._queue,
+            *allocations,
+            *(hand.backlog for hand in self.hands.values()),
+        ]:
             dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
             if dropped:
                 kept = [work for work in waiting if work[0].run not in runs]
@@ -329,12 +337,16 @@ class Agent:
         if self.broken:
             return
         lacking = 0
-        for lane in self._lanes.values():
+        for allocation in self._allocations.values():
             lacking += (
-                lane.hand is None and bool(_first(lane.queue)) and not self._begin(lane, lane.queue)
+                allocation.hand is None
+                and bool(_first(allocation.queue))
+                and not self._begin(allocation, allocation.queue)
             )
-        plain = self._slots - sum(lane.lend.takes for lane in self._lanes.values())
-        while _first(self._queue) and (not self._lanes or self._plain_busy() < plain):
+        plain = self._slots - sum(
+            allocation.lend.takes for allocation in self._allocations.values()
+        )
+        while _first(self._queue) and (not self._allocations or self._plain_busy() < plain):
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
@@ -344,22 +356,22 @@ class Agent:
     def _plain_busy(self) -> int:
         idle = set(map(id, self.idle))
         return sum(
-            hand.lane is None and hand.id not in self._leaving and id(hand) not in idle
+            hand.allocation is None and hand.id not in self._leaving and id(hand) not in idle
             for hand in self.hands.values()
         )
 
-    def _begin(self, lane: RunnerAllocation | None, queue: deque[deque[AssignedRun]]) -> bool:
+    def _begin(self, allocation: RunnerAllocation | None, queue: deque[deque[AssignedRun]]) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
-        place = NOWHERE if lane is None else lane.place
+        place = NOWHERE if allocation is None else allocation.place
         hand = self._idle_hand(place, queue[0][0][0].memory) or self._new_hand(place)
         if hand is None:
             return False
-        hand.lane = lane
-        if lane is not None:
-            lane.hand = hand
-        lend, payload = (PLAIN, ()) if lane is None else (lane.lend, lane.payload)
-        if hand.lent != lend.lane:
-            hand.lent = lend.lane
+        hand.allocation = allocation
+        if allocation is not None:
+            allocation.hand = hand
+        lend, payload = (PLAIN, ()) if allocation is None else (allocation.lend, allocation.payload)
+        if hand.lent != lend.allocation:
+            hand.lent = lend.allocation
             self._tell(hand, lend, payload)
         hand.backlog = queue.popleft()
         self.feed(hand)
@@ -394,7 +406,7 @@ class Agent:
         self._last_id += 1
         allow_one_more_runner(len(self.hands))
         try:
-            hand = RunnerHandle(self._last_id, self.nursery, self._outlets, place)
+            hand = RunnerHandle(self._last_id, self.fork_server, self._outlets, place)
         except OSError as error:
             self.make_do(error.errno or 0)
             return None
@@ -456,15 +468,15 @@ class Agent:
     # What runners say
 
     def _hear_questions(self, events: int) -> None:
-        if not parent_requests.reply(self.nursery.questions, self._answer):
-            self.unwatch(self.nursery.questions.fileno())
+        if not parent_requests.reply(self.fork_server.questions, self._answer):
+            self.unwatch(self.fork_server.questions.fileno())
 
     @staticmethod
     def leave_lane(hand: RunnerHandle) -> None:
         """Note that a runner has done its batch."""
-        if hand.lane is not None:
-            hand.lane.hand = None
-            hand.lane = None
+        if hand.allocation is not None:
+            hand.allocation.hand = None
+            hand.allocation = None
 
     def remove(self, hand: RunnerHandle) -> None:
         """Forget a runner that is no more."""

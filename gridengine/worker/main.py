@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     path = Path(arguments[0])
     adopt_orphans()
     restore_dispositions()
-    nursery = ForkServer.fork_off(
+    fork_server = ForkServer.fork_off(
         runner.main
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         connection = Connection.load(path)
         client = Client(connection)
     except GridEngineError as error:
-        nursery.close()
+        fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
         return 2
     wake, woken = socket.socketpair()
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     outlets = Outlets(partial(_rouse, woken))
     agent = Agent(
         client.send,
-        nursery,
+        fork_server,
         slots=connection.slots,
         grace_seconds=connection.grace_seconds,
         output_bytes=connection.output_bytes,

@@ -125,7 +125,7 @@ class Runner:
     def __init__(self, channel: Channel, words: memoryview) -> None:
         self._channel = channel
         self._words = words
-        self._outbox = ResultBuffer(channel)
+        self._result_buffer = ResultBuffer(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self._defined: dict[bytes, tuple[list[str], Define, Payload]] = {}
         """Of each function the module search path to run it with, and how it is pickled."""
@@ -168,7 +168,7 @@ class Runner:
     def _take(self, message: Allocate, buffers: Payload) -> None:
         """Take what all calls from here on are given."""
         self._lend, self._lend_payload = message, buffers
-        self._given = None if message.lane else ZERO
+        self._given = None if message.allocation else ZERO
         try:
             keep_to(message)
             self._unfit = None
@@ -222,11 +222,11 @@ class Runner:
             if assignment.run not in runs
         )
         for run in dropped:
-            self._outbox.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
+            self._result_buffer.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
 
     def _work(self) -> None:
         several = sum(assignment.stop - assignment.start for assignment, _ in self._queue) > 1
-        with self._outbox.backstop() if several else contextlib.nullcontext():
+        with self._result_buffer.backstop() if several else contextlib.nullcontext():
             while self._queue:
                 assignment, _ = self._queue[0]
                 self._words[START] = 0
@@ -239,31 +239,31 @@ class Runner:
                         self._run(*entry)
                     self._words[RUN] = 0
                     if not begun:
-                        self._outbox.deliver(Returned([assignment.run]))
+                        self._result_buffer.deliver(Returned([assignment.run]))
                 else:
                     self._words[RUN] = 0
                     self._listen()
         flush_output()
         self._words[BACKGROUND] = background_work.is_running()
-        self._outbox.flush()
+        self._result_buffer.flush()
 
     def _listen(self) -> None:
         """Hear the agent before going on. It may also be about to kill this process: then not in a
         call that has nothing to do with it.
         """
         self._words[START] = 0
-        self._outbox.flush()
+        self._result_buffer.flush()
         while self._words[HOLD] != self._held:
             for message, buffers in self._channel.wait():
                 HANDLERS[type(message)](self, message, buffers)
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
-        self._outbox.begin(
+        self._result_buffer.begin(
             assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
         )
         if assignment.watched:
             forget_peak()
-            self._outbox.deliver(Started(assignment.run, os.getpid()))
+            self._result_buffer.deliver(Started(assignment.run, os.getpid()))
         self._current, self._retry_on = assignment, ()
         self._memory.set(assignment.memory)
         try:
@@ -278,11 +278,11 @@ class Runner:
             (self._call if assignment.timeout is None else self._call_timed)(
                 call, calls, assignment
             )
-        self._outbox.end()
+        self._result_buffer.end()
         if assignment.watched:
             flush_output()
             ctypes.CDLL(None).fflush(None)
-            self._outbox.flush()
+            self._result_buffer.flush()
             if self._finished:
                 self._words[RUN] = 0
                 leave(0)
@@ -308,14 +308,14 @@ class Runner:
                 )  # as a process does that cannot begin; those that can tell by themselves
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
-            self._outbox.add_raised(index, payload)
+            self._result_buffer.add_raised(index, payload)
 
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
         """Make the calls of a run. What stands in the inner loop is paid for each call."""
-        words, outbox = self._words, self._outbox
-        append, step = outbox.values.append, step_of(assignment)
+        words, result_buffer = self._words, self._result_buffer
+        append, step = result_buffer.values.append, step_of(assignment)
         try:
             for first in range(assignment.start, assignment.stop, step):
                 words[INDEX] = (
@@ -331,8 +331,8 @@ class Runner:
                         append(call(calls[index]))
                     except BaseException as error:
                         self._add_raised(index, error, assignment)
-                outbox.ended = now = monotonic()
-                if now >= outbox.due:
+                result_buffer.ended = now = monotonic()
+                if now >= result_buffer.due:
                     self._send()
         except ValueError:
             # the words are gone in a process that user code forked and that came back out of it
@@ -343,7 +343,7 @@ class Runner:
         """Return whether the agent has taken back the calls from this one on, and say so."""
         if self._words[CUT_RUN] != assignment.run or index < self._words[CUT]:
             return False
-        self._outbox.deliver(Shortened(assignment.run, index))
+        self._result_buffer.deliver(Shortened(assignment.run, index))
         return True
 
     def _call_timed(
@@ -352,7 +352,7 @@ class Runner:
         """Make the calls of a run that has a time limit for each. The agent kills only in a call
         that it has seen to be late.
         """
-        words, outbox = self._words, self._outbox
+        words, result_buffer = self._words, self._result_buffer
         for index in range(assignment.start, assignment.stop):
             words[INDEX] = index
             if self._cut_off(assignment, index):
@@ -364,12 +364,12 @@ class Runner:
             try:
                 value = call(calls[index])
                 self._leave_if_late()
-                outbox.values.append(value)
+                result_buffer.values.append(value)
             except BaseException as error:
                 self._leave_if_late()
                 self._add_raised(index, error, assignment)
-            outbox.ended = now = monotonic()
-            if now >= outbox.due:
+            result_buffer.ended = now = monotonic()
+            if now >= result_buffer.due:
                 self._send()
         words[START] = 0
 
@@ -380,7 +380,7 @@ class Runner:
         if (
             self._words[LATE]
             and self._words[LATE] == self._words[START]
-            and not self._outbox.forked()
+            and not self._result_buffer.forked()
         ):
             self._send()
             leave(1)
@@ -390,7 +390,7 @@ class Runner:
         if isinstance(error, MemoryError):
             self._run_out(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        self._outbox.add_raised(index, pickling.dump_exception(error), status)
+        self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
 
     def _run_out(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
@@ -417,7 +417,9 @@ class Runner:
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__
-            self._outbox.add_raised(index, pickling.dump_exception(late), OUT_OF_MEMORY, peak)
+            self._result_buffer.add_raised(
+                index, pickling.dump_exception(late), OUT_OF_MEMORY, peak
+            )
         self._words[RUN] = 0
         self._send()
         leave(0)
@@ -430,13 +432,13 @@ class Runner:
             background_work.is_running()
         )  # before whoever waits for the results closes all
         with self._memory.lifted():
-            self._outbox.flush()
+            self._result_buffer.flush()
 
     def _leave_if_forked(self, error: BaseException | None = None) -> None:
         """End a process that user code forked and that came back out of it, as it would have ended
         at the end of a script.
         """
-        if not self._outbox.forked():
+        if not self._result_buffer.forked():
             return
         if isinstance(error, SystemExit):
             leave(error.code if isinstance(error.code, int) else int(error.code is not None))
@@ -473,7 +475,7 @@ class Runner:
             try:
                 return function(*args, **kwargs)
             finally:
-                if not self._outbox.forked() and background_work.is_running():
+                if not self._result_buffer.forked() and background_work.is_running():
                     self._finished = True
                     background_work.finish()
 
@@ -488,7 +490,7 @@ class Runner:
 
         def push(value: Any) -> None:
             payload = pickling.dump(value)
-            self._outbox.deliver(Pushed(assignment.run, len(payload)), payload)
+            self._result_buffer.deliver(Pushed(assignment.run, len(payload)), payload)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             controller = Controller(job_id=assignment.task, attempt=assignment.attempt, push=push)

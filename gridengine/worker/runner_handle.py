@@ -85,14 +85,16 @@ class RunnerHandle:
         OSError: no descriptors, or no nursery, left.
     """
 
-    def __init__(self, id: int, nursery: ForkServer, outlets: Outlets, place: Allocation) -> None:
+    def __init__(
+        self, id: int, fork_server: ForkServer, outlets: Outlets, place: Allocation
+    ) -> None:
         self.id = id
         self.place = place
-        self.lane: RunnerAllocation | None = None
+        self.allocation: RunnerAllocation | None = None
         """The lane that it works for now."""
         self.lent = 0
         """The lane of which it was told."""
-        self._nursery = nursery
+        self._fork_server = fork_server
         self.pid = 0
         self.backlog: deque[AssignedRun] = deque()
         """The rest of its batch, which it has not got yet."""
@@ -127,7 +129,7 @@ class RunnerHandle:
             theirs += [its.detach(), words]
             os.ftruncate(words, WORDS_SIZE)
             self._words = map_words(words)
-            nursery.fork(
+            fork_server.fork(
                 id, Ends(stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3])
             )
         except BaseException:
@@ -264,7 +266,7 @@ class RunnerHandle:
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(OSError):  # a nursery that is gone shows when its events are read
-            self._nursery.signal(self.id, number)
+            self._fork_server.signal(self.id, number)
 
     def press(self, now: float, grace_seconds: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to look

@@ -126,10 +126,10 @@ def _go_on(agent: Agent, hand: RunnerHandle) -> None:
 def hear_nursery(agent: Agent, events: int = 0) -> None:
     """Act on what became of runners."""
     try:
-        fates = agent.nursery.receive()
+        fates = agent.fork_server.receive()
     except EOFError as error:
         agent.broken = str(error)
-        agent.unwatch(agent.nursery.fileno())
+        agent.unwatch(agent.fork_server.fileno())
         return
     for event in fates:
         hand = agent.hands[event.runner]

@@ -124,7 +124,7 @@ class Written:
 
     what: str
     runner: str
-    nursery: str
+    fork_server: str
     job: str
     when: float
 
@@ -132,7 +132,7 @@ class Written:
         """Return when the worker of this line was struck, None when it was not."""
         times = [
             struck[one]
-            for one in (self.runner, self.nursery, self.job, self.job.partition(".")[0])
+            for one in (self.runner, self.fork_server, self.job, self.job.partition(".")[0])
             if one in struck
         ]
         return min(times) if times else None
@@ -142,8 +142,8 @@ def read(path: Path) -> dict[int, list[Written]]:
     """Return what each call wrote."""
     found: dict[int, list[Written]] = defaultdict(list)
     for text in path.read_text().splitlines():
-        what, index, runner, nursery, job, when = text.split()
-        found[int(index)].append(Written(what, runner, nursery, job, float(when)))
+        what, index, runner, fork_server, job, when = text.split()
+        found[int(index)].append(Written(what, runner, fork_server, job, float(when)))
     return found
 
 

@@ -87,14 +87,14 @@ class Worker:
     """
 
     agent: psutil.Process | None
-    nursery: psutil.Process
+    fork_server: psutil.Process
     runners: list[psutil.Process]
     job: str = ""
     task: str = ""
 
     @property
     def processes(self) -> list[psutil.Process]:
-        return [one for one in (self.agent, self.nursery, *self.runners) if one is not None]
+        return [one for one in (self.agent, self.fork_server, *self.runners) if one is not None]
 
 
 def workers(connection: str) -> list[Worker]:
@@ -106,10 +106,10 @@ def workers(connection: str) -> list[Worker]:
 
 def _adopted() -> list[Worker]:
     found = []
-    for nursery in psutil.Process().children():
+    for fork_server in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if "gridengine.worker.forkserver_main" in nursery.cmdline():
-                found.append(Worker(None, nursery, nursery.children()))
+            if "gridengine.worker.forkserver_main" in fork_server.cmdline():
+                found.append(Worker(None, fork_server, fork_server.children()))
     return found
 
 
@@ -121,14 +121,14 @@ def _called_home(connection: str) -> list[Worker]:
             if process.cmdline()[-1:] == [connection] and process.status() != psutil.STATUS_ZOMBIE:
                 parents[process.pid] = process.ppid()
     found = []
-    for nursery, agent in parents.items():
+    for fork_server, agent in parents.items():
         if agent in parents and parents[agent] not in parents:
-            runners = [pid for pid, parent in parents.items() if parent == nursery]
+            runners = [pid for pid, parent in parents.items() if parent == fork_server]
             with contextlib.suppress(psutil.Error):
                 environment = psutil.Process(agent).environ()
                 processes = (
                     psutil.Process(agent),
-                    psutil.Process(nursery),
+                    psutil.Process(fork_server),
                     [psutil.Process(pid) for pid in runners],
                 )
                 found.append(
@@ -210,20 +210,20 @@ class Injector:
 
     def _kill_agent(self, worker: Worker, others: list[Worker]) -> bool:
         assert worker.agent is not None
-        self._strike(str(worker.nursery.pid))
+        self._strike(str(worker.fork_server.pid))
         worker.agent.kill()
         return True
 
     def _kill_nursery(self, worker: Worker, others: list[Worker]) -> bool:
-        self._strike(str(worker.nursery.pid))
-        worker.nursery.kill()
+        self._strike(str(worker.fork_server.pid))
+        worker.fork_server.kill()
         return True
 
     def _stop(self, worker: Worker, others: list[Worker]) -> bool:
         """The agent, or the nursery where that is in our own process, stops for less than the
         lease: nothing of its may run again.
         """
-        victim = worker.agent or worker.nursery
+        victim = worker.agent or worker.fork_server
         victim.suspend()
         self._after(self._random.uniform(0.2, 3.0), lambda: _resume([victim]))
         return True
@@ -232,7 +232,7 @@ class Injector:
         """The whole worker stops for so long that its calls run elsewhere; when it goes on it has
         nothing to say any more.
         """
-        self._strike(str(worker.nursery.pid))
+        self._strike(str(worker.fork_server.pid))
         processes = worker.processes
         for process in processes:
             process.suspend()

@@ -34,7 +34,7 @@ from gridengine import (
     TimeoutError,
     WorkerCrashed,
 )
-from gridengine.client.connect import hub_of
+from gridengine.client.connect import dispatcher_of
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
@@ -768,7 +768,7 @@ def runs_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]
 
 def refusal(folder: Path) -> ConfigurationError:
     with pytest.raises(ConfigurationError) as caught, Elsewhere() as scheduler:
-        hub_of(scheduler)
+        dispatcher_of(scheduler)
     assert str(folder) in caught.value.message
     assert "GRIDENGINE_RUN_DIRECTORY" in str(caught.value)
     return caught.value

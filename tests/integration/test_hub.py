@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.connect import hub_of
+from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher import io_thread
 from gridengine.dispatcher.core import state
@@ -118,7 +118,7 @@ def test_whatever_the_thread_fails_at_each_call_is_told_once(
 ) -> None:
     handed = Handed()
     with gridengine.ProcessScheduler(2) as scheduler:
-        one = hub_of(scheduler)
+        one = dispatcher_of(scheduler)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         fail_at(monkeypatch, table, kind, at, failure)
         one.submit(make_function(slowly), tasks, handed)
@@ -156,7 +156,7 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
         return effects
 
     with gridengine.ProcessScheduler(1) as scheduler:
-        one = hub_of(scheduler)
+        one = dispatcher_of(scheduler)
         monkeypatch.setattr(state.StateMachine, "handle", fail_late)
         one.submit(
             make_function(abs),

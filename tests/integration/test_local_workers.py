@@ -40,7 +40,7 @@ def scheduler() -> Iterator[gridengine.ProcessScheduler]:
         yield scheduler
 
 
-def nursery(_: object = None) -> int:
+def fork_server(_: object = None) -> int:
     return os.getppid()
 
 
@@ -188,7 +188,7 @@ def test_a_stopped_nursery_is_waited_for_and_goes_on(
     )
     os.kill(first, signal.SIGSTOP)
     os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
-    job = gridengine.Job(target=nursery, scheduler=scheduler)
+    job = gridengine.Job(target=fork_server, scheduler=scheduler)
     job.start()
     wait_for(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
     assert job.is_alive()
@@ -232,7 +232,7 @@ def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
     with gridengine.ProcessScheduler(1) as scheduler:
         seen = set()
         for _ in range(3):
-            [pid] = gridengine.map(nursery, [0], scheduler=scheduler)
+            [pid] = gridengine.map(fork_server, [0], scheduler=scheduler)
             wait_for(lambda: not alive(pid))  # noqa: B023
             seen.add(pid)
         assert len(seen) == 3
@@ -295,6 +295,6 @@ def announce(x: int) -> int:
 def test_what_batch_systems_announce_a_limit_by_ends_no_call(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
-    before = gridengine.map(nursery, [0], scheduler=scheduler)
+    before = gridengine.map(fork_server, [0], scheduler=scheduler)
     assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
-    assert gridengine.map(nursery, [0], scheduler=scheduler) == before
+    assert gridengine.map(fork_server, [0], scheduler=scheduler) == before

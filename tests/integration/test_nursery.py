@@ -12,20 +12,20 @@ RUNNERS = 1000
 
 
 def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() -> None:
-    nursery = ForkServer.fork_off(lambda ends: os._exit(0))
+    fork_server = ForkServer.fork_off(lambda ends: os._exit(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
     commanding = threading.Thread(
-        target=lambda: [nursery.fork(number, ends) for number in range(RUNNERS)], daemon=True
+        target=lambda: [fork_server.fork(number, ends) for number in range(RUNNERS)], daemon=True
     )
     commanding.start()
     commanding.join(60)
     assert not commanding.is_alive(), "it waits for a nursery that waits for it"
     events: list[object] = []
     while sum(isinstance(event, Exited) for event in events) < RUNNERS:
-        assert select.select([nursery], [], [], 60)[0]
-        events += nursery.receive()
+        assert select.select([fork_server], [], [], 60)[0]
+        events += fork_server.receive()
     assert [event.runner for event in events if isinstance(event, Forked)] == list(range(RUNNERS))
     assert {event.runner for event in events if isinstance(event, Exited)} == set(range(RUNNERS))
-    nursery.close()
+    fork_server.close()
     os.close(nothing)

@@ -128,7 +128,7 @@ def plain(part: Resource) -> Resource:
 
 @dataclass
 class Item:
-    """A run as its worker sees it; what comes before `done` is answered. It has what lane `lane`
+    """A run as its worker sees it; what comes before `done` is answered. It has what lane `allocation`
     was given.
     """
 
@@ -137,7 +137,7 @@ class Item:
     done: int
     stop: int
     watched: bool
-    lane: int
+    allocation: int
 
 
 @dataclass
@@ -157,11 +157,11 @@ class Peer:
     forgotten: bool = False
     said_goodbye: bool = False
     inbox: deque[Message] = field(default_factory=deque)
-    outbox: deque[tuple[Message, tuple[bytes, ...]]] = field(default_factory=deque)
+    result_buffer: deque[tuple[Message, tuple[bytes, ...]]] = field(default_factory=deque)
     said: list[tuple[Message, tuple[bytes, ...]]] = field(default_factory=list)
     functions: set[bytes] = field(default_factory=set)
     batches: list[list[Item]] = field(default_factory=list)
-    lanes: dict[int, tuple[Resource, int]] = field(default_factory=dict)
+    allocations: dict[int, tuple[Resource, int]] = field(default_factory=dict)
 
     @property
     def running(self) -> list[list[Item]]:
@@ -171,11 +171,13 @@ class Peer:
         first: list[list[Item]] = []
         taken: dict[int, int] = {}
         for batch in self.batches:
-            lane = batch[0].lane
-            if taken.get(lane, 0) < (
-                1 if lane else self.slots - sum(takes for _, takes in self.lanes.values())
+            allocation = batch[0].allocation
+            if taken.get(allocation, 0) < (
+                1
+                if allocation
+                else self.slots - sum(takes for _, takes in self.allocations.values())
             ):
-                taken[lane] = taken.get(lane, 0) + 1
+                taken[allocation] = taken.get(allocation, 0) + 1
                 first.append(batch)
         return first
 
@@ -184,7 +186,7 @@ class Peer:
         return self.alive and self.called and not self.suspended
 
     def say(self, message: Message, *buffers: bytes) -> None:
-        self.outbox.append((message, buffers))
+        self.result_buffer.append((message, buffers))
         self.said.append((message, buffers))
 
     def hello(self) -> None:
@@ -205,35 +207,37 @@ class Peer:
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
             assert {one.function, *self.needs[one.task]} <= self.functions
-        assert not message.lane or message.lane in self.lanes, "a lane that was not lent"
+        assert not message.allocation or message.allocation in self.allocations, (
+            "a lane that was not lent"
+        )
         self.batches.append(
             [
-                Item(one.run, one.task, one.start, one.stop, one.watched, message.lane)
+                Item(one.run, one.task, one.start, one.stop, one.watched, message.allocation)
                 for one in message.assignments
             ]
         )
         assert len(self.batches) <= 2 * self.slots
 
     def lent(self, grant: Grant) -> None:
-        self.lanes[grant.lane] = grant.given, grant.takes
-        assert not self.shared or sum(takes for _, takes in self.lanes.values()) <= self.slots
+        self.allocations[grant.allocation] = grant.given, grant.takes
+        assert not self.shared or sum(takes for _, takes in self.allocations.values()) <= self.slots
         books = (HELD(self.slots) if self.shared else grant.given).holder()
-        for given, _ in self.lanes.values():
+        for given, _ in self.allocations.values():
             books._alloc(functools.reduce(operator.and_, (plain(part) for part in given), ZERO))
         cores = [
             core
-            for given, _ in self.lanes.values()
+            for given, _ in self.allocations.values()
             if (part := given.get(Cores))
             for core in part.c
         ]
         assert len(set(cores)) == len(cores), "a core was given twice"
 
     def taken_back(self, message: Release) -> None:
-        for lane in message.lanes:
-            assert not any(item.lane == lane for batch in self.batches for item in batch), (
-                "taken back from calls that run"
-            )
-            del self.lanes[lane]
+        for allocation in message.allocations:
+            assert not any(
+                item.allocation == allocation for batch in self.batches for item in batch
+            ), "taken back from calls that run"
+            del self.allocations[allocation]
 
     def cancelled(self, message: Cancel) -> None:
         running = self.running
@@ -274,7 +278,7 @@ class Peer:
 
     def end(self) -> None:
         self.alive = False
-        self.lanes.clear()
+        self.allocations.clear()
         self.batches.clear()
         self.inbox.clear()
 
@@ -679,13 +683,13 @@ class Play(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 9), many=st.integers(1, 9))
     def deliver(self, place: int, many: int) -> None:
-        peer = self.one_of(place, lambda peer: bool(peer.outbox))
+        peer = self.one_of(place, lambda peer: bool(peer.result_buffer))
         if peer is not None:
             self.deliver_from(peer, many)
 
     def deliver_from(self, peer: Peer, many: int = 1000) -> None:
-        for _ in range(min(many, len(peer.outbox))):
-            message, buffers = peer.outbox.popleft()
+        for _ in range(min(many, len(peer.result_buffer))):
+            message, buffers = peer.result_buffer.popleft()
             self.play(Received(peer.id, message, buffers))
 
     @rule(place=st.integers(0, 9), which=st.integers(0, 50))
@@ -693,9 +697,9 @@ class Play(RuleBasedStateMachine):
         """An old message comes once more. A greeting does not: the connection numbers its messages,
         and that is number one.
         """
-        peer = self.one_of(place, lambda peer: len(peer.said) - len(peer.outbox) > 1)
+        peer = self.one_of(place, lambda peer: len(peer.said) - len(peer.result_buffer) > 1)
         if peer is not None:
-            told = peer.said[1 : len(peer.said) - len(peer.outbox)]
+            told = peer.said[1 : len(peer.said) - len(peer.result_buffer)]
             message, buffers = told[which % len(told)]
             self.play(Received(peer.id, message, buffers))
 
@@ -736,9 +740,9 @@ class Play(RuleBasedStateMachine):
             check_books(self.core, self.left)
             assert set(self.core.strangers.values()) <= set(self.core.workers)
             assert len(self.core.withdrawn) <= KEPT_WITHDRAWN
-            for fleet in [pool.fleet for pool in self.core.pools.values()]:
-                for key, started in fleet.started.items():
-                    assert (key in fleet.expected) == (
+            for provisioner in [pool.provisioner for pool in self.core.pools.values()]:
+                for key, started in provisioner.started.items():
+                    assert (key in provisioner.expected) == (
                         started.worker is None and started.ended_at is None
                     )
                     assert (
@@ -764,7 +768,7 @@ class Play(RuleBasedStateMachine):
         self.finish(
             lambda: (
                 not self.core.workers
-                and not any(pool.fleet.started for pool in self.core.pools.values())
+                and not any(pool.provisioner.started for pool in self.core.pools.values())
             )
         )
         self.books_agree()
@@ -834,7 +838,7 @@ def check_books(core: StateMachine, left: dict[int, set[int]]) -> None:
         assert pool.slots == sum(seat.slots for seat in seats)
         assert set(pool.idle) | set(pool.ahead) <= set(seats)
         assert not (pool.idle and pool.waiting), "work waits while a worker has nothing to do"
-        assert core.lending is None or pool is core.common or pool.waiting or seats, (
+        assert core.allocator is None or pool is core.common or pool.waiting or seats, (
             "an empty pool is kept"
         )
     for home in core.homes:
@@ -865,7 +869,7 @@ def check_workers(core: StateMachine) -> None:
         assert worker.batches == len(batches)
         assert (worker.id in core.resting) == (worker.phase is Phase.READY and not worker.batches)
         assert (
-            core.lending is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots
+            core.allocator is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots
         ), "more is lent than there is"
         for seat in worker.seats:
             assert seat.batches == len(
@@ -876,7 +880,7 @@ def check_workers(core: StateMachine) -> None:
             assert seat not in seat.pool.ahead or (
                 willing and share is None and seat.slots <= seat.batches < 2 * seat.slots
             )
-            if core.lending is None and core.policy.walltime is None and not seat.pool.soft:
+            if core.allocator is None and core.policy.walltime is None and not seat.pool.soft:
                 assert (seat in seat.pool.idle) == (willing and seat.batches < seat.slots)
 
 

@@ -168,10 +168,10 @@ class FakeHub:
 class FakeScheduler(Scheduler):
     """A scheduler whose hub is a fake one."""
 
-    def __init__(self, hub: FakeHub | None = None) -> None:
+    def __init__(self, dispatcher: FakeHub | None = None) -> None:
         super().__init__(max_workers=1)
-        self.hub = hub or FakeHub()
-        self.share(lambda: self.hub)
+        self.dispatcher = dispatcher or FakeHub()
+        self.share(lambda: self.dispatcher)
 
     def launcher(self, run: LaunchContext) -> NoReturn:
         raise NotImplementedError

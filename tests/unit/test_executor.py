@@ -67,17 +67,17 @@ class Stage(FakeHub):
 
 
 @pytest.fixture
-def hub() -> Stage:
+def dispatcher() -> Stage:
     return Stage()
 
 
 @pytest.fixture
-def waiting(hub: Stage) -> Iterator[gridengine.Executor]:
+def waiting(dispatcher: Stage) -> Iterator[gridengine.Executor]:
     """An executor at whose hub nothing happens before a test runs it."""
-    executor = gridengine.Executor(FakeScheduler(hub))
+    executor = gridengine.Executor(FakeScheduler(dispatcher))
     yield executor
     executor.shutdown(wait=False, cancel_futures=True)
-    hub.run_what_is_there()
+    dispatcher.run_what_is_there()
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def executor() -> Iterator[gridengine.Executor]:
 
 def run_all(executor: gridengine.Executor) -> None:
     """Run all that was submitted."""
-    intake = executor._line.intake
-    hub: Any = intake._hub
-    hub.run_all(until=lambda: not intake._open)
+    batcher = executor._line.batcher
+    dispatcher: Any = batcher._dispatcher
+    dispatcher.run_all(until=lambda: not batcher._open)
 
 
 def calls_of(entries: list[Entry]) -> int:
@@ -148,16 +148,16 @@ def test_a_function_that_cannot_travel_is_the_futures_exception(
 
 
 def test_what_kept_a_call_from_ending_is_its_exception(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     future = waiting.submit(square, 1)
-    hub.fail(hub.entries[0], WorkerCrashed("the process died"))
+    dispatcher.fail(dispatcher.entries[0], WorkerCrashed("the process died"))
     with pytest.raises(WorkerCrashed):
         future.result()
 
 
 def test_arguments_arrive_as_they_were_when_submitted(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     argument: list[int] = []
     futures = []
@@ -168,7 +168,9 @@ def test_arguments_arrive_as_they_were_when_submitted(
     assert [future.result() for future in futures] == list(range(1, 21))
 
 
-def test_a_function_runs_as_it_was_when_submitted(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_function_runs_as_it_was_when_submitted(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     number = 0
 
     def read() -> int:
@@ -185,30 +187,30 @@ def test_a_function_runs_as_it_was_when_submitted(waiting: gridengine.Executor, 
 
 
 def test_a_call_that_finds_the_workers_idle_is_handed_over_at_once(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     waiting.submit(square, 1)
-    assert calls_of(hub.entries) == 1
+    assert calls_of(dispatcher.entries) == 1
 
 
 def test_calls_beyond_what_the_workers_can_begin_wait(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     for index in range(100):
         waiting.submit(square, index)
-    assert calls_of(hub.entries) == 2 * hub.slots
+    assert calls_of(dispatcher.entries) == 2 * dispatcher.slots
 
 
-def test_quick_calls_travel_together(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_quick_calls_travel_together(waiting: gridengine.Executor, dispatcher: Stage) -> None:
     futures = [waiting.submit(square, index) for index in range(5000)]
     run_all(waiting)
     assert [future.result() for future in futures] == [index * index for index in range(5000)]
-    assert len(hub.entries) < 200
-    assert max(entry.task.count for entry in hub.entries) <= MOST_CALLS
+    assert len(dispatcher.entries) < 200
+    assert max(entry.task.count for entry in dispatcher.entries) <= MOST_CALLS
 
 
 def test_calls_that_travel_together_are_of_one_function(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     expected = []
     futures = []
@@ -222,7 +224,7 @@ def test_calls_that_travel_together_are_of_one_function(
 
 
 def test_one_failing_call_leaves_those_beside_it_alone(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [
         waiting.submit(pow, 2, index if index != 700 else -1, 5 if index != 700 else 4)
@@ -234,18 +236,20 @@ def test_one_failing_call_leaves_those_beside_it_alone(
 
 
 def test_results_in_one_message_each_find_their_future(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(3)]
-    for entry in reversed(hub.entries):
-        hub.run(entry)
+    for entry in reversed(dispatcher.entries):
+        dispatcher.run(entry)
     assert [future.result() for future in futures] == [0, 1, 4]
 
 
 # ------------------------------------------------------------------ futures
 
 
-def test_a_future_is_one_of_the_standard_library(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_future_is_one_of_the_standard_library(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     future = waiting.submit(square, 3)
     assert isinstance(future, Future)
     assert (future.running(), future.done(), future.cancelled()) == (True, False, False)
@@ -254,7 +258,9 @@ def test_a_future_is_one_of_the_standard_library(waiting: gridengine.Executor, h
     assert "finished returned int" in repr(future)
 
 
-def test_waiting_for_a_result_ends_when_it_comes(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_waiting_for_a_result_ends_when_it_comes(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     future = waiting.submit(square, 3)
     threading.Thread(target=run_all, args=(waiting,)).start()
     assert future.result(SECONDS) == 9
@@ -268,23 +274,23 @@ def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
         future.exception(0)
 
 
-def test_wait_and_as_completed_take_them(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_wait_and_as_completed_take_them(waiting: gridengine.Executor, dispatcher: Stage) -> None:
     futures = [waiting.submit(square, index) for index in range(3)]
-    hub.run(hub.entries[1])
+    dispatcher.run(dispatcher.entries[1])
     assert concurrent.futures.wait(
         futures, return_when=concurrent.futures.FIRST_COMPLETED
     ).done == {futures[1]}
     completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
     assert next(completed) is futures[1]
-    hub.run(hub.entries[2])
+    dispatcher.run(dispatcher.entries[2])
     assert next(completed) is futures[2]
-    hub.run(hub.entries[0])
+    dispatcher.run(dispatcher.entries[0])
     assert list(completed) == [futures[0]]
 
 
-def test_wait_ends_at_the_first_exception(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_wait_ends_at_the_first_exception(waiting: gridengine.Executor, dispatcher: Stage) -> None:
     futures = [waiting.submit(square, 1), waiting.submit(fail, 2)]
-    threading.Thread(target=hub.run, args=(hub.entries[1],)).start()
+    threading.Thread(target=dispatcher.run, args=(dispatcher.entries[1],)).start()
     assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION).done == {
         futures[1]
     }
@@ -299,7 +305,7 @@ def test_wait_takes_them_beside_others(executor: gridengine.Executor) -> None:
 
 
 def test_a_callback_gets_the_future_once_it_is_done(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     seen: list[Any] = []
     come = threading.Event()
@@ -318,7 +324,7 @@ def test_a_callback_gets_the_future_once_it_is_done(
 
 
 def test_callbacks_do_not_run_in_the_thread_that_brings_results(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     threads: list[threading.Thread] = []
     come = threading.Event()
@@ -331,7 +337,7 @@ def test_callbacks_do_not_run_in_the_thread_that_brings_results(
 
 
 def test_a_callback_may_submit_and_wait(
-    executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage
+    executor: gridengine.Executor, waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     answers: list[int] = []
     come = threading.Event()
@@ -344,7 +350,7 @@ def test_a_callback_may_submit_and_wait(
 
 
 def test_a_callback_that_raises_is_logged_and_the_next_called(
-    waiting: gridengine.Executor, hub: Stage, caplog: pytest.LogCaptureFixture
+    waiting: gridengine.Executor, dispatcher: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     come = threading.Event()
     future = waiting.submit(square, 3)
@@ -356,7 +362,7 @@ def test_a_callback_that_raises_is_logged_and_the_next_called(
 
 
 def test_a_callback_that_raises_system_exit_ends_no_other(
-    waiting: gridengine.Executor, hub: Stage, caplog: pytest.LogCaptureFixture
+    waiting: gridengine.Executor, dispatcher: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     called = threading.Semaphore(0)
 
@@ -367,7 +373,7 @@ def test_a_callback_that_raises_system_exit_ends_no_other(
     first.add_done_callback(leave)
     first.add_done_callback(lambda _: called.release())
     second.add_done_callback(lambda _: called.release())
-    hub.run_all(until=second.done)
+    dispatcher.run_all(until=second.done)
     assert all(called.acquire(timeout=SECONDS) for _ in range(2))
     assert "exception calling callback" in caplog.text
 
@@ -388,11 +394,11 @@ def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_ot
 
 
 def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
-    hub: Stage, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = gridengine.Pool(scheduler=FakeScheduler(hub))
+    pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))
     result = pool.map_async(square, range(4), chunksize=1)
-    hub.run_all(until=result.ready)
+    dispatcher.run_all(until=result.ready)
     interruptions = [KeyboardInterrupt, None, KeyboardInterrupt]
 
     def take(self: ChunkFuture, piece: Outcome) -> None:
@@ -443,7 +449,7 @@ def test_nothing_is_kept_of_futures_that_nobody_has(executor: gridengine.Executo
         asked, unasked = executor.submit(square, 1), executor.submit(square, 2)
         asked.result()
         gone = [weakref.ref(asked), weakref.ref(unasked)]
-        executor._line.intake._hub.entries.clear()  # type: ignore[attr-defined]
+        executor._line.batcher._dispatcher.entries.clear()  # type: ignore[attr-defined]
         del asked, unasked
         assert [one() for one in gone] == [None, None]
     finally:
@@ -454,7 +460,7 @@ def test_nothing_is_kept_of_futures_that_nobody_has(executor: gridengine.Executo
 
 
 def test_a_call_that_waits_can_be_cancelled_and_never_runs(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(10)]
     assert futures[9].cancel()
@@ -464,11 +470,11 @@ def test_a_call_that_waits_can_be_cancelled_and_never_runs(
     with pytest.raises(CancelledError):
         futures[9].result()
     run_all(waiting)
-    assert calls_of(hub.entries) == 9
+    assert calls_of(dispatcher.entries) == 9
 
 
 def test_a_call_that_was_handed_over_cannot_be_cancelled(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     future = waiting.submit(square, 3)
     assert not future.cancel()
@@ -490,37 +496,42 @@ def test_who_waits_hears_of_a_cancelled_call(waiting: gridengine.Executor) -> No
     assert called == [futures[9]]
 
 
-def test_a_killed_call_fails_with_cancelled(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_killed_call_fails_with_cancelled(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     future = waiting.submit(square, 3)
     assert waiting.kill(future)
-    assert list(hub.cancelled.values()) == [9]
+    assert list(dispatcher.cancelled.values()) == [9]
     with pytest.raises(Cancelled):
         future.result()
     assert not waiting.kill(future)
 
 
 def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(10)]
     assert waiting.kill(futures[9])
     with pytest.raises(Cancelled):
         futures[9].result()
     run_all(waiting)
-    assert calls_of(hub.entries) == 9
+    assert calls_of(dispatcher.entries) == 9
 
 
 def test_killing_one_of_several_that_travel_together_spares_the_others(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [waiting.submit(give, index) for index in range(3000)]
-    hub.run_all(
+    dispatcher.run_all(
         until=lambda: any(
-            one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries
+            one.task.count > 10 and one.task.id not in dispatcher.settled
+            for one in dispatcher.entries
         )
     )
     entry = next(
-        one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled
+        one
+        for one in dispatcher.entries
+        if one.task.count > 10 and one.task.id not in dispatcher.settled
     )
     victim = entry.listener._promises[5]
     assert waiting.kill(victim)
@@ -534,21 +545,24 @@ def test_killing_one_of_several_that_travel_together_spares_the_others(
 
 
 def test_several_of_those_that_travel_together_can_be_killed(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    hub.cancel = lambda tasks, number=15: None  # type: ignore[method-assign,assignment]  # it takes its time
+    dispatcher.cancel = lambda tasks, number=15: None  # type: ignore[method-assign,assignment]  # it takes its time
     futures = [waiting.submit(give, index) for index in range(3000)]
-    hub.run_all(
+    dispatcher.run_all(
         until=lambda: any(
-            one.task.count > 10 and one.task.id not in hub.settled for one in hub.entries
+            one.task.count > 10 and one.task.id not in dispatcher.settled
+            for one in dispatcher.entries
         )
     )
     entry = next(
-        one for one in hub.entries if one.task.count > 10 and one.task.id not in hub.settled
+        one
+        for one in dispatcher.entries
+        if one.task.count > 10 and one.task.id not in dispatcher.settled
     )
     victims = entry.listener._promises[5:7]
     assert all(waiting.kill(victim) for victim in victims)
-    hub.fail(entry, Cancelled("it was killed"))
+    dispatcher.fail(entry, Cancelled("it was killed"))
     run_all(waiting)
     for index, future in enumerate(futures):
         assert (
@@ -577,10 +591,12 @@ def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
     assert list(executor.map(give)) == []
 
 
-def test_map_submits_before_anybody_takes_results(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_map_submits_before_anybody_takes_results(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     waiting.map(square, iter(range(10)))
     run_all(waiting)
-    assert calls_of(hub.entries) == 10
+    assert calls_of(dispatcher.entries) == 10
 
 
 def test_map_raises_when_the_turn_of_a_failed_call_comes(executor: gridengine.Executor) -> None:
@@ -591,35 +607,37 @@ def test_map_raises_when_the_turn_of_a_failed_call_comes(executor: gridengine.Ex
     assert list(results) == []
 
 
-def test_map_runs_out_of_time(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_map_runs_out_of_time(waiting: gridengine.Executor, dispatcher: Stage) -> None:
     results = waiting.map(square, range(10), timeout=0)
     with pytest.raises(TimeoutError):
         next(results)
-    assert {entry.task.id for entry in hub.entries} == hub.settled
+    assert {entry.task.id for entry in dispatcher.entries} == dispatcher.settled
 
 
-def test_a_map_that_is_abandoned_ends_its_calls(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_a_map_that_is_abandoned_ends_its_calls(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     results = waiting.map(square, range(10), chunksize=1)
-    hub.run(hub.entries[0])
+    dispatcher.run(dispatcher.entries[0])
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     run_all(waiting)
-    assert calls_of(hub.entries) < 10
+    assert calls_of(dispatcher.entries) < 10
 
 
 def test_an_argument_that_cannot_travel_ends_the_map_and_what_was_submitted(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     with pytest.raises(PicklingError, match="argument 1 of call 7"):
         waiting.map(give, [*range(7), threading.Lock()], chunksize=2)
-    assert {entry.task.id for entry in hub.entries} == hub.settled
+    assert {entry.task.id for entry in dispatcher.entries} == dispatcher.settled
 
 
 def test_chunksize_says_how_many_calls_travel_together(
-    executor: gridengine.Executor, waiting: gridengine.Executor, hub: Stage
+    executor: gridengine.Executor, waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     waiting.map(square, range(6), chunksize=3)
-    assert [entry.task.count for entry in hub.entries] == [3, 3]
+    assert [entry.task.count for entry in dispatcher.entries] == [3, 3]
     with pytest.raises(ConfigurationError):
         executor.map(square, range(3), chunksize=0)
 
@@ -637,7 +655,7 @@ def test_after_the_shutdown_nothing_can_be_submitted(executor: gridengine.Execut
 
 
 def test_the_shutdown_waits_for_what_was_submitted(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]
     results = waiting.map(square, range(20))
@@ -647,13 +665,17 @@ def test_the_shutdown_waits_for_what_was_submitted(
     assert list(results) == [index * index for index in range(20)]
 
 
-def test_the_shutdown_can_cancel_what_waits(waiting: gridengine.Executor, hub: Stage) -> None:
+def test_the_shutdown_can_cancel_what_waits(
+    waiting: gridengine.Executor, dispatcher: Stage
+) -> None:
     futures = [waiting.submit(square, index) for index in range(20)]
     waiting.shutdown(wait=False, cancel_futures=True)
-    assert [future.cancelled() for future in futures] == [index >= hub.slots for index in range(20)]
+    assert [future.cancelled() for future in futures] == [
+        index >= dispatcher.slots for index in range(20)
+    ]
 
 
-def after_quick_calls(executor: gridengine.Executor, hub: Stage) -> list[Future[Any]]:
+def after_quick_calls(executor: gridengine.Executor, dispatcher: Stage) -> list[Future[Any]]:
     """Return the futures of slow calls that were handed over as quick ones, as those before them
     were; the first have begun.
     """
@@ -661,17 +683,17 @@ def after_quick_calls(executor: gridengine.Executor, hub: Stage) -> list[Future[
         executor.submit(square, index)
     run_all(executor)
     futures = [executor.submit(square, index) for index in range(200)]
-    hub.run_what_is_there()
+    dispatcher.run_what_is_there()
     while not all(future.running() or future.done() for future in futures):
-        assert hub.submissions.acquire(timeout=SECONDS)
-    assert hub.entries[-1].task.count > 1
+        assert dispatcher.submissions.acquire(timeout=SECONDS)
+    assert dispatcher.entries[-1].task.count > 1
     return [future for future in futures if not future.done()]
 
 
 def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    futures = [waiting.submit(square, index) for index in range(2 * hub.slots)]
+    futures = [waiting.submit(square, index) for index in range(2 * dispatcher.slots)]
     called: list[Future[int]] = []
     ended = threading.Event()
     futures[-1].add_done_callback(lambda future: (called.append(future), ended.set()))
@@ -686,10 +708,10 @@ def test_a_call_that_was_handed_over_and_has_not_begun_can_be_cancelled(
 
 
 def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    hub.slots = 0  # nothing has begun
-    futures = after_quick_calls(waiting, hub)
+    dispatcher.slots = 0  # nothing has begun
+    futures = after_quick_calls(waiting, dispatcher)
     assert futures[7].cancel()
     assert not any(future.cancelled() for future in futures if future is not futures[7])
     run_all(waiting)
@@ -697,46 +719,48 @@ def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(
 
 
 def test_the_shutdown_can_cancel_what_was_handed_over(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    hub.slots = 0
-    futures = after_quick_calls(waiting, hub)
+    dispatcher.slots = 0
+    futures = after_quick_calls(waiting, dispatcher)
     waiting.shutdown(wait=False, cancel_futures=True)
     assert all(future.cancelled() for future in futures)
     waiting.shutdown(wait=True)
 
 
 def test_calls_that_have_become_slow_are_taken_back(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    futures = after_quick_calls(waiting, hub)
-    hub.slots, hub.seconds = 0, 0.5
-    hub.run(next(entry for entry in hub.entries if entry.task.id not in hub.settled))
+    futures = after_quick_calls(waiting, dispatcher)
+    dispatcher.slots, dispatcher.seconds = 0, 0.5
+    dispatcher.run(
+        next(entry for entry in dispatcher.entries if entry.task.id not in dispatcher.settled)
+    )
     running = [future for future in futures if future.running()]
     assert len(running) <= 4
-    hub.seconds = 1e-6
+    dispatcher.seconds = 1e-6
     run_all(waiting)
     assert all(future.result(SECONDS) is not None for future in futures)
 
 
 def test_a_map_over_whose_calls_the_shutdown_comes_is_cancelled(
-    waiting: gridengine.Executor, hub: Stage
+    waiting: gridengine.Executor, dispatcher: Stage
 ) -> None:
-    hub.slots = 0
+    dispatcher.slots = 0
     results = waiting.map(square, range(100), chunksize=10)
-    assert [entry.task.count for entry in hub.entries] == [10]
+    assert [entry.task.count for entry in dispatcher.entries] == [10]
     waiting.shutdown(wait=False, cancel_futures=True)
     with pytest.raises(CancelledError):
         next(results)
 
 
 def test_an_executor_that_is_collected_lets_its_calls_end() -> None:
-    hub = Stage()
-    executor = gridengine.Executor(FakeScheduler(hub))
+    dispatcher = Stage()
+    executor = gridengine.Executor(FakeScheduler(dispatcher))
     futures = [executor.submit(square, index) for index in range(20)]
     del executor
     gc.collect()
-    hub.run_all(until=lambda: all(future.done() for future in futures))
+    dispatcher.run_all(until=lambda: all(future.done() for future in futures))
     assert [future.result(SECONDS) for future in futures] == [index * index for index in range(20)]
 
 
@@ -744,7 +768,7 @@ def test_a_scheduler_that_was_given_stays_open() -> None:
     scheduler = FakeScheduler()
     with gridengine.Executor(scheduler) as executor:
         executor.submit(square, 1)
-    assert not scheduler.hub.closed
+    assert not scheduler.dispatcher.closed
 
 
 def test_a_scheduler_that_was_made_is_closed_at_the_shutdown() -> None:
@@ -756,7 +780,7 @@ def test_a_scheduler_that_was_made_is_closed_at_the_shutdown() -> None:
 
     with gridengine.Executor(make) as executor:
         assert executor.submit(square, 3).result() == 9
-    assert [scheduler.hub.closed for scheduler in made] == [True]
+    assert [scheduler.dispatcher.closed for scheduler in made] == [True]
 
 
 def test_max_workers_goes_to_the_scheduler_that_is_made() -> None:
@@ -778,18 +802,18 @@ def test_max_workers_beside_a_scheduler_instance_is_an_error() -> None:
 # ------------------------------------------------------------------ options
 
 
-def test_options_go_with_the_calls(hub: Stage) -> None:
-    executor = gridengine.Executor(FakeScheduler(hub), retries=5)
+def test_options_go_with_the_calls(dispatcher: Stage) -> None:
+    executor = gridengine.Executor(FakeScheduler(dispatcher), retries=5)
     executor.submit(square, 1)
     executor.with_options(timeout=3).submit(square, 1)
     executor.with_options(retries=0).with_options(timeout=4).submit(square, 1)
-    assert [(entry.task.retries, entry.task.timeout) for entry in hub.entries] == [
+    assert [(entry.task.retries, entry.task.timeout) for entry in dispatcher.entries] == [
         (5, None),
         (5, 3),
         (0, 4),
     ]
     executor.shutdown(wait=False)
-    hub.run_what_is_there()
+    dispatcher.run_what_is_there()
 
 
 def test_an_executor_with_options_ends_with_the_one_it_came_from(

@@ -26,15 +26,15 @@ def handles(*ids: int) -> list[Handle]:
 
 
 def scale(
-    fleet: Provisioner, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
+    provisioner: Provisioner, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
 ) -> Sequence[Effect]:
-    return fleet.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
+    return provisioner.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
 
 
 def say(
-    fleet: Provisioner, state: WorkerStatus, *ids: int, now: float = 0.0, **report: Any
+    provisioner: Provisioner, state: WorkerStatus, *ids: int, now: float = 0.0, **report: Any
 ) -> list[LaunchedWorker]:
-    return fleet.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
+    return provisioner.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
 
 
 # -------------------------------------------------------------------- asking
@@ -45,9 +45,9 @@ def test_nothing_is_asked_for_when_nothing_waits() -> None:
 
 
 def test_workers_that_are_expected_count() -> None:
-    fleet = make()
-    fleet.launched(handles(1, 2), 0)
-    assert scale(fleet, waiting=3) == [Launch(1)]
+    provisioner = make()
+    provisioner.launched(handles(1, 2), 0)
+    assert scale(provisioner, waiting=3) == [Launch(1)]
 
 
 def test_busy_workers_do_not_serve_what_waits() -> None:
@@ -59,110 +59,110 @@ def test_busy_workers_count_towards_the_most() -> None:
 
 
 def test_a_request_under_way_is_not_repeated() -> None:
-    fleet = make()
-    scale(fleet, waiting=1)
-    assert scale(fleet, waiting=5) == []
+    provisioner = make()
+    scale(provisioner, waiting=1)
+    assert scale(provisioner, waiting=5) == []
 
 
 def test_fewer_workers_than_asked_for_are_asked_for_again() -> None:
-    fleet = make()
-    scale(fleet, waiting=3)
-    fleet.launched(handles(1), 0)
-    assert scale(fleet, waiting=3) == [Launch(2)]
+    provisioner = make()
+    scale(provisioner, waiting=3)
+    provisioner.launched(handles(1), 0)
+    assert scale(provisioner, waiting=3) == [Launch(2)]
 
 
 def test_demand_that_goes_away_is_gathered_anew() -> None:
-    fleet = make(gather_seconds=1.0)
-    scale(fleet, 0.0, waiting=1)
-    scale(fleet, 0.9)
-    assert scale(fleet, 1.5, waiting=1) == []
-    assert scale(fleet, 2.5, waiting=1) == [Launch(1)]
+    provisioner = make(gather_seconds=1.0)
+    scale(provisioner, 0.0, waiting=1)
+    scale(provisioner, 0.9)
+    assert scale(provisioner, 1.5, waiting=1) == []
+    assert scale(provisioner, 2.5, waiting=1) == [Launch(1)]
 
 
 def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_others_gathered() -> (
     None
 ):
-    fleet = make(gather_seconds=1.0, start_at_once=True)
-    assert scale(fleet, 0.0, waiting=1) == [Launch(1)]
-    fleet.launched(handles(1), 0.1)
-    assert scale(fleet, 0.1, waiting=5) == []
-    assert scale(fleet, 1.1, waiting=5) == [Launch(4)]
+    provisioner = make(gather_seconds=1.0, start_at_once=True)
+    assert scale(provisioner, 0.0, waiting=1) == [Launch(1)]
+    provisioner.launched(handles(1), 0.1)
+    assert scale(provisioner, 0.1, waiting=5) == []
+    assert scale(provisioner, 1.1, waiting=5) == [Launch(4)]
 
 
 def test_after_a_failure_nothing_is_asked_for_until_the_wait_is_over() -> None:
-    fleet = make()
-    fleet.hold_back(10.0)
-    assert scale(fleet, 10.9, waiting=1) == []
-    assert scale(fleet, 11.0, waiting=1) == [Launch(1)]
+    provisioner = make()
+    provisioner.hold_back(10.0)
+    assert scale(provisioner, 10.9, waiting=1) == []
+    assert scale(provisioner, 11.0, waiting=1) == [Launch(1)]
 
 
 def test_failures_at_one_time_hold_back_once() -> None:
-    fleet = make()
+    provisioner = make()
     for _ in range(100):
-        fleet.hold_back(10.0)
-    assert fleet.ask_again_at == 11.0
+        provisioner.hold_back(10.0)
+    assert provisioner.ask_again_at == 11.0
 
 
 def test_the_wait_grows_up_to_a_minute() -> None:
-    fleet = make()
+    provisioner = make()
     now, waits = 0.0, []
     for _ in range(8):
-        fleet.hold_back(now)
-        waits.append(fleet.ask_again_at - now)
-        now = fleet.ask_again_at
+        provisioner.hold_back(now)
+        waits.append(provisioner.ask_again_at - now)
+        now = provisioner.ask_again_at
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_a_welcome_makes_the_wait_short_again() -> None:
-    fleet = make()
+    provisioner = make()
     for now in (0.0, 10.0, 20.0):
-        fleet.hold_back(now)
-    fleet.welcomed()
-    fleet.hold_back(100.0)
-    assert fleet.ask_again_at == 101.0
+        provisioner.hold_back(now)
+    provisioner.welcomed()
+    provisioner.hold_back(100.0)
+    assert provisioner.ask_again_at == 101.0
 
 
 # -------------------------------------------------------------------- withdrawing
 
 
 def test_surplus_is_withdrawn_after_idle_seconds() -> None:
-    fleet = make(idle_seconds=5.0)
-    fleet.launched(handles(1, 2, 3), 0)
-    assert scale(fleet, 0.0, waiting=1) == []
-    assert scale(fleet, 4.9, waiting=1) == []
-    assert scale(fleet, 5.0, waiting=1) == [Withdraw(tuple(handles(2, 3)))]
+    provisioner = make(idle_seconds=5.0)
+    provisioner.launched(handles(1, 2, 3), 0)
+    assert scale(provisioner, 0.0, waiting=1) == []
+    assert scale(provisioner, 4.9, waiting=1) == []
+    assert scale(provisioner, 5.0, waiting=1) == [Withdraw(tuple(handles(2, 3)))]
 
 
 def test_surplus_that_is_needed_meanwhile_stays() -> None:
-    fleet = make(idle_seconds=5.0)
-    fleet.launched(handles(1), 0)
-    scale(fleet, 0.0)
-    scale(fleet, 3.0, waiting=1)
-    assert scale(fleet, 6.0) == []
+    provisioner = make(idle_seconds=5.0)
+    provisioner.launched(handles(1), 0)
+    scale(provisioner, 0.0)
+    scale(provisioner, 3.0, waiting=1)
+    assert scale(provisioner, 6.0) == []
 
 
 def test_surplus_is_counted_anew_when_more_was_wanted_meanwhile() -> None:
-    fleet = make(idle_seconds=5.0)
-    fleet.launched(handles(1), 0)
-    scale(fleet, 0.0)
-    scale(fleet, 3.0, waiting=2)
-    fleet.asked = 0
-    assert scale(fleet, 6.0) == []
+    provisioner = make(idle_seconds=5.0)
+    provisioner.launched(handles(1), 0)
+    scale(provisioner, 0.0)
+    scale(provisioner, 3.0, waiting=2)
+    provisioner.asked = 0
+    assert scale(provisioner, 6.0) == []
 
 
 def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
-    fleet = make(idle_seconds=5.0)
-    fleet.launched(handles(1), 0)
-    say(fleet, RUNNING, 1)
-    scale(fleet, 0.0)
-    assert scale(fleet, 6.0) == []
+    provisioner = make(idle_seconds=5.0)
+    provisioner.launched(handles(1), 0)
+    say(provisioner, RUNNING, 1)
+    scale(provisioner, 0.0)
+    assert scale(provisioner, 6.0) == []
 
 
 def test_what_is_withdrawn_is_forgotten() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    fleet.withdraw(list(fleet.expected.values()))
-    assert (fleet.started, fleet.expected) == ({}, {})
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    provisioner.withdraw(list(provisioner.expected.values()))
+    assert (provisioner.started, provisioner.expected) == ({}, {})
 
 
 def test_withdrawing_nobody_is_no_effect() -> None:
@@ -171,100 +171,103 @@ def test_withdrawing_nobody_is_no_effect() -> None:
 
 def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "KEPT_WITHDRAWN", 5)
-    fleet = make()
+    provisioner = make()
     for number in range(20):
-        fleet.launched(handles(number), 0)
-        fleet.withdraw(list(fleet.expected.values()))
-    assert list(fleet.withdrawn) == [key_of(handle) for handle in handles(15, 16, 17, 18, 19)]
+        provisioner.launched(handles(number), 0)
+        provisioner.withdraw(list(provisioner.expected.values()))
+    assert list(provisioner.withdrawn) == [key_of(handle) for handle in handles(15, 16, 17, 18, 19)]
 
 
 def test_giving_up_withdraws_all_that_have_not_come() -> None:
-    fleet = make()
-    fleet.launched(handles(1, 2, 3), 0)
-    fleet.called_home(b"w", keys_of(handles(1)[0].log, 1))
-    say(fleet, FAILED, 2)
-    assert fleet.give_up(0.0) == [Withdraw(tuple(handles(3)))]
-    assert list(fleet.started) == [key_of(handles(1)[0])]
+    provisioner = make()
+    provisioner.launched(handles(1, 2, 3), 0)
+    provisioner.called_home(b"w", keys_of(handles(1)[0].log, 1))
+    say(provisioner, FAILED, 2)
+    assert provisioner.give_up(0.0) == [Withdraw(tuple(handles(3)))]
+    assert list(provisioner.started) == [key_of(handles(1)[0])]
 
 
 def test_after_giving_up_one_may_ask_at_once() -> None:
-    fleet = make()
-    fleet.hold_back(10.0)
-    fleet.give_up(10.0)
-    assert scale(fleet, 10.0, waiting=1) == [Launch(1)]
+    provisioner = make()
+    provisioner.hold_back(10.0)
+    provisioner.give_up(10.0)
+    assert scale(provisioner, 10.0, waiting=1) == [Launch(1)]
 
 
 # -------------------------------------------------------------------- recognising
 
 
 def test_a_worker_is_known_by_its_log() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    started = fleet.called_home(b"w", keys_of("/home/user/runs/r/1.log", 999))
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    started = provisioner.called_home(b"w", keys_of("/home/user/runs/r/1.log", 999))
     assert started is not None
-    assert (started.worker, fleet.expected) == (b"w", {})
+    assert (started.worker, provisioner.expected) == (b"w", {})
 
 
 def test_a_worker_is_known_by_its_log_though_the_home_is_mounted_elsewhere() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    assert fleet.called_home(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999)) is not None
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    assert (
+        provisioner.called_home(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999))
+        is not None
+    )
 
 
 def test_a_worker_without_a_log_of_its_own_is_known_by_its_process_id() -> None:
-    fleet = make()
-    fleet.launched([Handle("77")], 0)
-    assert fleet.called_home(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
+    provisioner = make()
+    provisioner.launched([Handle("77")], 0)
+    assert provisioner.called_home(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
 
 
 def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> None:
-    fleet = make()
-    fleet.strangers.update(dict.fromkeys(keys_of(handles(1)[0].log, 5), b"w"))
-    [(worker, started)] = fleet.launched(handles(1, 2), 0)
+    provisioner = make()
+    provisioner.strangers.update(dict.fromkeys(keys_of(handles(1)[0].log, 5), b"w"))
+    [(worker, started)] = provisioner.launched(handles(1, 2), 0)
     assert (worker, started.worker) == (b"w", b"w")
-    assert [one.handle for one in fleet.expected.values()] == handles(2)
+    assert [one.handle for one in provisioner.expected.values()] == handles(2)
 
 
 def test_a_second_worker_with_the_same_log_is_a_stranger() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    fleet.called_home(b"w", keys_of(handles(1)[0].log, 5))
-    assert fleet.called_home(b"v", keys_of(handles(1)[0].log, 6)) is None
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5))
+    assert provisioner.called_home(b"v", keys_of(handles(1)[0].log, 6)) is None
 
 
 def test_a_withdrawn_worker_that_calls_is_turned_away() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    fleet.withdraw(list(fleet.expected.values()))
-    assert key_of(handles(1)[0]) in fleet.withdrawn
-    assert fleet.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    provisioner.withdraw(list(provisioner.expected.values()))
+    assert key_of(handles(1)[0]) in provisioner.withdrawn
+    assert provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    [one] = say(fleet, FAILED, 1)
-    fleet.start_failed(one, 0)
-    assert key_of(handles(1)[0]) in fleet.withdrawn
-    assert fleet.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    [one] = say(provisioner, FAILED, 1)
+    provisioner.start_failed(one, 0)
+    assert key_of(handles(1)[0]) in provisioner.withdrawn
+    assert provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
-    fleet = make()
-    fleet.launched([Handle("77")], 0)
-    fleet.withdraw(list(fleet.expected.values()))
-    fleet.launched([Handle("77")], 0)
-    assert fleet.called_home(b"w", keys_of("", 77)) is not None
+    provisioner = make()
+    provisioner.launched([Handle("77")], 0)
+    provisioner.withdraw(list(provisioner.expected.values()))
+    provisioner.launched([Handle("77")], 0)
+    assert provisioner.called_home(b"w", keys_of("", 77)) is not None
 
 
 # -------------------------------------------------------------------- the scheduler's word
 
 
 def test_the_scheduler_tells_of_an_end_once() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    assert len(say(fleet, ENDED, 1)) == 1
-    assert say(fleet, ENDED, 1) == []
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    assert len(say(provisioner, ENDED, 1)) == 1
+    assert say(provisioner, ENDED, 1) == []
 
 
 def test_a_word_on_an_unknown_worker_is_dropped() -> None:
@@ -272,37 +275,37 @@ def test_a_word_on_an_unknown_worker_is_dropped() -> None:
 
 
 def test_who_has_ended_is_not_expected_any_more() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    say(fleet, FAILED, 1)
-    assert scale(fleet, waiting=1) == [Launch(1)]
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    say(provisioner, FAILED, 1)
+    assert scale(provisioner, waiting=1) == [Launch(1)]
 
 
 def test_a_start_is_overdue_from_when_it_runs() -> None:
-    fleet = make(start_seconds=30.0)
-    fleet.launched(handles(1), 0)
-    say(fleet, RUNNING, 1, now=100.0)
-    say(fleet, RUNNING, 1, now=120.0)
-    assert fleet.overdue(130.0) == []
-    assert [one.handle for one in fleet.overdue(130.1)] == handles(1)
+    provisioner = make(start_seconds=30.0)
+    provisioner.launched(handles(1), 0)
+    say(provisioner, RUNNING, 1, now=100.0)
+    say(provisioner, RUNNING, 1, now=120.0)
+    assert provisioner.overdue(130.0) == []
+    assert [one.handle for one in provisioner.overdue(130.1)] == handles(1)
 
 
 def test_a_start_that_was_suspended_has_its_time_anew() -> None:
-    fleet = make(start_seconds=30.0)
-    fleet.launched(handles(1), 0)
-    say(fleet, RUNNING, 1, now=0.0)
-    say(fleet, SUSPENDED, 1, now=10.0)
-    assert fleet.overdue(100.0) == []
-    say(fleet, RUNNING, 1, now=100.0)
-    assert fleet.overdue(110.0) == []
+    provisioner = make(start_seconds=30.0)
+    provisioner.launched(handles(1), 0)
+    say(provisioner, RUNNING, 1, now=0.0)
+    say(provisioner, SUSPENDED, 1, now=10.0)
+    assert provisioner.overdue(100.0) == []
+    say(provisioner, RUNNING, 1, now=100.0)
+    assert provisioner.overdue(110.0) == []
 
 
-def fail(fleet: Provisioner, count: int, **report: Any) -> Exception | None:
+def fail(provisioner: Provisioner, count: int, **report: Any) -> Exception | None:
     error = None
     for number in range(count):
-        fleet.launched(handles(number), 0)
-        [one] = say(fleet, FAILED, number, **report)
-        error = fleet.start_failed(one, 0)
+        provisioner.launched(handles(number), 0)
+        [one] = say(provisioner, FAILED, number, **report)
+        error = provisioner.start_failed(one, 0)
     return error
 
 
@@ -312,12 +315,12 @@ def test_failed_starts_are_an_error_when_there_are_too_many_in_a_row() -> None:
 
 
 def test_an_array_that_is_deleted_is_one_failure() -> None:
-    fleet = make(failed_starts=3)
+    provisioner = make(failed_starts=3)
     for now in (1.0, 2.0, 3.0):
-        fleet.launched(handles(1, 2, 3, 4), now)
+        provisioner.launched(handles(1, 2, 3, 4), now)
         errors = [
-            fleet.start_failed(one, now + 0.5)
-            for one in say(fleet, FAILED, 1, 2, 3, 4, deleted=True)
+            provisioner.start_failed(one, now + 0.5)
+            for one in say(provisioner, FAILED, 1, 2, 3, 4, deleted=True)
         ]
         assert [type(error) for error in errors if error is not None] == (
             [JobDeleted] if now == 3.0 else []
@@ -325,10 +328,10 @@ def test_an_array_that_is_deleted_is_one_failure() -> None:
 
 
 def test_a_welcome_breaks_the_row() -> None:
-    fleet = make(failed_starts=3)
-    fail(fleet, 2)
-    fleet.welcomed()
-    assert fail(fleet, 2) is None
+    provisioner = make(failed_starts=3)
+    fail(provisioner, 2)
+    provisioner.welcomed()
+    assert fail(provisioner, 2) is None
 
 
 def test_the_reports_own_error_is_the_error() -> None:
@@ -348,45 +351,45 @@ def test_an_error_without_a_reason_says_that_there_is_none() -> None:
 
 
 def explain(
-    fleet: Provisioner, now: float, *, waiting: int = 1, workers: int = 0
+    provisioner: Provisioner, now: float, *, waiting: int = 1, workers: int = 0
 ) -> Sequence[Effect]:
-    return fleet.explain(now, calls_waiting=waiting, workers=workers)
+    return provisioner.explain(now, calls_waiting=waiting, workers=workers)
 
 
 def test_a_queued_worker_is_explained_once_a_minute() -> None:
-    fleet = make()
-    fleet.launched(handles(1, 2), 0)
-    told = [now for now in range(140) if explain(fleet, now)]
+    provisioner = make()
+    provisioner.launched(handles(1, 2), 0)
+    told = [now for now in range(140) if explain(provisioner, now)]
     assert told == [10, 70, 130]
 
 
 def test_the_explanation_says_for_how_long_it_waits() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 5.0)
-    explain(fleet, 5.0)
-    assert explain(fleet, 25.0) == [Explain(tuple(handles(1)), 20.0)]
+    provisioner = make()
+    provisioner.launched(handles(1), 5.0)
+    explain(provisioner, 5.0)
+    assert explain(provisioner, 25.0) == [Explain(tuple(handles(1)), 20.0)]
 
 
 @pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}])
 def test_nothing_is_explained_when_nobody_waits_or_somebody_works(quiet: dict[str, int]) -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    assert [explain(fleet, now, **quiet) for now in (0, 100)] == [[], []]
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    assert [explain(provisioner, now, **quiet) for now in (0, 100)] == [[], []]
 
 
 def test_a_worker_that_is_starting_needs_no_explanation() -> None:
-    fleet = make()
-    fleet.launched(handles(1), 0)
-    say(fleet, RUNNING, 1)
-    assert [explain(fleet, now) for now in (0, 100)] == [[], []]
+    provisioner = make()
+    provisioner.launched(handles(1), 0)
+    say(provisioner, RUNNING, 1)
+    assert [explain(provisioner, now) for now in (0, 100)] == [[], []]
 
 
 def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may_not_wait_so_long() -> (
     None
 ):
-    fleet = make(start_timeout=4.0)
-    fleet.launched(handles(1), 0)
-    assert [now for now in range(10) if explain(fleet, now)] == [2]
+    provisioner = make(start_timeout=4.0)
+    provisioner.launched(handles(1), 0)
+    assert [now for now in range(10) if explain(provisioner, now)] == [2]
 
 
 # -------------------------------------------------------------------- what never starts, or not in
@@ -394,26 +397,26 @@ def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may
 
 
 def test_a_worker_that_waits_and_can_never_start_is_told_of() -> None:
-    fleet, error = make(), ClusterError("never")
-    fleet.launched(handles(1, 2), 0)
-    assert fleet.impossible() is None
-    say(fleet, QUEUED, 1, reason="Priority")
-    assert fleet.impossible() is None
-    say(fleet, QUEUED, 2, error=error)
-    assert fleet.impossible() is error
-    say(fleet, RUNNING, 2)
-    assert fleet.impossible() is None
+    provisioner, error = make(), ClusterError("never")
+    provisioner.launched(handles(1, 2), 0)
+    assert provisioner.impossible() is None
+    say(provisioner, QUEUED, 1, reason="Priority")
+    assert provisioner.impossible() is None
+    say(provisioner, QUEUED, 2, error=error)
+    assert provisioner.impossible() is error
+    say(provisioner, RUNNING, 2)
+    assert provisioner.impossible() is None
 
 
 def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_for_an_error() -> (
     None
 ):
-    fleet = make(start_timeout=30.0)
-    scale(fleet, 10.0, waiting=1)
-    fleet.launched(handles(1), 11.0)
-    say(fleet, QUEUED, 1, reason="Priority: other jobs come first")
-    assert fleet.start_timed_out(39.9) is None
-    error = fleet.start_timed_out(40.0)
+    provisioner = make(start_timeout=30.0)
+    scale(provisioner, 10.0, waiting=1)
+    provisioner.launched(handles(1), 11.0)
+    say(provisioner, QUEUED, 1, reason="Priority: other jobs come first")
+    assert provisioner.start_timed_out(39.9) is None
+    error = provisioner.start_timed_out(40.0)
     assert type(error) is WorkerNotStarted
     assert (
         error.message
@@ -424,19 +427,19 @@ def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_fo
 
 
 def test_a_reason_that_was_asked_for_is_told_too() -> None:
-    fleet = make(start_timeout=30.0)
-    scale(fleet, 10.0, waiting=1)
-    fleet.launched(handles(1), 11.0)
-    fleet.explained(handles(2)[0], "another's")
-    assert "the batch system gives no reason" in str(fleet.start_timed_out(40.0))
-    fleet.explained(handles(1)[0], "no queue")
-    assert "(start_timeout): no queue" in str(fleet.start_timed_out(40.0))
+    provisioner = make(start_timeout=30.0)
+    scale(provisioner, 10.0, waiting=1)
+    provisioner.launched(handles(1), 11.0)
+    provisioner.explained(handles(2)[0], "another's")
+    assert "the batch system gives no reason" in str(provisioner.start_timed_out(40.0))
+    provisioner.explained(handles(1)[0], "no queue")
+    assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 
 
 def test_without_a_limit_calls_wait_for_ever() -> None:
-    fleet = make()
-    scale(fleet, 0.0, waiting=1)
-    assert fleet.start_timed_out(1e9) is None
+    provisioner = make()
+    scale(provisioner, 0.0, waiting=1)
+    assert provisioner.start_timed_out(1e9) is None
 
 
 @pytest.mark.parametrize(
@@ -445,16 +448,16 @@ def test_without_a_limit_calls_wait_for_ever() -> None:
 def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_waited(
     served: dict[str, int],
 ) -> None:
-    fleet = make(start_timeout=30.0)
-    scale(fleet, 0.0, waiting=1)
-    scale(fleet, 20.0, **served)
-    assert fleet.start_timed_out(40.0) is None
-    scale(fleet, 50.0, waiting=1)
-    assert fleet.start_timed_out(79.0) is None
-    assert fleet.start_timed_out(80.0) is not None
+    provisioner = make(start_timeout=30.0)
+    scale(provisioner, 0.0, waiting=1)
+    scale(provisioner, 20.0, **served)
+    assert provisioner.start_timed_out(40.0) is None
+    scale(provisioner, 50.0, waiting=1)
+    assert provisioner.start_timed_out(79.0) is None
+    assert provisioner.start_timed_out(80.0) is not None
 
 
 def test_who_waits_for_the_places_of_others_does_not_wait_for_the_batch_system() -> None:
-    fleet = make(start_timeout=30.0)
-    assert fleet.scale(0.0, calls_waiting=1, workers_busy=0, workers_idle=0, others=10) == []
-    assert fleet.start_timed_out(100.0) is None
+    provisioner = make(start_timeout=30.0)
+    assert provisioner.scale(0.0, calls_waiting=1, workers_busy=0, workers_idle=0, others=10) == []
+    assert provisioner.start_timed_out(100.0) is None

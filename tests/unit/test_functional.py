@@ -56,10 +56,10 @@ def later(count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: 
     order.
     """
 
-    def on_submit(hub: FakeHub) -> None:
-        if len(hub.entries) == count:
-            for entry in order(list(hub.entries)):
-                hub.run(entry)
+    def on_submit(dispatcher: FakeHub) -> None:
+        if len(dispatcher.entries) == count:
+            for entry in order(list(dispatcher.entries)):
+                dispatcher.run(entry)
 
     return FakeHub(on_submit=on_submit)
 
@@ -74,8 +74,8 @@ def test_map_returns_results_in_order(scheduler: FakeScheduler) -> None:
 
 
 def test_results_that_come_in_another_order_are_put_in_place() -> None:
-    hub = later(5, lambda entries: entries[::-1])
-    assert gridengine.map(square, range(5), scheduler=FakeScheduler(hub), chunksize=1) == [
+    dispatcher = later(5, lambda entries: entries[::-1])
+    assert gridengine.map(square, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1) == [
         0,
         1,
         4,
@@ -139,53 +139,55 @@ def test_an_option_out_of_range_is_an_error(
 
 def test_limits_travel_with_each_task(scheduler: FakeScheduler) -> None:
     gridengine.map(square, [1], scheduler=scheduler, retries=5, timeout=3.5)
-    task = scheduler.hub.entries[0].task
+    task = scheduler.dispatcher.entries[0].task
     assert (task.retries, task.timeout) == (5, 3.5)
 
 
 def test_the_first_block_is_one_call_and_later_ones_grow(scheduler: FakeScheduler) -> None:
     gridengine.map(square, iter(range(1000)), scheduler=scheduler)
-    assert [entry.task.count for entry in scheduler.hub.entries][:4] == [1, 8, 64, 512]
+    assert [entry.task.count for entry in scheduler.dispatcher.entries][:4] == [1, 8, 64, 512]
 
 
 def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
-    hub = FakeHub(slots=5)
-    gridengine.map(len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(hub))
-    assert max(entry.task.count for entry in hub.entries) == 1000 // (4 * 5)
+    dispatcher = FakeHub(slots=5)
+    gridengine.map(
+        len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(dispatcher)
+    )
+    assert max(entry.task.count for entry in dispatcher.entries) == 1000 // (4 * 5)
 
 
 def test_few_small_calls_of_a_known_number_are_submitted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gridengine.api.map_results.GATHER_SECONDS", 3600)
-    hub = FakeHub()
-    assert gridengine.map(square, range(10), scheduler=FakeScheduler(hub)) == [
+    dispatcher = FakeHub()
+    assert gridengine.map(square, range(10), scheduler=FakeScheduler(dispatcher)) == [
         number**2 for number in range(10)
     ]
-    assert hub.departures == [len(hub.entries)]
+    assert dispatcher.departures == [len(dispatcher.entries)]
 
 
 def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
     seen: list[int] = []
-    hub = FakeHub()
+    dispatcher = FakeHub()
 
     def numbers() -> Iterator[int]:
         for number in range(5):
-            seen.append(sum(entry.task.count for entry in hub.entries))
+            seen.append(sum(entry.task.count for entry in dispatcher.entries))
             yield number
 
-    gridengine.map(square, numbers(), scheduler=FakeScheduler(hub), chunksize=1)
+    gridengine.map(square, numbers(), scheduler=FakeScheduler(dispatcher), chunksize=1)
     assert seen == [0, 1, 2, 3, 4]
 
 
 def test_blocks_of_large_arguments_stay_small(scheduler: FakeScheduler) -> None:
     gridengine.map(len, (bytes(300_000) for _ in range(20)), scheduler=scheduler)
-    assert {entry.task.count for entry in scheduler.hub.entries} == {1}
+    assert {entry.task.count for entry in scheduler.dispatcher.entries} == {1}
 
 
 def test_a_chunksize_is_kept(scheduler: FakeScheduler) -> None:
     gridengine.map(square, range(10), scheduler=scheduler, chunksize=4)
-    assert [entry.task.count for entry in scheduler.hub.entries] == [4, 4, 2]
+    assert [entry.task.count for entry in scheduler.dispatcher.entries] == [4, 4, 2]
 
 
 def test_a_failing_call_raises_its_own_exception(scheduler: FakeScheduler) -> None:
@@ -196,29 +198,31 @@ def test_a_failing_call_raises_its_own_exception(scheduler: FakeScheduler) -> No
 
 
 def test_of_several_failing_calls_the_first_in_order_is_raised() -> None:
-    hub = later(5, lambda entries: entries[::-1])
+    dispatcher = later(5, lambda entries: entries[::-1])
     with pytest.raises(ValueError, match="no 0"):
-        gridengine.map(fail_always, range(5), scheduler=FakeScheduler(hub), chunksize=1)
+        gridengine.map(fail_always, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1)
 
 
 def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
-    def on_submit(hub: FakeHub) -> None:
-        if len(hub.entries) == 5:
-            hub.run(hub.entries[3])
-            hub.run(hub.entries[1])
-            hub.run(hub.entries[2])
-            hub.run(hub.entries[0])
+    def on_submit(dispatcher: FakeHub) -> None:
+        if len(dispatcher.entries) == 5:
+            dispatcher.run(dispatcher.entries[3])
+            dispatcher.run(dispatcher.entries[1])
+            dispatcher.run(dispatcher.entries[2])
+            dispatcher.run(dispatcher.entries[0])
 
-    hub = FakeHub(on_submit=on_submit)
+    dispatcher = FakeHub(on_submit=on_submit)
     with pytest.raises(ValueError, match="no 3"):
-        gridengine.map(fail_at_three, iter(range(10)), scheduler=FakeScheduler(hub), chunksize=1)
-    assert set(hub.cancelled) == {5}
+        gridengine.map(
+            fail_at_three, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1
+        )
+    assert set(dispatcher.cancelled) == {5}
 
 
 def test_no_calls_are_submitted_after_a_failure(scheduler: FakeScheduler) -> None:
     with pytest.raises(ValueError, match="no 3"):
         gridengine.map(fail_at_three, itertools.count(), scheduler=scheduler, chunksize=1)
-    assert len(scheduler.hub.entries) == 4
+    assert len(scheduler.dispatcher.entries) == 4
 
 
 def test_without_reraise_each_exception_stands_in_its_place(scheduler: FakeScheduler) -> None:
@@ -240,11 +244,13 @@ def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) ->
 
 
 def test_an_error_of_the_cluster_is_raised() -> None:
-    hub = FakeHub(
-        on_submit=lambda hub: hub.fail(hub.entries[-1], WorkerCrashed("it died of SIGSEGV"))
+    dispatcher = FakeHub(
+        on_submit=lambda dispatcher: dispatcher.fail(
+            dispatcher.entries[-1], WorkerCrashed("it died of SIGSEGV")
+        )
     )
     with pytest.raises(WorkerCrashed, match="SIGSEGV"):
-        gridengine.map(square, range(3), scheduler=FakeScheduler(hub))
+        gridengine.map(square, range(3), scheduler=FakeScheduler(dispatcher))
 
 
 def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(
@@ -258,26 +264,26 @@ def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(
 
     gridengine.map(square, [1], scheduler=make)
     gridengine.map(square, [1], scheduler=scheduler)
-    assert made[0].hub.closed
-    assert not scheduler.hub.closed
+    assert made[0].dispatcher.closed
+    assert not scheduler.dispatcher.closed
 
 
 def test_a_scheduler_that_map_made_is_closed_when_a_call_fails() -> None:
-    hub = FakeHub()
+    dispatcher = FakeHub()
     with pytest.raises(ValueError, match="no 3"):
-        gridengine.map(fail_at_three, range(5), scheduler=lambda: FakeScheduler(hub))
-    assert hub.closed
+        gridengine.map(fail_at_three, range(5), scheduler=lambda: FakeScheduler(dispatcher))
+    assert dispatcher.closed
 
 
 def test_ctrl_c_cancels_what_has_not_settled() -> None:
-    def on_submit(hub: FakeHub) -> None:
-        if len(hub.entries) == 3:
+    def on_submit(dispatcher: FakeHub) -> None:
+        if len(dispatcher.entries) == 3:
             raise KeyboardInterrupt
 
-    hub = FakeHub(on_submit=on_submit)
+    dispatcher = FakeHub(on_submit=on_submit)
     with pytest.raises(KeyboardInterrupt):
-        gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(hub), chunksize=1)
-    assert set(hub.cancelled) == {1, 2, 3}
+        gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    assert set(dispatcher.cancelled) == {1, 2, 3}
 
 
 def broken(count: int) -> Iterator[int]:
@@ -286,17 +292,19 @@ def broken(count: int) -> Iterator[int]:
 
 
 def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
     with pytest.raises(LookupError, match="no more arguments"):
-        gridengine.map(square, broken(3), scheduler=FakeScheduler(hub), chunksize=1)
-    assert set(hub.cancelled) == {1, 2, 3}
+        gridengine.map(square, broken(3), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    assert set(dispatcher.cancelled) == {1, 2, 3}
 
 
 def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
     with pytest.raises(PicklingError, match="call 5"):
-        gridengine.map(square, [0, 1, 2, 3, 4, threading.Lock(), 6], scheduler=FakeScheduler(hub))
-    assert set(hub.cancelled) == {entry.task.id for entry in hub.entries}
+        gridengine.map(
+            square, [0, 1, 2, 3, 4, threading.Lock(), 6], scheduler=FakeScheduler(dispatcher)
+        )
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
 
 
 def test_without_reraise_an_unpicklable_argument_fails_its_own_call_alone(
@@ -360,29 +368,31 @@ def test_imap_takes_calls_that_end_at_once_one_by_one(scheduler: FakeScheduler) 
 
 
 def test_imap_keeps_a_bounded_number_of_calls_on_their_way() -> None:
-    hub = FakeHub(slots=10, on_submit=lambda hub: None)
-    results = gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(hub))
-    assert len(hub.entries) == 40
-    for entry in list(hub.entries):
-        hub.run(entry)
+    dispatcher = FakeHub(slots=10, on_submit=lambda dispatcher: None)
+    results = gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(dispatcher))
+    assert len(dispatcher.entries) == 40
+    for entry in list(dispatcher.entries):
+        dispatcher.run(entry)
     assert list(itertools.islice(results, 40)) == [x * x for x in range(40)]
-    assert 40 < len(hub.entries) <= 80
+    assert 40 < len(dispatcher.entries) <= 80
 
 
 def test_the_bound_counts_results_that_nobody_has_taken() -> None:
-    hub = FakeHub(slots=1)
-    hub.on_submit = lambda hub: [
-        hub.run(entry)
-        for entry in hub.entries
-        if entry.task.id not in hub.settled and entry.task.id > 1
+    dispatcher = FakeHub(slots=1)
+    dispatcher.on_submit = lambda dispatcher: [
+        dispatcher.run(entry)
+        for entry in dispatcher.entries
+        if entry.task.id not in dispatcher.settled and entry.task.id > 1
     ]  # type: ignore[assignment]
-    gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(hub))
-    assert len(hub.entries) <= 16
+    gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(dispatcher))
+    assert len(dispatcher.entries) <= 16
 
 
 def test_imap_unordered_yields_as_they_come() -> None:
-    hub = later(4, lambda entries: entries[::-1])
-    assert list(gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(hub))) == [
+    dispatcher = later(4, lambda entries: entries[::-1])
+    assert list(
+        gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(dispatcher))
+    ) == [
         9,
         4,
         1,
@@ -413,33 +423,33 @@ def test_a_chunk_of_an_imap_is_one_task(scheduler: FakeScheduler) -> None:
         9,
         16,
     ]
-    assert [entry.task.count for entry in scheduler.hub.entries] == [2, 2, 1]
+    assert [entry.task.count for entry in scheduler.dispatcher.entries] == [2, 2, 1]
 
 
 def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
-    with gridengine.imap(square, range(5), scheduler=FakeScheduler(hub)) as results:
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    with gridengine.imap(square, range(5), scheduler=FakeScheduler(dispatcher)) as results:
         pass
-    assert set(hub.cancelled) == {1, 2, 3, 4, 5}
+    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
     assert list(results) == []
 
 
 def test_an_abandoned_imap_cancels_its_calls() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
-    scheduler = FakeScheduler(hub)
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    scheduler = FakeScheduler(dispatcher)
     results = gridengine.imap(square, range(5), scheduler=scheduler)
-    assert not hub.cancelled
+    assert not dispatcher.cancelled
     del results
     gc.collect()
-    assert set(hub.cancelled) == {1, 2, 3, 4, 5}
-    assert not hub.closed
+    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert not dispatcher.closed
 
 
 def test_an_imap_closes_a_scheduler_that_it_made_at_its_end() -> None:
-    hub = FakeHub()
-    results = gridengine.imap(square, range(3), scheduler=lambda: FakeScheduler(hub))
+    dispatcher = FakeHub()
+    results = gridengine.imap(square, range(3), scheduler=lambda: FakeScheduler(dispatcher))
     assert list(results) == [0, 1, 4]
-    assert hub.closed
+    assert dispatcher.closed
 
 
 @pytest.mark.parametrize("imap", [gridengine.imap, gridengine.imap_unordered])
@@ -469,10 +479,10 @@ def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
         yield from range(3)
         raise KeyboardInterrupt
 
-    hub = FakeHub(on_submit=lambda hub: None)
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
     with pytest.raises(KeyboardInterrupt):
-        gridengine.imap(square, interrupted(), scheduler=FakeScheduler(hub))
-    assert set(hub.cancelled) == {1, 2, 3}
+        gridengine.imap(square, interrupted(), scheduler=FakeScheduler(dispatcher))
+    assert set(dispatcher.cancelled) == {1, 2, 3}
 
 
 def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: FakeScheduler) -> None:
@@ -495,8 +505,8 @@ def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(
 
 
 def test_calls_that_the_closing_of_their_scheduler_cancelled_raise_it() -> None:
-    hub = FakeHub(on_submit=lambda hub: None)
-    scheduler = FakeScheduler(hub)
+    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    scheduler = FakeScheduler(dispatcher)
     results = gridengine.imap(square, range(3), scheduler=scheduler)
     scheduler.close()
     with pytest.raises(Cancelled):

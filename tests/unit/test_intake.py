@@ -124,18 +124,18 @@ class Request:
 
 def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls: int) -> Simulated:
     """Submit so many calls, one by one, and return the workers that have done them."""
-    hub = Simulated(slots, seconds)
-    monkeypatch.setattr(Request, "requests", hub.requests, raising=False)
+    dispatcher = Simulated(slots, seconds)
+    monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
     monkeypatch.setattr(batcher, "Helper", Request)
-    with gridengine.Executor(FakeScheduler(hub)) as executor:
+    with gridengine.Executor(FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):
             futures.append(executor.submit(work, index))
-            hub.submitted_at += SUBMIT_SECONDS
-            hub.advance(hub.submitted_at)
-        hub.finish()
+            dispatcher.submitted_at += SUBMIT_SECONDS
+            dispatcher.advance(dispatcher.submitted_at)
+        dispatcher.finish()
         assert all(future.done() for future in futures)
-    return hub
+    return dispatcher
 
 
 CALLS = 20_000
@@ -145,9 +145,9 @@ CALLS = 20_000
 def test_quick_calls_are_as_many_a_second_whatever_the_number_of_slots(
     monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
-    hub = played(monkeypatch, slots=slots, seconds=1e-6, calls=CALLS)
-    assert hub.now < 3 * CALLS * SUBMIT_SECONDS
-    assert len(hub.departures) < CALLS / 20
+    dispatcher = played(monkeypatch, slots=slots, seconds=1e-6, calls=CALLS)
+    assert dispatcher.now < 3 * CALLS * SUBMIT_SECONDS
+    assert len(dispatcher.departures) < CALLS / 20
 
 
 @pytest.mark.parametrize("seconds", [1e-4, 1e-3, 1e-2, 5e-2])
@@ -155,23 +155,23 @@ def test_quick_calls_are_as_many_a_second_whatever_the_number_of_slots(
 def test_workers_are_kept_busy_whatever_calls_take(
     monkeypatch: pytest.MonkeyPatch, slots: int, seconds: float
 ) -> None:
-    hub = played(monkeypatch, slots=slots, seconds=seconds, calls=CALLS)
+    dispatcher = played(monkeypatch, slots=slots, seconds=seconds, calls=CALLS)
     least = max(CALLS * seconds / slots, CALLS * (ANSWER_SECONDS + CALL_SECONDS))
-    assert hub.now < 1.5 * least
+    assert dispatcher.now < 1.5 * least
 
 
 @pytest.mark.parametrize("slots", [1, 30, 1_000])
 def test_of_slow_calls_two_for_each_slot_are_handed_over(
     monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
-    hub = played(monkeypatch, slots=slots, seconds=0.5, calls=5 * slots)
-    assert hub.most_in_flight == 2 * slots
-    assert max(hub.departures) == 1
+    dispatcher = played(monkeypatch, slots=slots, seconds=0.5, calls=5 * slots)
+    assert dispatcher.most_in_flight == 2 * slots
+    assert max(dispatcher.departures) == 1
 
 
 @pytest.mark.parametrize("slots", [1, 30, 1_000])
 def test_no_more_is_handed_over_than_some_tenths_of_a_second_take(
     monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
-    hub = played(monkeypatch, slots=slots, seconds=0.01, calls=CALLS)
-    assert hub.most_in_flight * hub.seconds / slots <= 0.3
+    dispatcher = played(monkeypatch, slots=slots, seconds=0.01, calls=CALLS)
+    assert dispatcher.most_in_flight * dispatcher.seconds / slots <= 0.3

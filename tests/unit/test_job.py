@@ -87,7 +87,7 @@ def scheduler() -> FakeScheduler:
 @pytest.fixture
 def silent() -> FakeScheduler:
     """A scheduler on which nothing ever runs by itself."""
-    return FakeScheduler(FakeHub(on_submit=lambda hub: None))
+    return FakeScheduler(FakeHub(on_submit=lambda dispatcher: None))
 
 
 def ended(job: Job) -> Job:
@@ -167,7 +167,7 @@ def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeSched
     job = Job(target=add, args=(1,), scheduler=silent)
     job.start()
     assert (job.exitcode, job.is_alive()) == (None, True)
-    silent.hub.fail(silent.hub.entries[0], WorkerCrashed("it died"), -signal.SIGSEGV)
+    silent.dispatcher.fail(silent.dispatcher.entries[0], WorkerCrashed("it died"), -signal.SIGSEGV)
     assert (job.exitcode, job.is_alive()) == (-signal.SIGSEGV, False)
     with pytest.raises(WorkerCrashed):
         job.result()
@@ -182,13 +182,13 @@ def test_a_job_is_ended_by_its_signal(
     job = Job(target=add, args=(1,), scheduler=silent)
     job.start()
     end(job)
-    assert silent.hub.cancelled == {1: number}
+    assert silent.dispatcher.cancelled == {1: number}
     assert job.exitcode == -number
 
 
 def test_to_end_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
     ended(Job(target=add, args=(1,), scheduler=scheduler)).terminate()
-    assert scheduler.hub.cancelled == {}
+    assert scheduler.dispatcher.cancelled == {}
 
 
 def test_join_with_a_time_limit_returns_while_the_job_runs(silent: FakeScheduler) -> None:
@@ -270,7 +270,7 @@ def test_the_hub_is_told_whether_a_job_is_waited_for(
 ) -> None:
     job = ended(Job(target=add, args=(1,), daemon=daemon, scheduler=scheduler))
     assert job.daemon is bool(daemon)
-    assert scheduler.hub.entries[0].listener.daemon is bool(daemon)
+    assert scheduler.dispatcher.entries[0].listener.daemon is bool(daemon)
 
 
 def test_repr_tells_how_far_it_is(silent: FakeScheduler) -> None:
@@ -293,19 +293,19 @@ def test_run_called_here_runs_here() -> None:
 def test_jobs_with_the_same_target_share_their_function(scheduler: FakeScheduler) -> None:
     ended(Job(target=add, args=(1,), name="one", scheduler=scheduler))
     ended(Job(target=add, args=(2,), name="two", scheduler=scheduler))
-    assert len({entry.function.digest for entry in scheduler.hub.entries}) == 1
+    assert len({entry.function.digest for entry in scheduler.dispatcher.entries}) == 1
 
 
 def test_jobs_of_a_subclass_share_their_function(scheduler: FakeScheduler) -> None:
     ended(Counting(1, scheduler=scheduler))
     ended(Counting(2, scheduler=scheduler))
-    assert len({entry.function.digest for entry in scheduler.hub.entries}) == 1
+    assert len({entry.function.digest for entry in scheduler.dispatcher.entries}) == 1
 
 
 def test_limits_travel_with_the_job(scheduler: FakeScheduler) -> None:
     task = (
         ended(Job(target=add, args=(1,), retries=7, timeout=2.5, scheduler=scheduler))
-        and scheduler.hub.entries[0].task
+        and scheduler.dispatcher.entries[0].task
     )
     assert (task.retries, task.timeout, task.watched) == (7, 2.5, True)
 
@@ -328,20 +328,20 @@ def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> 
 
 
 def test_a_scheduler_that_start_made_is_closed_when_the_job_has_ended() -> None:
-    hub = FakeHub()
-    ended(Job(target=add, args=(1,), scheduler=lambda: FakeScheduler(hub)))
-    assert hub.closed
+    dispatcher = FakeHub()
+    ended(Job(target=add, args=(1,), scheduler=lambda: FakeScheduler(dispatcher)))
+    assert dispatcher.closed
 
 
 def test_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
     ended(Job(target=add, args=(1,), scheduler=scheduler))
-    assert not scheduler.hub.closed
+    assert not scheduler.dispatcher.closed
 
 
 def test_a_job_may_be_started_at_another_hub() -> None:
-    hub = FakeHub()
+    dispatcher = FakeHub()
     job = Job(target=add, args=(1,))
-    job.start_at(hub)  # type: ignore[arg-type]
+    job.start_at(dispatcher)  # type: ignore[arg-type]
     assert job.result() == 1
 
 
@@ -404,7 +404,7 @@ def test_a_started_job_can_be_pickled_and_copied(silent: FakeScheduler) -> None:
 def test_a_target_with_a_controller_parameter_is_given_one(scheduler: FakeScheduler) -> None:
     job = ended(Job(target=push_all, args=(1, "two", [3]), scheduler=scheduler))
     assert list(job.messages()) == [1, "two", [3]]
-    assert job.result() == scheduler.hub.entries[0].task.id
+    assert job.result() == scheduler.dispatcher.entries[0].task.id
 
 
 def test_a_target_that_takes_any_keyword_is_given_none(scheduler: FakeScheduler) -> None:
@@ -425,7 +425,7 @@ def test_messages_come_while_the_job_runs_and_end_with_it(silent: FakeScheduler)
     job = Job(target=push_all, args=(1, 2), scheduler=silent)
     job.start()
     messages = job.messages()
-    runner = threading.Thread(target=silent.hub.run, args=(silent.hub.entries[0],))
+    runner = threading.Thread(target=silent.dispatcher.run, args=(silent.dispatcher.entries[0],))
     runner.start()
     assert list(messages) == [1, 2]
     runner.join()
@@ -449,7 +449,7 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout_error_and_the_job_runs_
         job.result(timeout=0.001)
     with pytest.raises(TimeoutError):
         job.exception(timeout=0.001)
-    silent.hub.run(silent.hub.entries[0])
+    silent.dispatcher.run(silent.dispatcher.entries[0])
     assert job.result() == 1
 
 

@@ -29,7 +29,7 @@ class Shared(Play):
 
     def play(self, event: Any) -> Any:
         effects = super().play(event)
-        self.granted.update({one.lane: one.given for one in self.seen(Grant)})
+        self.granted.update({one.allocation: one.given for one in self.seen(Grant)})
         return effects
 
     def ask(self, resources: Resource = ZERO, calls: int = 1, **options: Any) -> None:
@@ -40,7 +40,7 @@ class Shared(Play):
 
     def given(self) -> list[Resource]:
         """What the batches that the last event handed out were given."""
-        return [self.granted.get(message.lane, ZERO) for message in self.sent(Assign)]
+        return [self.granted.get(message.allocation, ZERO) for message in self.sent(Assign)]
 
 
 def shared(**policy: Any) -> Shared:
@@ -267,7 +267,7 @@ def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
     play = own(Cores(2) & Memory(1))
     play.hello()
     assert play.seen(Grant) == [Grant(b"w", 1, Cores(2, [0, 1]) & Memory(1), 2)]
-    assert play.sent(Assign)[0].lane == 1
+    assert play.sent(Assign)[0].allocation == 1
 
 
 def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is() -> None:

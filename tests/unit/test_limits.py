@@ -68,7 +68,7 @@ def test_what_makes_no_sense_is_named_before_anything_runs(
         with pytest.raises(error) as caught:
             act()
         assert words in str(caught.value)
-    assert scheduler.hub.entries == []
+    assert scheduler.dispatcher.entries == []
 
 
 def test_memory_in_gigabytes_becomes_a_demand_in_bytes() -> None:
@@ -104,7 +104,7 @@ def test_what_is_none_is_not_given() -> None:
 def test_the_calls_of_a_map_are_numbered_through() -> None:
     scheduler = FakeScheduler()
     gridengine.map(abs, range(10), scheduler=scheduler, chunksize=4)
-    assert [entry.task.first for entry in scheduler.hub.entries] == [0, 4, 8]
+    assert [entry.task.first for entry in scheduler.dispatcher.entries] == [0, 4, 8]
 
 
 def test_a_job_s_own_limits_come_before_its_dispatcher_s() -> None:
@@ -112,7 +112,7 @@ def test_a_job_s_own_limits_come_before_its_dispatcher_s() -> None:
     with JobDispatcher(scheduler, retries=5, timeout=7.0) as dispatcher:
         dispatcher.dispatch([Job(target=abs, args=(1,)), Job(target=abs, args=(1,), retries=0)])
         dispatcher.join()
-    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.hub.entries] == [
+    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.dispatcher.entries] == [
         (5, 7.0),
         (0, 7.0),
     ]

@@ -161,22 +161,22 @@ class Allocator:
 
     def _wish(self, pool: TaskQueue) -> bool:
         first = pool.waiting.first().open
-        lane = self._core.new_lane()
+        allocation = self._core.new_lane()
         try:
-            self._packer.add(lane, self._request(pool), first.since, order=first.order)
+            self._packer.add(allocation, self._request(pool), first.since, order=first.order)
         # a kind may be a user's own, here as below: what it raises is the error of its calls alone
         except BaseException as error:
             self._fail(pool, error)
             return False
-        self._wishes[pool] = lane
-        self._wishers[lane] = pool
+        self._wishes[pool] = allocation
+        self._wishers[allocation] = pool
         return True
 
     def _drop_wish(self, pool: TaskQueue) -> None:
-        lane = self._wishes.pop(pool, None)
-        if lane is not None:
-            del self._wishers[lane]
-            self._packer.remove(lane)
+        allocation = self._wishes.pop(pool, None)
+        if allocation is not None:
+            del self._wishers[allocation]
+            self._packer.remove(allocation)
 
     def _fail(self, pool: TaskQueue, error: BaseException) -> None:
         self._drop_wish(pool)
@@ -191,14 +191,14 @@ class Allocator:
                     self._seat(placed, now)
                 return
             except RequestFailed as error:
-                for pool in [self._wishers[lane] for lane in error.tasks]:
+                for pool in [self._wishers[allocation] for allocation in error.tasks]:
                     self._fail(pool, error.__cause__ or error)
 
     def _seat(self, placed: Placed[int, bytes], now: float) -> None:
         pool = self._wishers.pop(placed.task)
         del self._wishes[pool]
         worker = self._core.workers[placed.holder]
-        seat = next((one for one in worker.seats if one.pool is pool and not one.lane), None)
+        seat = next((one for one in worker.seats if one.pool is pool and not one.allocation), None)
         if seat is None:
             seat = SlotGroup(
                 worker, pool, 0, 0 if is_nothing(pool.demand.resources) else placed.task
@@ -207,11 +207,11 @@ class Allocator:
         seat.lent.append(placed.task)
         seat.slots += 1
         pool.slots += 1
-        if seat.lane:
+        if seat.allocation:
             cores = placed.given.get(Cores)
             given = asked_only(placed.given, pool.demand.resources)
             self._core.effects.append(
-                Grant(worker.id, seat.lane, given, 0 if cores is None else cores.N)
+                Grant(worker.id, seat.allocation, given, 0 if cores is None else cores.N)
             )
         before = seat.batches
         pool.place(seat)
@@ -258,8 +258,8 @@ class Allocator:
             pool.unlist(seat)  # nothing ahead while others wait
             return
         pool.leave(seat)
-        if seat.lane and worker.phase is not Phase.GONE:
-            self._core.effects.append(Send(worker.id, Release([seat.lane])))
+        if seat.allocation and worker.phase is not Phase.GONE:
+            self._core.effects.append(Send(worker.id, Release([seat.allocation])))
         self._core.tidy(pool)
 
 

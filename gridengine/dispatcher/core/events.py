@@ -139,7 +139,7 @@ class Grant(Struct, frozen=True):
     """
 
     worker: bytes
-    lane: int
+    allocation: int
     given: Resource
     takes: int
 

@@ -37,7 +37,7 @@ class LongWait(Struct):
         if self.last_run != core.last_run or not core.calls_waiting:
             self.last_run, self.since = core.last_run, now
         if now - self.since < self.patience or any(
-            pool.fleet.expected or pool.fleet.asked for pool in core.homes
+            pool.provisioner.expected or pool.provisioner.asked for pool in core.homes
         ):
             return []  # workers that are still to come have a reason of their own
         under_way = [run.span.open.task for run in core.runs.values()]

@@ -135,14 +135,15 @@ class Batch(Struct, gc=False):
 class SlotGroup(Struct, eq=False):
     """What a pool has of a worker: room for `slots` batches at a time.
 
-    `lane` is the number of the allocation that the worker knows, 0 for calls that ask for nothing;
-    `lent` are the packer's numbers of what was given for these slots, where workers are shared.
+    `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
+    nothing; `lent` are the packer's numbers of what was given for these slots, where workers are
+    shared.
     """
 
     worker: Worker
     pool: TaskQueue
     slots: int
-    lane: int = 0
+    allocation: int = 0
     batches: int = 0
     lent: list[int] = field(default_factory=list)
 

@@ -31,8 +31,8 @@ def asked(core: StateMachine, event: RecallRequested, now: float) -> None:
     for pool in list(core.pools.values()):
         for span in pool.take_out(calls, submitters):
             settle(core, span)
-        if core.lending is not None:
-            core.lending.stir(pool)
+        if core.allocator is not None:
+            core.allocator.stir(pool)
     for one in named:
         _recall(core, one, calls[one.task.id], now)
     core.scale(now)

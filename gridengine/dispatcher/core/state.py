@@ -108,10 +108,12 @@ class StateMachine:
         self._scaling = False
         self._stall = LongWait()
         self.effects: list[Effect] = []
-        fleet = Provisioner(policy, ANY if policy.resources is None else Demand(policy.resources))
-        self.strangers, self.withdrawn = fleet.strangers, fleet.withdrawn
-        self.common = self.pools[ANY] = TaskQueue(fleet)
-        self.lending = None if policy.resources is None else Allocator(self, policy.resources)
+        provisioner = Provisioner(
+            policy, ANY if policy.resources is None else Demand(policy.resources)
+        )
+        self.strangers, self.withdrawn = provisioner.strangers, provisioner.withdrawn
+        self.common = self.pools[ANY] = TaskQueue(provisioner)
+        self.allocator = None if policy.resources is None else Allocator(self, policy.resources)
         """What lends lanes, where all demands share the workers."""
 
     @property
@@ -127,7 +129,7 @@ class StateMachine:
     @property
     def gathering(self) -> bool:
         """Whether workers are about to be asked for."""
-        return any(pool.fleet.demand_since is not None for pool in self.homes)
+        return any(pool.provisioner.demand_since is not None for pool in self.homes)
 
     @property
     def at_rest(self) -> bool:
@@ -138,7 +140,7 @@ class StateMachine:
             self.open
             or self.workers
             or self.closing
-            or any(pool.fleet.started or pool.fleet.asked for pool in self.homes)
+            or any(pool.provisioner.started or pool.provisioner.asked for pool in self.homes)
         )
 
     def launched_workers(self) -> list[StartedWorker]:
@@ -146,7 +148,7 @@ class StateMachine:
         return [
             one
             for pool in self.homes
-            for one in pool.fleet.started.values()
+            for one in pool.provisioner.started.values()
             if one.ended_at is None
         ]
 
@@ -155,29 +157,33 @@ class StateMachine:
         """The pools that workers are asked for: all, or the one that stands for all where they
         share the workers.
         """
-        return list(self.pools.values()) if self.lending is None else [self.common]
+        return list(self.pools.values()) if self.allocator is None else [self.common]
 
     def home_of(self, demand: Demand) -> TaskQueue:
         """Return the pool that workers of this demand were asked for."""
-        return self.common if self.lending is not None else self.pool_for(demand)
+        return self.common if self.allocator is not None else self.pool_for(demand)
 
     def pool_for(self, demand: Demand) -> TaskQueue:
         """Return the pool that serves a demand, made if need be: where nobody tells demands apart,
         all share one.
         """
-        if demand is ANY or (self.lending is None and not self.policy.pooled):
+        if demand is ANY or (self.allocator is None and not self.policy.pooled):
             return self.common
-        if self.lending is not None and demand.factor != 1 and demand.resources.get(Memory) is None:
+        if (
+            self.allocator is not None
+            and demand.factor != 1
+            and demand.resources.get(Memory) is None
+        ):
             demand = demand.with_factor(1.0)
         pool = self.pools.get(demand)
         if pool is None:
-            shared = self.common.fleet
-            fleet = (
+            shared = self.common.provisioner
+            provisioner = (
                 Provisioner(self.policy, demand, strangers=self.strangers, withdrawn=self.withdrawn)
-                if self.lending is None
+                if self.allocator is None
                 else shared
             )
-            pool = self.pools[demand] = TaskQueue(fleet, demand)
+            pool = self.pools[demand] = TaskQueue(provisioner, demand)
             self._limit(pool)
         return pool
 
@@ -224,8 +230,8 @@ class StateMachine:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
         self.effects = []
         _HANDLERS[type(event)](self, event, now)
-        if self.lending is not None:
-            self.lending.settle(now, again=isinstance(event, Tick))
+        if self.allocator is not None:
+            self.allocator.settle(now, again=isinstance(event, Tick))
         if self._scaling:
             self._scaling = False
             self._scale(now)
@@ -264,13 +270,13 @@ class StateMachine:
             self._cancel([task.id for task in event.tasks], signal.SIGKILL)
             return
         for pool in pools:
-            if pool.soft and self.lending is None:
+            if pool.soft and self.allocator is None:
                 self._must_be_possible(pool)
             self.hand_out(now, pool)
             if pool.waiting and not pool.idle and not submitter.load:
                 recall.make_way(self, now)
-            home = pool if self.lending is None else self.common
-            if pool.calls and home.fleet.may_ask(now) and home.size < self.policy.max_workers:
+            home = pool if self.allocator is None else self.common
+            if pool.calls and home.provisioner.may_ask(now) and home.size < self.policy.max_workers:
                 self.scale(now)
 
     def _submitter(self, number: int) -> Submitter:
@@ -308,8 +314,8 @@ class StateMachine:
         for pool in list(self.pools.values()):
             for span in pool.drop(which):
                 settle(span)
-            if self.lending is not None:
-                self.lending.stir(pool)
+            if self.allocator is not None:
+                self.allocator.stir(pool)
 
     def _closing(self, event: Closing, now: float) -> None:
         self.closing = True
@@ -329,7 +335,7 @@ class StateMachine:
     def withdraw_expected(self) -> None:
         """Take back all workers that have not called home."""
         for pool in self.homes:
-            self.effects += pool.fleet.withdraw(list(pool.fleet.expected.values()))
+            self.effects += pool.provisioner.withdraw(list(pool.provisioner.expected.values()))
 
     # ---------------------------------------------------------------- what workers say
 
@@ -356,19 +362,19 @@ class StateMachine:
     def _tick(self, event: Tick, now: float) -> None:
         worker_lifecycle.look_after(self, now)
         for pool in self.homes:
-            for started in pool.fleet.overdue(now):
-                if pool.fleet.knows(started):
+            for started in pool.provisioner.overdue(now):
+                if pool.provisioner.knows(started):
                     self.effects.append(
                         Warn(
                             f"cluster job {started.handle.id} runs and has not called home in "
                             "time; it is stopped"
                         )
                     )
-                    self.effects += pool.fleet.withdraw([started])
+                    self.effects += pool.provisioner.withdraw([started])
                     worker_lifecycle.start_failed(self, pool, started, now)
-            calls = pool.calls if self.lending is None else self.calls_waiting
-            self.effects += pool.fleet.explain(now, calls_waiting=calls, workers=pool.workers)
-            late = pool.fleet.start_timed_out(now)
+            calls = pool.calls if self.allocator is None else self.calls_waiting
+            self.effects += pool.provisioner.explain(now, calls_waiting=calls, workers=pool.workers)
+            late = pool.provisioner.start_timed_out(now)
             if late is not None:
                 self.give_up(late, now, pool)
             if pool is not self.common and pool.is_spent(now):
@@ -409,7 +415,7 @@ class StateMachine:
             worker.idle_since = now
             if worker.pool.share_left(worker) == 0:
                 worker_lifecycle.stop(self, worker, now)
-        if self.lending is None:
+        if self.allocator is None:
             for seat in worker.seats:
                 seat.pool.place(seat)
             self.hand_out(now, worker.pool)
@@ -418,16 +424,16 @@ class StateMachine:
         """Give a pool's workers what they have room for; where they are shared, once all that the
         event brings is known.
         """
-        if self.lending is None:
+        if self.allocator is None:
             self.fill(pool, now)
         else:
-            self.lending.stir(pool)
+            self.allocator.stir(pool)
 
     def fill(self, pool: TaskQueue, now: float) -> None:
         """Give calls to the seats that a pool has."""
         last = self.last_run + MOST_GIVEN
         while (seat := pool.next_seat()) is not None:
-            if self.last_run >= last and self.lending is None:
+            if self.last_run >= last and self.allocator is None:
                 self.unfilled[pool] = None
                 return
             if seat.worker.leave_at == math.inf or pool.has_time(seat.worker, now):
@@ -465,7 +471,7 @@ class StateMachine:
         self.restless = (
             self.restless or span.calls > 1 or batch.left > 1 or seat.batches > seat.slots
         )
-        self.effects.append(Send(worker.id, Assign(assignments, seat.lane), payload))
+        self.effects.append(Send(worker.id, Assign(assignments, seat.allocation), payload))
         seat.pool.place(seat)
 
     def _begin_run(self, span: Span, seat: SlotGroup, batch: Batch, now: float) -> Run:
@@ -495,8 +501,8 @@ class StateMachine:
             worker.batches -= 1
             if not worker.batches and worker.phase is Phase.READY:
                 self.resting.add(worker.id)
-            if self.lending is not None:
-                self.lending.freed(seat)
+            if self.allocator is not None:
+                self.allocator.freed(seat)
 
     def again(self, span: Span, *, out_of_memory: bool = False) -> None:
         """Have calls that failed wait for another attempt, with more memory if it was that they
@@ -512,7 +518,7 @@ class StateMachine:
         factor = span.open.task.escalate_memory
         if factor == 1:
             return False
-        return self.lending is None or self.lending.is_possible(
+        return self.allocator is None or self.allocator.is_possible(
             span.demand.with_factor(span.demand.factor * factor)
         )
 
@@ -533,8 +539,8 @@ class StateMachine:
         """Have calls wait before all others."""
         pool = self.pool_for(span.demand)
         pool.put_back(span)
-        if self.lending is not None:
-            self.lending.stir(pool)
+        if self.allocator is not None:
+            self.allocator.stir(pool)
 
     def settle_cancelled(
         self,
@@ -579,18 +585,18 @@ class StateMachine:
     def give_up(self, error: GridEngineError, now: float, only: TaskQueue | None = None) -> None:
         """No worker can be had: what waits has failed, and the next that is submitted asks anew."""
         for pool in (
-            list(self.pools.values()) if only is None or self.lending is not None else [only]
+            list(self.pools.values()) if only is None or self.allocator is not None else [only]
         ):
             self.fail(pool, error)
         for pool in self.homes if only is None else [only]:
-            self.effects += pool.fleet.give_up(now)
+            self.effects += pool.provisioner.give_up(now)
 
     def fail(self, pool: TaskQueue, error: GridEngineError) -> None:
         """Fail all calls that wait in a pool."""
         for span in pool.drop(lambda span: True):
             self.settle(span, span.start, span.stop, error=error, exitcode=1)
-        if self.lending is not None:
-            self.lending.stir(pool)
+        if self.allocator is not None:
+            self.allocator.stir(pool)
 
     def remember(
         self,
@@ -622,8 +628,8 @@ class StateMachine:
         self._scaling = not self.closing
 
     def _scale(self, now: float) -> None:
-        if self.lending is not None:
-            slots, fitting = self.policy.slots, self.lending.fitting
+        if self.allocator is not None:
+            slots, fitting = self.policy.slots, self.allocator.fitting
             need = sum(
                 -(-pool.calls * slots // fitting(pool.demand))
                 for pool in self.pools.values()
@@ -639,7 +645,7 @@ class StateMachine:
 
     def _scale_one(self, pool: TaskQueue, now: float, calls: int, idle: int, others: int) -> None:
         busy = pool.workers - idle
-        self.effects += pool.fleet.scale(
+        self.effects += pool.provisioner.scale(
             now, calls_waiting=calls, workers_busy=busy, workers_idle=idle, others=others
         )
 

@@ -30,8 +30,8 @@ class TaskQueue:
     is counted on to take.
     """
 
-    def __init__(self, fleet: Provisioner, demand: Demand = ANY) -> None:
-        self.fleet = fleet
+    def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
+        self.provisioner = provisioner
         self.demand = demand
         self.calls = 0
         self.slots = 0
@@ -68,7 +68,7 @@ class TaskQueue:
         """List a seat by its room."""
         self.idle.pop(seat, None)
         self.ahead.pop(seat, None)
-        share = self.fleet.policy.jobs_per_worker
+        share = self.provisioner.policy.jobs_per_worker
         left = None if share is None else share - seat.worker.taken
         if seat.worker.phase is not Phase.READY or (left is not None and left <= 0):
             return
@@ -85,7 +85,7 @@ class TaskQueue:
 
     def share_left(self, worker: Worker) -> int | None:
         """Return how many more calls a worker may be given in its life; None is any number."""
-        share = self.fleet.policy.jobs_per_worker
+        share = self.provisioner.policy.jobs_per_worker
         return None if share is None else max(0, share - worker.taken)
 
     def put(self, span: Span) -> None:
@@ -171,14 +171,15 @@ class TaskQueue:
     @property
     def size(self) -> int:
         """How many workers there are, or are asked for."""
-        return self.workers + len(self.fleet.expected) + self.fleet.asked
+        return self.workers + len(self.provisioner.expected) + self.provisioner.asked
 
     def is_spent(self, now: float) -> bool:
         """Return whether a queue with workers of its own has neither calls nor workers, and nothing
         to remember.
         """
         return (
-            not (self.waiting or self.size or self.fleet.started) and now >= self.fleet.ask_again_at
+            not (self.waiting or self.size or self.provisioner.started)
+            and now >= self.provisioner.ask_again_at
         )
 
 

@@ -67,11 +67,11 @@ def hello(core: StateMachine, id: bytes, hello: Hello, now: float) -> None:
     if mismatch is not None:
         _refuse(core, id, mismatch.message)
         _forget_launch(core, id, started, pool)
-        pool.fleet.hold_back(now)
+        pool.provisioner.hold_back(now)
         if not core.workers:
             core.give_up(mismatch, now)
         return
-    pool.fleet.welcomed()
+    pool.provisioner.welcomed()
     core.workers[id] = worker = Worker(
         id, hello, now, now, pool, started=started, since=now, generation=core.generation
     )
@@ -82,7 +82,7 @@ def hello(core: StateMachine, id: bytes, hello: Hello, now: float) -> None:
         stop(core, worker, now)
         return
     if (
-        started is not None or sum(home.fleet.asked > 0 for home in core.homes) < 2
+        started is not None or sum(home.provisioner.asked > 0 for home in core.homes) < 2
     ):  # else it may be any of them, and waits to be known
         _settle_in(core, worker, now)
     core.make_room(worker, now)
@@ -92,10 +92,10 @@ def _settle_in(core: StateMachine, worker: Worker, now: float) -> None:
     """Note for how long a worker will be there, and give it its seat; where workers are shared,
     what it holds is lent as it is wanted.
     """
-    stay = core.policy.stay(worker.pool.fleet.demand.resources)
+    stay = core.policy.stay(worker.pool.provisioner.demand.resources)
     worker.leave_at = now + stay - worker.hello.elapsed
-    if core.lending is not None:
-        core.lending.open(worker, now)
+    if core.allocator is not None:
+        core.allocator.open(worker, now)
     else:
         _seat(core, worker, now)
 
@@ -115,7 +115,7 @@ def _seat(core: StateMachine, worker: Worker, now: float) -> None:
     pool.join(seat)
     cores = given.get(Cores)
     core.effects.append(
-        Grant(worker.id, seat.lane, given, worker.hello.slots if cores is None else cores.N)
+        Grant(worker.id, seat.allocation, given, worker.hello.slots if cores is None else cores.N)
     )
 
 
@@ -124,18 +124,18 @@ def _recognise(
 ) -> tuple[TaskQueue, StartedWorker | None]:
     """Return the pool of a worker that calls home, and its launch, if that is known yet."""
     for pool in core.homes:
-        started = pool.fleet.called_home(id, keys)
+        started = pool.provisioner.called_home(id, keys)
         if started is not None:
             return pool, started
     core.strangers.update(dict.fromkeys(keys, id))
-    return next((pool for pool in core.homes if pool.fleet.asked), core.common), None
+    return next((pool for pool in core.homes if pool.provisioner.asked), core.common), None
 
 
 def _forget_launch(
     core: StateMachine, id: bytes, started: StartedWorker | None, pool: TaskQueue
 ) -> None:
     if started is not None:
-        pool.fleet.drop(started)
+        pool.provisioner.drop(started)
     for key in [key for key, stranger in core.strangers.items() if stranger == id]:
         del core.strangers[key]
 
@@ -181,7 +181,7 @@ def goodbye(
         core.policy.pooled
         and started is not None
         and started.ended_at is None
-        and worker.pool.fleet.knows(started)
+        and worker.pool.provisioner.knows(started)
     )
     if (
         message.reason == TERMINATED
@@ -198,7 +198,7 @@ def goodbye(
 def launched(core: StateMachine, event: Launched, now: float) -> None:
     """The scheduler has started workers, some of which may have called already."""
     pool = core.home_of(event.demand)
-    for id, started in pool.fleet.launched(event.handles, now):
+    for id, started in pool.provisioner.launched(event.handles, now):
         worker = core.workers.get(id)
         if worker is not None:
             worker.started = started
@@ -206,7 +206,7 @@ def launched(core: StateMachine, event: Launched, now: float) -> None:
     if core.closing:
         core.withdraw_expected()
     if not event.handles:
-        pool.fleet.hold_back(now)
+        pool.provisioner.hold_back(now)
     core.scale(now)
 
 
@@ -221,7 +221,7 @@ def _move(core: StateMachine, worker: Worker, pool: TaskQueue, now: float) -> No
             seat.pool = pool
             pool.join(seat)
             pool.place(seat)
-    if core.lending is None and not worker.seats and worker.phase is Phase.READY:
+    if core.allocator is None and not worker.seats and worker.phase is Phase.READY:
         _settle_in(core, worker, now)
         core.make_room(worker, now)
 
@@ -229,10 +229,10 @@ def _move(core: StateMachine, worker: Worker, pool: TaskQueue, now: float) -> No
 def launch_failed(core: StateMachine, event: LaunchFailed, now: float) -> None:
     """The scheduler has started none."""
     pool = core.home_of(event.demand)
-    pool.fleet.asked = 0
-    pool.fleet.reason = event.error.message
-    if event.for_now or pool.workers or pool.fleet.expected:
-        pool.fleet.hold_back(now)
+    pool.provisioner.asked = 0
+    pool.provisioner.reason = event.error.message
+    if event.for_now or pool.workers or pool.provisioner.expected:
+        pool.provisioner.hold_back(now)
         core.effects.append(
             Warn(
                 f"no workers were started{' for now' if event.for_now else ''}: "
@@ -246,10 +246,10 @@ def launch_failed(core: StateMachine, event: LaunchFailed, now: float) -> None:
 def polled(core: StateMachine, event: Polled, now: float) -> None:
     """The scheduler's word on workers."""
     for pool in core.homes:
-        for started in pool.fleet.polled(event.reports, now):
-            if started.worker is None and pool.fleet.knows(started):
+        for started in pool.provisioner.polled(event.reports, now):
+            if started.worker is None and pool.provisioner.knows(started):
                 start_failed(core, pool, started, now)
-        error = None if pool.workers else pool.fleet.impossible()
+        error = None if pool.workers else pool.provisioner.impossible()
         if error is not None:
             core.give_up(error, now, pool)
     core.scale(now)
@@ -258,12 +258,12 @@ def polled(core: StateMachine, event: Polled, now: float) -> None:
 def explained(core: StateMachine, event: Explained, now: float) -> None:
     """The batch system says what a queued worker waits for."""
     for pool in core.homes:
-        pool.fleet.explained(event.handle, event.words)
+        pool.provisioner.explained(event.handle, event.words)
 
 
 def start_failed(core: StateMachine, pool: TaskQueue, started: StartedWorker, now: float) -> None:
     """A launched worker ended and never called home."""
-    error = pool.fleet.start_failed(started, now)
+    error = pool.provisioner.start_failed(started, now)
     if error is not None and pool.workers:
         core.effects.append(Warn(error.message))
     elif error is not None:
@@ -327,7 +327,7 @@ def _is_superfluous(
     """
     late = (
         worker.pool.calls > 0
-        if core.lending is None
+        if core.allocator is None
         else now >= worker.leave_at - spare_of(worker.leave_at - worker.since)
     )
     idle = now - worker.idle_since
@@ -342,12 +342,14 @@ def _crowded_out(core: StateMachine) -> list[TaskQueue]:
     """Return queues whose calls wait for workers that there is no room for, or that `max_workers`
     does not allow; two tell enough.
     """
-    if core.lending is not None:
+    if core.allocator is not None:
         return []
     short = (
         pool
         for pool in core.pools.values()
-        if pool.calls and not pool.idle and (pool.fleet.expected or not pool.fleet.asked)
+        if pool.calls
+        and not pool.idle
+        and (pool.provisioner.expected or not pool.provisioner.asked)
     )
     return list(islice(short, 2))
 
@@ -377,8 +379,8 @@ def set_aside(core: StateMachine, worker: Worker) -> None:
     if worker.phase is Phase.READY:
         worker.enter(Phase.SILENT)
         _unlist(core, worker)
-        if core.lending is not None:
-            core.lending.pause(worker)
+        if core.allocator is not None:
+            core.allocator.pause(worker)
 
 
 def wake(core: StateMachine, worker: Worker) -> None:
@@ -386,8 +388,8 @@ def wake(core: StateMachine, worker: Worker) -> None:
     worker.enter(Phase.READY)
     if not worker.batches:
         core.resting.add(worker.id)
-    if core.lending is not None:
-        core.lending.wake(worker)
+    if core.allocator is not None:
+        core.allocator.wake(worker)
 
 
 def _unlist(core: StateMachine, worker: Worker) -> None:
@@ -407,8 +409,8 @@ def _leave_to_its_own(core: StateMachine, worker: Worker) -> None:
     """Give a worker nothing any more."""
     worker.enter(Phase.STOPPING)
     _unlist(core, worker)
-    if core.lending is not None:
-        core.lending.shut(worker)
+    if core.allocator is not None:
+        core.allocator.shut(worker)
 
 
 def dismiss(core: StateMachine, worker: Worker, reason: str, now: float) -> None:
@@ -416,7 +418,7 @@ def dismiss(core: StateMachine, worker: Worker, reason: str, now: float) -> None
     end.
     """
     if worker.started is not None:
-        core.effects += worker.pool.fleet.withdraw([worker.started])
+        core.effects += worker.pool.provisioner.withdraw([worker.started])
     lose(core, worker, reason, now)
 
 
@@ -431,8 +433,8 @@ def lose(core: StateMachine, worker: Worker, reason: str, now: float) -> None:
     del core.workers[worker.id]
     worker.pool.workers -= 1
     core.resting.discard(worker.id)
-    if core.lending is not None:
-        core.lending.shut(worker)
+    if core.allocator is not None:
+        core.allocator.shut(worker)
     for seat in list(worker.seats):
         seat.pool.leave(seat)
     _forget_launch(core, worker.id, worker.started, worker.pool)
@@ -464,7 +466,7 @@ def _retry_lost(core: StateMachine, worker: Worker, span: Span, reason: str) -> 
     elif (
         span.attempt <= span.open.task.retries
         and fault is not TimeoutError
-        and (grown or fault is not OutOfMemory or not core.lending)
+        and (grown or fault is not OutOfMemory or not core.allocator)
     ):
         core.again(span, out_of_memory=grown)
     else:

@@ -176,7 +176,7 @@ def returned(
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     worker.fruitless += any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
-        worker.pool.fleet.hold_back(now)
+        worker.pool.provisioner.hold_back(now)
         words = message.reason or "it gave back all it was given"
         worker_lifecycle.dismiss(core, worker, f"could run nothing: {words}", now)
         return
