@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.allocator import MOST_REMEMBERED, can_hold
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -45,7 +44,9 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.feasibility import can_hold
+from gridengine.dispatcher.core.state import MOST_REMEMBERED
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.interface import Counts, Listener
 from gridengine.dispatcher.launcher_thread import LauncherThread
@@ -136,7 +137,8 @@ class DispatcherThread:
         self._held = scheduler.worker_resources
         self._exact = self._held is not None and _lists_cores(self._held)
         self._possible: set[Demand] = set()
-        self._state = StateMachine(policy_of(scheduler, settings, self._run_id))
+        self._core = StateMachine(policy_of(scheduler, settings, self._run_id))
+        self._state = self._core.state
         self._pending = UnsettledTasks()
         # The collector may close this hub while its own thread submits.
         self._closing = threading.RLock()
@@ -262,7 +264,7 @@ class DispatcherThread:
     def counts(self, submitter: int | None = None) -> Counts:
         """Return how much waits and runs just now; with a submitter, how much of its runs."""
         one = None if submitter is None else self._state.submitters.get(submitter)
-        running = self._state.running if submitter is None else 0 if one is None else one.batches
+        running = len(self._state.runs) if submitter is None else 0 if one is None else one.batches
         return Counts(self._state.calls_waiting, running, len(self._state.workers))
 
     def close(self, *, wait: bool = True) -> None:
@@ -357,18 +359,18 @@ class DispatcherThread:
         tick_at = poll_at = look_at = 0.0
         leave_by: float | None = None
         while True:
-            self._wait(poller, min(tick_at, look_at) if self._state.restless else tick_at)
+            self._wait(poller, min(tick_at, look_at) if self._state.rebalance_due else tick_at)
             now = time.monotonic()
             self._take_in(now)
-            if self._state.unfilled:
+            if self._state.deferred:
                 self._handle(Continue(), now)
             if now >= tick_at:
                 self._handle(Tick(), now)
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
-            if self._state.restless and now >= look_at:
+            if self._state.rebalance_due and now >= look_at:
                 look_at = now + LOOK_SECONDS
                 self._handle(Rebalance(), now)
-            if now >= poll_at and not self._state.at_rest:
+            if now >= poll_at and not self._state.is_idle:
                 poll_at = now + self._poll_seconds
                 self._desk.poll([one.handle for one in self._state.launched_workers()])
             if self._state.closing:
@@ -393,9 +395,9 @@ class DispatcherThread:
         """Return the milliseconds until then, or None when there is nothing to look after."""
         now = time.monotonic()
         patience = self._link.patience(now)
-        if self._state.unfilled:
+        if self._state.deferred:
             return 0
-        if self._state.at_rest and patience:
+        if self._state.is_idle and patience:
             return None
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 
@@ -418,7 +420,7 @@ class DispatcherThread:
             self._catching_up.popleft().set()
 
     def _handle(self, event: Event, now: float) -> None:
-        for effect in self._state.handle(event, now):
+        for effect in self._core.handle(event, now):
             _PERFORM[type(effect)](self, effect)
 
     def _send(self, effect: Send) -> None:
