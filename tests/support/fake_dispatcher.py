@@ -1,5 +1,5 @@
-"""A hub without sockets or processes: runs calls here, through real pickling, when and in the order
-that a test says.
+"""A dispatcher without sockets or processes: runs calls here, through real pickling, when and in
+the order that a test says.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class FakeController:
 
 
 @dataclass
-class FakeHub:
-    """Runs what is submitted at once, or calls `on_submit(hub)` instead, once for each task."""
+class FakeDispatcher:
+    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each task."""
 
     slots: int = 2
     at_once: bool = False
-    on_submit: Callable[[FakeHub], None] | None = None
+    on_submit: Callable[[FakeDispatcher], None] | None = None
     entries: list[Entry] = field(default_factory=list)
     departures: list[int] = field(default_factory=list)
     cancelled: dict[int, int] = field(default_factory=dict)
@@ -166,11 +166,11 @@ class FakeHub:
 
 
 class FakeScheduler(Scheduler):
-    """A scheduler whose hub is a fake one."""
+    """A scheduler whose dispatcher is a fake one."""
 
-    def __init__(self, dispatcher: FakeHub | None = None) -> None:
+    def __init__(self, dispatcher: FakeDispatcher | None = None) -> None:
         super().__init__(max_workers=1)
-        self.dispatcher = dispatcher or FakeHub()
+        self.dispatcher = dispatcher or FakeDispatcher()
         self.share(lambda: self.dispatcher)
 
     def launcher(self, run: LaunchContext) -> NoReturn:
