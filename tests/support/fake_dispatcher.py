@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.interface import Snapshot
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
@@ -24,13 +25,6 @@ class Entry:
     function: Function
     task: Task
     listener: Any
-
-
-@dataclass(frozen=True)
-class FakeCounts:
-    waiting: int = 0
-    running: int = 3
-    workers: int = 2
 
 
 @dataclass
@@ -89,8 +83,11 @@ class FakeDispatcher:
     def catch_up(self) -> None:
         """All is done at once."""
 
-    def counts(self, submitter: int | None = None) -> FakeCounts:
-        return FakeCounts()
+    def release(self, name: bytes) -> None:
+        """Keep nothing."""
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(running=3, workers=2, batches=dict.fromkeys(range(1000), 3))
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Any) -> None:
         self.departures.append(len(tasks))
