@@ -30,7 +30,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 
@@ -176,9 +176,7 @@ class Job:
                 scheduler.close()
             raise
 
-    def start_at(
-        self, dispatcher: DispatcherThread, defaults: Mapping[str, Any] | None = None
-    ) -> None:
+    def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
         """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
         scheduler.
 

@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Counts, Listener
+from gridengine.dispatcher.interface import Listener, Snapshot
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -81,9 +81,9 @@ class InlineDispatcher:
     def catch_up(self) -> None:
         """Nothing is left to be done."""
 
-    def counts(self, submitter: int | None = None) -> Counts:
+    def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
-        return Counts(0, 0, 1)
+        return Snapshot(workers=1)
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Return: what calls print is not passed on, it is printed."""
