@@ -1,4 +1,4 @@
-"""What the registry says of each scheduler holds, and nothing of a batch system is imported for it."""
+"""What the registry says of each scheduler holds; it imports nothing of a batch system."""
 
 from __future__ import annotations
 
