@@ -21,7 +21,7 @@ from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch
 from gridengine.serialize.shared_objects import SharedObject, in_hand, lent_of, needs_of
 from gridengine.serialize.snapshot import CallSnapshot, frozen
-from tests.unit.test_blocks import Array
+from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
 
