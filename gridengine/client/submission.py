@@ -20,11 +20,11 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Snapshot
-    from gridengine.serialize.payload import Payload
 
 
 def check_limits(retries: int, timeout: float | None) -> None:
@@ -205,7 +205,7 @@ class Submission:
         )
         self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
-        return _size(payload)
+        return size_of(payload)
 
     def depart(self) -> None:
         """Send the calls that wait."""
@@ -277,7 +277,3 @@ class Submission:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _size(payload: Payload) -> int:
-    return sum(memoryview(buffer).nbytes for buffer in payload)
