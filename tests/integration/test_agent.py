@@ -18,7 +18,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, STAR
 from gridengine.wire.messages import CRASH, Crashed, Pushed, Results, Returned, Started
 from gridengine.worker.process_setup import Controller
-from tests.integration.agent_driver import (
+from tests.support.agent_driver import (
     Dispatcher,
     square,
     start,

@@ -17,7 +17,7 @@ import pytest
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.messages import Assign, Assignment, Cancel, Crashed, Message, Results, Returned
-from tests.integration.agent_driver import PATIENCE, Dispatcher, start
+from tests.support.agent_driver import PATIENCE, Dispatcher, start
 
 RUNS = 1500
 IN_FLIGHT = 60

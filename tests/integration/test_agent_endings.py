@@ -17,7 +17,7 @@ import pytest
 
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
 from gridengine.worker.process_setup import Controller
-from tests.integration.agent_driver import (
+from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
     Dispatcher,
@@ -153,7 +153,7 @@ def test_a_forked_process_that_exits_has_its_own_status(dispatcher: Dispatcher) 
 
 
 AGENT_ALONE = """
-from tests.integration.agent_driver import start, wait_with_a_grandchild
+from tests.support.agent_driver import start, wait_with_a_grandchild
 d = start()
 d.run(wait_with_a_grandchild, [{path!r}])
 d.until(lambda: d.agent.broken)

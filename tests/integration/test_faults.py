@@ -38,8 +38,8 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
-from tests.integration.agent_driver import alive, leave_a_grandchild, start, wait_for, written
 from tests.integration.script_driver import MakeScript, at_terminal, read_all
+from tests.support.agent_driver import alive, leave_a_grandchild, start, wait_for, written
 
 MEGABYTE = 2**20
 

@@ -24,7 +24,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from gridengine.worker.output import Outlets
-from tests.integration.agent_driver import (
+from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
     alive,

@@ -19,9 +19,9 @@ import gridengine
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Goodbye, Results, Stop
-from tests.integration.agent_driver import PATIENCE, wait_for
 from tests.integration.script_driver import MakeScript
 from tests.integration.test_worker_process import Office
+from tests.support.agent_driver import PATIENCE, wait_for
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 import gridengine
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Results, portions
-from tests.integration.agent_driver import wait_for
 from tests.integration.test_worker_process import Office
+from tests.support.agent_driver import wait_for
 
 np = pytest.importorskip("numpy")
 

@@ -18,10 +18,10 @@ import pytest
 
 import gridengine
 from gridengine.schedulers import Scheduler
-from tests.integration.agent_driver import wait_for
 from tests.integration.scenario import play
 from tests.integration.test_share import is_mapped, mapped, write
 from tests.integration.test_strangers import OverTcp
+from tests.support.agent_driver import wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine

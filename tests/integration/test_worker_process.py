@@ -33,7 +33,7 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from gridengine.wire.transport import Server
-from tests.integration.agent_driver import (
+from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
     alive,
