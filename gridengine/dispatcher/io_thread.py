@@ -45,10 +45,11 @@ from gridengine.dispatcher.core.events import (
     Withdraw,
 )
 from gridengine.dispatcher.core.feasibility import can_hold
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state import MOST_REMEMBERED
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import Counts, Listener
+from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.run_directory import GATHER_SECONDS, policy_of, tidy, write_connection
@@ -139,6 +140,7 @@ class DispatcherThread:
         self._possible: set[Demand] = set()
         self._core = StateMachine(policy_of(scheduler, settings, self._run_id))
         self._state = self._core.state
+        self._snapshot = self._state.snapshot()
         self._pending = UnsettledTasks()
         # The collector may close this hub while its own thread submits.
         self._closing = threading.RLock()
@@ -261,11 +263,9 @@ class DispatcherThread:
         if os.getpid() == self._owner and not self._closed:
             self._post(Released(name))
 
-    def counts(self, submitter: int | None = None) -> Counts:
-        """Return how much waits and runs just now; with a submitter, how much of its runs."""
-        one = None if submitter is None else self._state.submitters.get(submitter)
-        running = len(self._state.runs) if submitter is None else 0 if one is None else one.batches
-        return Counts(self._state.calls_waiting, running, len(self._state.workers))
+    def snapshot(self) -> Snapshot:
+        """Return the latest published state, at most some tenths of a second old."""
+        return self._snapshot
 
     def close(self, *, wait: bool = True) -> None:
         """End all that runs, the workers and the threads; what is not settled is settled with
@@ -366,6 +366,7 @@ class DispatcherThread:
                 self._handle(Continue(), now)
             if now >= tick_at:
                 self._handle(Tick(), now)
+                self._snapshot = self._state.snapshot()
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
             if self._state.rebalance_due and now >= look_at:
                 look_at = now + LOOK_SECONDS
@@ -398,6 +399,7 @@ class DispatcherThread:
         if self._state.deferred:
             return 0
         if self._state.is_idle and patience:
+            self._snapshot = self._state.snapshot()  # until there is something, no tick comes
             return None
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 

@@ -89,4 +89,5 @@ def _begin_run(
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(task.payload),
+        task.name,
     )
