@@ -24,7 +24,7 @@ from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Counts
+    from gridengine.dispatcher.interface import Snapshot
 
 
 def check_limits(retries: int, timeout: float | None) -> None:
@@ -186,9 +186,9 @@ class Submission:
         """Whether everything loaded has settled."""
         return not self._blocks
 
-    def counts(self) -> Counts:
-        """Return how much of these calls runs, on how many workers there are."""
-        return self.dispatcher.counts(self._submitter)
+    def snapshot(self) -> Snapshot:
+        """Return the dispatcher's state, `running` being of these calls alone."""
+        return self.dispatcher.snapshot().of(self._submitter)
 
     def load(self, calls: Sequence[Any], first: int) -> int:
         """Have calls wait for `depart`, the first of which is call number `first`; return the size

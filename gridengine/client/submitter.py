@@ -27,7 +27,7 @@ from gridengine.serialize.snapshot import frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -181,7 +181,7 @@ class Submitter:
                 self.batcher.drop(stretch)
 
 
-def _check(dispatcher: DispatcherThread, limits: CallOptions) -> None:
+def _check(dispatcher: Dispatcher, limits: CallOptions) -> None:
     if limits.demand is not ANY:
         dispatcher.check(limits.demand)
 

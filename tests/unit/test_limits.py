@@ -12,7 +12,7 @@ import gridengine
 from gridengine import Job, JobDispatcher, Memory
 from gridengine.client.options import CallOptions, given
 from gridengine.resources.demand import ANY, Demand
-from tests.unit.fake_hub import FakeScheduler
+from tests.support.fake_dispatcher import FakeScheduler
 
 
 @pytest.mark.parametrize(
