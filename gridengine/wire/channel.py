@@ -30,6 +30,10 @@ _JOINED = 16 * 1024
 each.
 """
 _MAPPED = 1 << 20
+"""From this size a frame is read into memory of its own from the system."""
+_WAIT = int(socket.MSG_NOSIGNAL)
+_NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+"""Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
 _MOST_READS = 64
 """How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other
 duties.
@@ -82,7 +86,7 @@ class Channel:
     def flush(self) -> bool:
         """Send what the socket takes now; return whether everything is out."""
         try:
-            self._push(socket.MSG_DONTWAIT)
+            self._push(_NEVER_WAIT)
         except BlockingIOError:
             return False
         except ConnectionError:
@@ -97,7 +101,7 @@ class Channel:
         """
         self._unsent += _pieces(encode(message, buffers))
         try:
-            self._push(0)
+            self._push(_WAIT)
         except OSError as error:
             raise EOFError from error
 
@@ -105,12 +109,12 @@ class Channel:
         """Send until nothing is left.
 
         Raises:
-            BlockingIOError: with MSG_DONTWAIT, the socket takes no more.
+            BlockingIOError: with `_NEVER_WAIT`, the socket takes no more.
         """
         unsent = self._unsent
         while unsent:
             pieces = list(islice(unsent, _VECTORS))
-            sent = self._socket.sendmsg(pieces, (), flags | socket.MSG_NOSIGNAL)
+            sent = self._socket.sendmsg(pieces, (), flags)
             while unsent and sent >= len(unsent[0]):
                 sent -= len(unsent.popleft())
             if sent:

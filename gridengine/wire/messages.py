@@ -8,6 +8,7 @@ many buffers belong to each of its items. How messages travel is told in `framin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -16,6 +17,10 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
 VERSION = 3
+
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_BUFFERS = attrgetter("buffers")
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -65,7 +70,7 @@ class Assignment(_Item, frozen=True):
     timeout: float | None = None
     memory: int = 0
     first: int = 0
-    buffers: int = 1
+    buffers: Count = 1
     name: str = ""
 
 
@@ -88,18 +93,9 @@ class Result(_Item, frozen=True):
     stop: int
     status: Annotated[int, msgspec.Meta(ge=0, le=3)]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-    buffers: int = 1
+    buffers: Count = 1
     output: bool = False
     peak_memory: int = 0
-
-
-def _count_buffers(items: Sequence[Assignment | Result]) -> int:
-    total = 0
-    for item in items:
-        if item.buffers < 0:
-            raise ProtocolError("negative buffer count")
-        total += item.buffers
-    return total
 
 
 class Hello(_Message, frozen=True):
@@ -142,7 +138,7 @@ class Define(_MessageWithBuffers, frozen=True):
     function: bytes
     path: list[bytes]
     directory: bytes
-    buffers: int = 1
+    buffers: Count = 1
     block: str = ""
     places: list[Place] = []
     shared: bool = False
@@ -175,7 +171,7 @@ class Allocate(_MessageWithBuffers, frozen=True):
     gpus: list[int | str] | None = None
     exact: bool = False
     failed: bool = False
-    buffers: int = 1
+    buffers: Count = 1
 
 
 class Release(_Message, frozen=True):
@@ -193,7 +189,7 @@ class Assign(_Message, frozen=True):
     allocation: int = 0
 
     def count_buffers(self) -> int:
-        return _count_buffers(self.assignments)
+        return sum(map(_BUFFERS, self.assignments))
 
 
 class Cancel(_Message, frozen=True):
@@ -232,7 +228,7 @@ class Pushed(_MessageWithBuffers, frozen=True):
     """A watched run's intermediate value; its buffers are the pickled value."""
 
     run: int
-    buffers: int = 1
+    buffers: Count = 1
 
 
 class Output(_Message, frozen=True):
@@ -262,7 +258,7 @@ class Results(_Message, frozen=True):
                 raise ProtocolError("an exception is the outcome of one call")
             if one.output and one.buffers < 2:
                 raise ProtocolError("a result with output has two buffers for it")
-        return _count_buffers(self.results)
+        return sum(map(_BUFFERS, self.results))
 
 
 class Crashed(_Message, frozen=True):
