@@ -31,6 +31,7 @@ from gridengine.client.future import CallFuture, ChunkFuture, Done, Failed, Unde
 from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.serialize import pickling
+from gridengine.serialize.encoding import with_needs
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed, needs_of
 from gridengine.serialize.snapshot import CallSnapshot
@@ -593,7 +594,7 @@ def _payload(batch: list[CallFuture], work: CallTemplate) -> Payload:
     if payloads:
         payload = pickling.dump_calls(calls, form=work.form)
         needs = all_needed(*map(needs_of, payloads))
-        return pickling.with_needs(payload, needs) if needs else payload
+        return with_needs(payload, needs) if needs else payload
     return [
         pickle.dumps(calls, 5)
     ]  # constants are none of the things that need our own pickler, which takes its time to begin

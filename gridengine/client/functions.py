@@ -26,12 +26,11 @@ from gridengine.dispatcher.core.model import Pace
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling
-from gridengine.serialize.by_value import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
+from gridengine.serialize.functions import global_names
 from gridengine.serialize.module_changes import own_modules
-from gridengine.serialize.payload import FULL, SINGLE, STAR, size_of
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
-from gridengine.serialize.snapshot import ATOMS
 from gridengine.serialize.type_parameters import FIXED
 
 if TYPE_CHECKING:

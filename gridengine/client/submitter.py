@@ -22,8 +22,8 @@ from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE, STAR, size_of
-from gridengine.serialize.snapshot import ATOMS, frozen
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
+from gridengine.serialize.snapshot import frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
