@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,6 +83,18 @@ def safe_repr(value: object) -> str:
         return repr(value)
     except BaseException as error:
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
+
+
+def exit_words(status: int) -> str:
+    """Return the exit status of a process, negative for a signal, in words: "exit status 3",
+    "killed by SIGKILL".
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
 
 
 def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:

@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
+from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
 from gridengine.schedulers.launcher import WorkerStatus
 
 FORMAT = "%F|%K|%T|%S|%r"
@@ -253,19 +252,15 @@ def parse_jobs(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def exit_words(code: str) -> str:
+def end_code_words(code: str) -> str:
     """Return what "3:0" or "0:9" means: the status, and the signal; empty when it says nothing."""
     match = re.fullmatch(r"(\d+):(\d+)", code)
     status, number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number == STDOUT_SIGNAL:
         return "its log file could not be opened"
     if number:
-        return (
-            f"killed by {signal.Signals(number).name}"
-            if number in signal.valid_signals()
-            else f"killed by signal {number}"
-        )
-    return f"exit status {status}" if status else ""
+        return exit_words(-number)
+    return exit_words(status) if status else ""
 
 
 def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
@@ -276,10 +271,10 @@ def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
     kept = (
         ""
         if reason in ("", "None", "NonZeroExitCode")
-        or (reason == "JobLaunchFailure" and exit_words(fields.get("ExitCode", "")))
+        or (reason == "JobLaunchFailure" and end_code_words(fields.get("ExitCode", "")))
         else reason
     )
-    details = ", ".join(filter(None, [exit_words(fields.get("ExitCode", "")), kept]))
+    details = ", ".join(filter(None, [end_code_words(fields.get("ExitCode", "")), kept]))
     return f"{end.words} ({state})" + (f": {details}" if details else "")
 
 
