@@ -8,11 +8,13 @@ own, and a `BatchLauncher`, which submits, asks and deletes in the system's own 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from gridengine.errors import (
     ClusterError,
@@ -24,11 +26,16 @@ from gridengine.errors import (
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.failures import BatchSystemError
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+Task = TypeVar("Task")
 
 
 class TooMany(TryAgain):
@@ -89,7 +96,7 @@ class BatchScheduler(Scheduler):
         )
 
 
-class BatchLauncher(Launcher):
+class BatchLauncher(Launcher, Generic[Task]):
     """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known
     by its log's path.
     """
@@ -99,6 +106,8 @@ class BatchLauncher(Launcher):
         self.owner = os.getpid()
         self.script = run.directory / "worker.sh"
         self.logs = run.directory / "logs"
+        self.tasks: dict[Handle, Task] = {}
+        """What is remembered of each task that is still watched."""
         self._launches = 0
         self.largest: int | None = None
         self._text = script
@@ -162,8 +171,36 @@ class BatchLauncher(Launcher):
             TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
         """
 
+    @abstractmethod
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        """Note these new tasks."""
+        """Note these new tasks in `tasks`."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete these tasks. Those that have ended are no error.
+
+        Raises:
+            BatchSystemError: not now; the launcher tries again by itself.
+        """
+
+    def try_delete(self, ids: Sequence[str]) -> None:
+        """Delete these tasks, now or as soon as the batch system can be reached."""
+        try:
+            self.delete(ids)
+        except BatchSystemError as error:
+            logger.warning("%d cluster tasks could not be deleted yet: %s", len(ids), error)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Delete these tasks, and watch them no longer."""
+        ours = [handle for handle in handles if handle in self.tasks]
+        if ours and os.getpid() == self.owner:
+            self.try_delete([handle.id for handle in ours])
+            self.forget(ours)
+
+    def forget(self, handles: Iterable[Handle]) -> None:
+        """Watch these tasks no longer: they have ended, or are being deleted."""
+        for handle in handles:
+            self.tasks.pop(handle, None)
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Submit `count` tasks as one array job, as several where the site limits their size, or

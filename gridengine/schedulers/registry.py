@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from gridengine.schedulers.checks import Finding
 
 
+PACKAGE = "gridengine.schedulers"
+
+
 class SchedulerEntry(NamedTuple):
     """One scheduler.
 
@@ -27,7 +30,9 @@ class SchedulerEntry(NamedTuple):
     system: the batch system, for people; empty when there is none.
     sign: returns, at once, why there can be no such batch system here, or nothing.
     probe: the path of the function that returns which batch system takes this user's jobs, or
-        raises a ConfigurationError.
+        raises a ConfigurationError or a BatchSystemError.
+    options: the module with the words of its requests, for a DRMAA library that speaks to it:
+        `drmaa_options` and `own_walltime`.
     settings_table: the table of the settings files that holds a site's own names.
     """
 
@@ -37,6 +42,7 @@ class SchedulerEntry(NamedTuple):
     system: str = ""
     sign: Callable[[Mapping[str, str]], str] | None = None
     probe: str = ""
+    options: str = ""
     settings_table: str = ""
 
     @property
@@ -52,6 +58,10 @@ class SchedulerEntry(NamedTuple):
     def make(self, **options: Any) -> Scheduler:
         """Return a scheduler with these options, as `max_workers=4`."""
         return self.scheduler_class()(**options)
+
+    def native_options(self) -> Any:
+        """Return the module with the words of its requests."""
+        return importlib.import_module(f"{PACKAGE}.{self.options}")
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
         """Yield what there is of it on this machine, as it is found."""
@@ -69,13 +79,19 @@ class SchedulerEntry(NamedTuple):
         reason = self.sign(environment) if self.sign is not None else ""
         if reason:
             raise SchedulerUnavailable(reason)
-        name: str = _imported(self.probe)()
+        from gridengine.schedulers.failures import BatchSystemError, Refused
+
+        try:
+            name: str = _imported(self.probe)()
+        except BatchSystemError as error:
+            refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
+            raise SchedulerUnavailable(f"{refused}{error}") from error
         return name
 
 
 def _imported(path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"gridengine.schedulers.{module}"), name)
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
 
 
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
@@ -97,6 +113,7 @@ SCHEDULERS = (
         system="Slurm",
         sign=without_slurm,
         probe="slurm.scheduler:system_here",
+        options="slurm.options",
         settings_table="slurm",
     ),
     SchedulerEntry("inline", "inline:InlineScheduler"),

@@ -20,7 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, without_grid_engine
+from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
@@ -50,20 +52,8 @@ TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
 """How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
 
 
-class Trouble(Exception):
-    """The batch system, or the process that speaks to it, cannot be reached now: nothing is
-    known.
-    """
-
-
-class Unavailable(Exception):
-    """There is no DRMAA library here, it does not load, or it opens no session; the text says
-    which.
-    """
-
-
-class Refused(Exception):
-    """The batch system's answer is no; the text holds its own words."""
+class DrmaaRefused(Refused):
+    """The batch system's answer is no; the text holds its own words, `kind` DRMAA's name for it."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
@@ -77,7 +67,7 @@ class Refused(Exception):
         )
 
 
-def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
+def drmaa_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
     """Return the environment in which the library loads."""
     tunables = environment.get("GLIBC_TUNABLES", "")
     if STATIC_TLS not in tunables:
@@ -106,14 +96,7 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
         "names",
     ]
     try:
-        done = subprocess.run(
-            command,
-            env=child_environment(environment, library),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=START_SECONDS,
-            start_new_session=True,
-        )
+        done = run_command(command, drmaa_environment(environment, library), START_SECONDS)
         said = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
@@ -129,8 +112,8 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
     return system_of(said["system"], said["implementation"])
 
 
-class Child:
-    """One run of the process."""
+class DrmaaProcess:
+    """One run of the process that speaks DRMAA."""
 
     def __init__(self, library: str = "", contact: str = "") -> None:
         libraries = library_paths(os.environ, library)
@@ -151,7 +134,7 @@ class Child:
                 stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
-                env=child_environment(os.environ, libraries[0]),
+                env=drmaa_environment(os.environ, libraries[0]),
                 start_new_session=True,
             )
         self._number = 0
@@ -161,7 +144,7 @@ class Child:
         """How many cluster tasks are still to be deleted."""
         try:
             hello = self._receive(0, time.monotonic() + START_SECONDS)
-        except (Trouble, Refused, RuntimeError) as error:
+        except (Unreachable, DrmaaRefused, RuntimeError) as error:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
         self.contact: str = hello["contact"]
@@ -172,8 +155,8 @@ class Child:
         """Return the answer to a request.
 
         Raises:
-            Trouble: none came in this time, or it is that the batch system does not answer.
-            Refused: it is no.
+            Unreachable: none came in this time, or it is that the batch system does not answer.
+            DrmaaRefused: it is no.
         """
         self._number += 1
         content = json.dumps([self._number, operation, arguments]).encode()
@@ -181,7 +164,7 @@ class Child:
         try:
             self._socket.sendall(struct.pack(">I", len(content)) + content)
         except OSError as error:
-            raise Trouble(self._words(error)) from error
+            raise Unreachable(self._words(error)) from error
         return self._receive(self._number, time.monotonic() + seconds)
 
     def _receive(self, number: int, until: float) -> Any:
@@ -194,18 +177,18 @@ class Child:
         if failure is None:
             return result
         if failure["kind"] in UNREACHABLE:
-            raise Trouble(failure["words"])
+            raise Unreachable(failure["words"])
         if not failure["kind"].endswith("Exception"):
             raise RuntimeError(
                 f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}"
             )
-        raise Refused(failure["kind"], failure["words"])
+        raise DrmaaRefused(failure["kind"], failure["words"])
 
     def _answer(self, until: float) -> Any:
         try:
             header = self._read(4, until)
         except OSError as error:
-            raise Trouble(self._words(error)) from error
+            raise Unreachable(self._words(error)) from error
         try:
             return json.loads(
                 self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS)
@@ -213,7 +196,7 @@ class Child:
         except (OSError, ValueError) as error:
             # After half an answer no other could be understood.
             self._process.kill()
-            raise Trouble("the process that speaks DRMAA broke off in an answer") from error
+            raise Unreachable("the process that speaks DRMAA broke off in an answer") from error
 
     def _read(self, size: int, until: float) -> bytes:
         block = bytearray()
@@ -263,13 +246,13 @@ class Session:
         self._library = library
         self._lock = threading.Lock()
         self._users = 0
-        self._child: Child | None = None
+        self._child: DrmaaProcess | None = None
         self._contact = ""
         self.system = GRID_ENGINE_UNNAMED
         """What the library was last heard to speak to."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
-        self._condemned: set[str] = set()
+        self._to_delete: set[str] = set()
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -320,7 +303,7 @@ class Session:
         next.
         """
         with self._lock:
-            self._condemned.update(jobs)
+            self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
 
     def guard(self, files: Iterable[Path]) -> None:
@@ -342,14 +325,14 @@ class Session:
         answer = child.ask(operation, within, arguments)
         if child.late:
             late, child.late = child.late, []
-            self._condemned.update(late)
+            self._to_delete.update(late)
             child.ask("terminate", within, {"jobs": late})
         if not child.left:
-            self._jobs.difference_update(self._condemned)
-            self._condemned.clear()
+            self._jobs.difference_update(self._to_delete)
+            self._to_delete.clear()
         return answer
 
-    def _started(self) -> Child:
+    def _started(self) -> DrmaaProcess:
         """Return the child, a new one when the last has died; that one takes over the session and
         its cluster tasks.
         """
@@ -359,22 +342,22 @@ class Session:
             logger.warning("the process that speaks DRMAA died; starting another")
             self._child.close()
             self._child = None
-        child = self._restarted() if self._contact else Child(self._library)
+        child = self._restarted() if self._contact else DrmaaProcess(self._library)
         self._child, self._contact, self.system = child, child.contact, child.system
         child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
-        child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned)})
+        child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._to_delete)})
         child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
         return child
 
-    def _restarted(self) -> Child:
+    def _restarted(self) -> DrmaaProcess:
         try:
-            return Child(self._library, self._contact)
+            return DrmaaProcess(self._library, self._contact)
         except Unavailable as error:
             logger.info("the last session cannot be taken up again: %s", error)
         try:
-            return Child(self._library)
+            return DrmaaProcess(self._library)
         except Unavailable as error:
-            raise Trouble(str(error)) from error
+            raise Unreachable(str(error)) from error
 
 
 def shared_session(library: str = "") -> Session:

@@ -42,7 +42,7 @@ PER_SLOT = "$pe_slots"
 """
 
 
-def asked(
+def request_for(
     request: Request, demand: Demand, site: GridEngineSite, environment: Callable[[], str]
 ) -> Request:
     """Return the request of a scheduler with what a demand asks for in it, all memory multiplied by

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gridengine.schedulers.slurm.options import things
+from gridengine.schedulers.slurm.options import option_values
 from gridengine.schedulers.slurm.site import said
 from gridengine.settings.values import settings
 
@@ -66,7 +66,7 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
     Raises:
         Unsuitable: something of it may mean another thing to srun.
     """
-    own = things(options)
+    own = option_values(options)
     variables = {
         name: value
         for name, value in environment.items()
@@ -79,14 +79,14 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
         raise Unsuitable(f"{unknown[0]} is for sbatch")
     inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
     # What sbatch sends to the task itself (B), srun does anyway.
-    return [word for word in inherited if not things([word]).keys() & own.keys()] + [
+    return [word for word in inherited if not option_values([word]).keys() & own.keys()] + [
         re.sub(r"^--signal=(R?)B:", r"--signal=\1", word) for word in options
     ]
 
 
 def _names(options: Sequence[str]) -> list[str]:
     """Return the name of each option, in its long form where we know that."""
-    return [next(iter(things([word])), word) for word in options if word.startswith("-")]
+    return [next(iter(option_values([word])), word) for word in options if word.startswith("-")]
 
 
 def srun_command(
@@ -190,7 +190,7 @@ class Srun:
         self._reader.join(END_SECONDS)
 
 
-class AtOnce:
+class ImmediateWorkers:
     """The workers of one launcher that srun starts: a few, if there is room for them now.
 
     Args:
