@@ -368,7 +368,9 @@ def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
             ZERO,
             settings,
         ),
-        native_request(here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings),
+        native_request(
+            here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings
+        ),
     ]
     done = slurm.run(f"""
 import subprocess
