@@ -23,6 +23,7 @@ from gridengine.errors import (
     JobDeleted,
     WorkerNotStarted,
 )
+from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
@@ -58,6 +59,8 @@ class BatchScheduler(Scheduler):
             shell is a login shell. When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
+        worker_resources: what each worker holds, for calls to share (default: each worker holds
+            what one call asks for, and runs one call at a time).
     """
 
     local = False
@@ -71,6 +74,7 @@ class BatchScheduler(Scheduler):
         prologue: Sequence[str],
         environment: Mapping[str, str] | None,
         python: str | None,
+        worker_resources: Resource | None,
     ) -> None:
         super().__init__(
             max_workers=settings().max_workers if max_workers is None else max_workers,
@@ -79,6 +83,8 @@ class BatchScheduler(Scheduler):
         self.jobs_per_worker = (
             None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         )
+        if worker_resources is not None:
+            self.hold(worker_resources)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, listed
-from gridengine.schedulers.detect import library_paths, without_slurm
+from gridengine.schedulers.detect import library_paths, why_no_slurm
 from gridengine.schedulers.failures import Unavailable
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
 from gridengine.schedulers.grid_engine.drmaa import named_system
@@ -60,7 +60,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     if system.kind != GRID_ENGINE:
         better = (
             ": SlurmScheduler needs no DRMAA library"
-            if system.kind == SLURM and not without_slurm(environment)
+            if system.kind == SLURM and not why_no_slurm(environment)
             else ""
         )
         yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")

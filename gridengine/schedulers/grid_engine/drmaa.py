@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gridengine.schedulers.command import run_command
-from gridengine.schedulers.detect import library_paths, without_grid_engine
+from gridengine.schedulers.detect import library_paths, why_no_grid_engine
 from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
 from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
@@ -118,7 +118,7 @@ class DrmaaProcess:
     def __init__(self, library: str = "", contact: str = "") -> None:
         libraries = library_paths(os.environ, library)
         if not libraries:
-            raise Unavailable(without_grid_engine(os.environ))
+            raise Unavailable(why_no_grid_engine(os.environ))
         ours, theirs = socket_pair()
         self._socket = ours
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115

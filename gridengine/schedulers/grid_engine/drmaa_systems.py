@@ -18,7 +18,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.grid_engine.request import Request, parse_memory
 from gridengine.schedulers.grid_engine.request import parse_time as parse_grid_engine_time
-from gridengine.schedulers.options import native_words
+from gridengine.schedulers.options import native_options
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.settings.values import Settings
 
@@ -78,7 +78,7 @@ def native_request(
     """
     if system.kind == SLURM:
         own = list(_own_slurm(system, request))
-        options = BY_NAME[SLURM].native_options().drmaa_options(own, demand, settings.slurm)
+        options = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
     else:
         options = [
             *_own_other(system, request),
@@ -128,7 +128,7 @@ def _other(system: System, demand: Demand) -> Iterator[str]:
                 "worker then holds for calls to share"
             )
             raise refused(system, repr(part), hint)
-        yield from native_words(part, system.kind)
+        yield from native_options(part, system.kind)
 
 
 def _wants_words(part: Resource) -> bool:

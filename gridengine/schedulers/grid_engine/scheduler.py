@@ -10,7 +10,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
 from gridengine.schedulers.batch import BatchScheduler
-from gridengine.schedulers.detect import without_slurm
+from gridengine.schedulers.detect import why_no_slurm
 from gridengine.schedulers.failures import Unavailable
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
@@ -76,18 +76,17 @@ class GridEngineScheduler(BatchScheduler):
             prologue=prologue,
             environment=environment,
             python=python,
+            worker_resources=worker_resources,
         )
         self._request = Request(queue, parallel_environment, native, resources)
         self.walltime = own_walltime(self._request)
         if self.walltime is None and "--time=" in native:  # a Slurm's
             self.walltime = (
                 BY_NAME[SLURM]
-                .native_options()
+                .options_module()
                 .own_walltime([word for word in native.split() if word.startswith("--time=")])
             )
         self._library = library_path(drmaa_library)
-        if worker_resources is not None:
-            self.hold(worker_resources)
 
     def __repr__(self) -> str:
         return f"GridEngineScheduler({self._request.specification() or 'no special request'})"
@@ -135,7 +134,7 @@ def system_here() -> str:
     """
     with drmaa.shared_session() as session:
         system = session.start()
-        if system.kind == SLURM and not without_slurm(os.environ):
+        if system.kind == SLURM and not why_no_slurm(os.environ):
             raise Unavailable(f"the DRMAA library speaks to {system}")
         session.probe()
     return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system}, through DRMAA,"

@@ -13,7 +13,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
 from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
-from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
+from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,
     Row,
@@ -106,7 +106,7 @@ class Slurm:
         except OSError as error:
             raise Unreachable(f"{command[0]} cannot be run: {error}") from error
         except subprocess.TimeoutExpired as error:
-            words = said((error.stderr or b"").decode(errors="replace"))
+            words = error_text((error.stderr or b"").decode(errors="replace"))
             if LATER.search(words):
                 raise Refused(words) from error
             raise Unreachable(
@@ -115,7 +115,7 @@ class Slurm:
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
         words = (
-            said(done.stderr.decode(errors="replace"))
+            error_text(done.stderr.decode(errors="replace"))
             or f"{command[0]} ended with status {done.returncode}"
         )
         if UNREACHABLE.search(words) and not LATER.search(words):

@@ -120,13 +120,13 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         return replace(plan, request={**plan.request, "srun": srun})
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
-        places = 0 if self._in_doubt else min(count, self._immediate.places)
-        if not places:
+        room = 0 if self._in_doubt else min(count, self._immediate.room)
+        if not room:
             return []
         self.prepare()
         self._start_guard()
-        logs = [self._log(self._launches + place, "\0") for place in range(1, places + 1)]
-        self._launches += places
+        logs = [self._log(self._launches + place, "\0") for place in range(1, room + 1)]
+        self._launches += room
         jobs, self._in_doubt = self._immediate.start(self._options_for(demand), logs)
         handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
         self.launched(handles, demand)

@@ -16,7 +16,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import DAY, format_seconds, to_bytes
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import agree, filled, native_words
+from gridengine.schedulers.options import check_no_conflict, fill_template, native_options
 from gridengine.schedulers.script import line_of_text
 from gridengine.settings.values import SlurmSite
 
@@ -101,8 +101,8 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
     options = [_scaled(option, demand.factor) for option in own]
     said = option_values(own)
     for part in demand.resources:
-        words = _without_kept(part, _words(part, demand.factor, site), said)
-        agree(part, option_values(words), said)
+        words = _without_kept(part, _options_of(part, demand.factor, site), said)
+        check_no_conflict(part, option_values(words), said)
         options += words
     named = option_values(options)
     defaults = {"--partition": site.partition, "--account": site.account, "--qos": site.qos}
@@ -156,7 +156,7 @@ def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     return said
 
 
-def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
+def _options_of(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     """Return the options that ask for this part. A subclass is a kind of its own, with words of its
     own.
     """
@@ -168,14 +168,14 @@ def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     if isinstance(part, WTime) and kind is WTime:
         return _times(part)
     if isinstance(part, GPUs) and kind is GPUs:
-        return filled("slurm.gpus", site.gpus, n=len(part.g)).split()
+        return fill_template("slurm.gpus", site.gpus, n=len(part.g)).split()
     if isinstance(part, Token) and kind is Token:
         return (
             site.tokens[part.name].split()
             if part.name in site.tokens
             else [f"--constraint={part.name}"]
         )
-    return native_words(part, "slurm")  # none for Capacity
+    return native_options(part, "slurm")  # none for Capacity
 
 
 def _times(time: WTime) -> list[str]:

@@ -89,6 +89,7 @@ class SlurmScheduler(BatchScheduler):
             prologue=prologue,
             environment=environment,
             python=python,
+            worker_resources=worker_resources,
         )
         named = {"partition": partition, "account": account, "qos": qos}
         given = {name: value for name, value in named.items() if value is not None}
@@ -98,8 +99,6 @@ class SlurmScheduler(BatchScheduler):
             raise TypeError(f"strict must be True or False, not {strict!r}")
         self._strict = strict
         self._site_asked: Future[Site] | None = None
-        if worker_resources is not None:
-            self.hold(worker_resources)
 
     def __repr__(self) -> str:
         return f"SlurmScheduler({' '.join(self._options) or 'no special request'})"

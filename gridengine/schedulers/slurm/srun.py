@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gridengine.schedulers.slurm.options import option_values
-from gridengine.schedulers.slurm.site import said
+from gridengine.schedulers.slurm.site import error_text
 from gridengine.settings.values import settings
 
 MOST_AT_ONCE = 4
@@ -159,7 +159,7 @@ class Srun:
         self._answered.set()
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._reader.is_alive()
 
@@ -167,20 +167,20 @@ class Srun:
     def words(self) -> str:
         """What it says went wrong."""
         return (
-            said("".join(line for line in self._lines if "error:" in line))
+            error_text("".join(line for line in self._lines if "error:" in line))
             or "it gave no answer in time"
         )
 
-    def answered(self, deadline: float) -> bool:
+    def wait_for_answer(self, deadline: float) -> bool:
         """Wait until it has a job, or none is to be had; return whether it said which by this
         monotonic time.
         """
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
-    def ended(self, deadline: float) -> bool:
+    def wait_for_end(self, deadline: float) -> bool:
         """Wait until it has ended; return whether it has by this monotonic time."""
         self._reader.join(max(0.0, deadline - time.monotonic()))
-        return not self.lives
+        return not self.is_running
 
     def end(self) -> None:
         """End it, and by that its job, should that not have ended (a process of srun's own sees to
@@ -209,9 +209,9 @@ class ImmediateWorkers:
         self._again_at = -math.inf
 
     @property
-    def places(self) -> int:
+    def room(self) -> int:
         """How many more workers are to be tried now."""
-        self._begun = [one for one in self._begun if one.lives]
+        self._begun = [one for one in self._begun if one.is_running]
         return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
 
     def command(self, options: Sequence[str], log: str) -> list[str]:
@@ -237,7 +237,7 @@ class ImmediateWorkers:
         except (Unsuitable, OSError) as error:
             logger.info("srun starts no workers: %s", error)
         deadline = time.monotonic() + ANSWER_SECONDS
-        late = [one for one in begun if not one.answered(deadline)]
+        late = [one for one in begun if not one.wait_for_answer(deadline)]
         for one in late:
             one.end()
         got = {one.job: one.log for one in begun if one.job and one not in late}
@@ -276,5 +276,5 @@ class ImmediateWorkers:
         """
         deadline = time.monotonic() + END_SECONDS
         for one in self._begun:
-            if not one.ended(deadline):
+            if not one.wait_for_end(deadline):
                 one.end()
