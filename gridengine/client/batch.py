@@ -10,6 +10,7 @@ from gridengine.client.future import RUNNING, CallFuture, CallTemplate
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.serialize import pickling
+from gridengine.serialize.encoding import with_needs
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import all_needed, needs_of
 from gridengine.serialize.snapshot import CallSnapshot
@@ -61,4 +62,4 @@ class Batch(OutcomeListener):
 
 def _with_needs(payload: list[Any], snapshots: Sequence[Payload]) -> Payload:
     needs = all_needed(*map(needs_of, snapshots))
-    return pickling.with_needs(payload, needs) if needs else payload
+    return with_needs(payload, needs) if needs else payload

@@ -20,11 +20,10 @@ from typing import Any, TypeAlias
 from gridengine.client.functions import make_function
 from gridengine.client.future import CallTemplate, FutureBatcher
 from gridengine.client.options import CallOptions
-from gridengine.serialize.by_value import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
-from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.functions import global_names
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.shared_objects import Shared, SharedObject
-from gridengine.serialize.snapshot import ATOMS
 from gridengine.serialize.type_parameters import FIXED
 
 KEPT_FUNCTIONS = 64
@@ -109,7 +108,7 @@ class FunctionCache:
     def _pickle(self, f: Callable[..., Any], before: CachedFunction | None) -> CachedFunction:
         references = references_of(f)
         function = make_function(self._wrap(f), self._options.exceptions)
-        size = sum(memoryview(buffer).nbytes for buffer in function.payload)
+        size = size_of(function.payload)
         if references is None and size > LARGE_BYTES:
             references = ()
         if (
@@ -180,7 +179,7 @@ def _parts(one: Any) -> Iterator[Reference] | None:
     if type(one) is functools.partial:
         return _of_partial(one)
     if type(one) is Shared:
-        return iter([(functools.partial(getattr, one), "_lent", one._lent)])
+        return iter([(functools.partial(getattr, one), "_shared", one._shared)])
     if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
         return _of_wrapper(one)
     return None

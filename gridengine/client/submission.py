@@ -17,6 +17,7 @@ from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Submission(OutcomeListener):
             )
         )
         self._blocks[id] = _Block(first, len(calls), len(calls))
-        return sum([memoryview(buffer).nbytes for buffer in payload])
+        return size_of(payload)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
         """As `add`, but calls that cannot be pickled are left out, and their errors are their

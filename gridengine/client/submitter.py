@@ -23,8 +23,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.serialize.snapshot import ATOMS, frozen
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.snapshot import frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:

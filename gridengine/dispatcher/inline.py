@@ -30,7 +30,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import in_hand
+from gridengine.serialize.shared_objects import resolving_locally
 from gridengine.worker.call_context import GVAR, CurrentJob
 from gridengine.worker.process_setup import Controller
 
@@ -63,8 +63,8 @@ class InlineDispatcher:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        with in_hand():
-            f, retry_on = pickling.load_retrying(function.payload)
+        with resolving_locally():
+            f, retry_on = pickling.load_function(function.payload)
         for task in tasks:
             self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 
@@ -98,7 +98,7 @@ class InlineDispatcher:
         done, asked = 0, task.demand.request
         given = asked.holder()._alloc(asked)
         try:
-            with in_hand():
+            with resolving_locally():
                 calls, _ = pickling.load_items(task.payload)
             for index, call in enumerate(calls):
                 if task.id in self._cancelled:

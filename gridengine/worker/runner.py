@@ -160,7 +160,9 @@ class Runner:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         if message.shared:
-            shared_objects.bring(message.function, lambda: _fetch(message, buffers, writable=False))
+            shared_objects.register(
+                message.function, lambda: _fetch(message, buffers, writable=False)
+            )
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         self._defined[message.function] = path, message, buffers
@@ -199,7 +201,7 @@ class Runner:
             _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
             self.main.forget(digest)
-            shared_objects.take_away(digest)
+            shared_objects.unregister(digest)
             large = large or (define is not None and bool(define.block))
         if large:
             # a function may be part of a circle, and then its memory would stay until some other
@@ -512,7 +514,7 @@ def _load(
     # a module may have been written since a folder was last looked into
     importlib.invalidate_caches()
     try:
-        return pickling.load_retrying(_fetch(define, payload))
+        return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         error.add_note(
             f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"

@@ -139,7 +139,7 @@ class FakeDispatcher:
         )
         extra = {"controller": FakeController(entry, task.id)} if task.controlled else {}
         stderr = io.StringIO()
-        function = pickling.load_function(entry.function.payload)
+        function = pickling.load_function(entry.function.payload)[0]
         try:
             with contextlib.redirect_stderr(stderr):
                 value = function(*args, **kwargs, **extra)

@@ -30,7 +30,7 @@ def defined(source: str, space: dict[str, Any]) -> Any:
 
 def called(cache: FunctionCache, f: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns where it arrives, as it is submitted now."""
-    return pickling.load_function(cache.find(f).templates[0].function.payload)(*args)
+    return pickling.load_function(cache.find(f).templates[0].function.payload)[0](*args)
 
 
 @pytest.fixture
