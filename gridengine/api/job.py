@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of, messages_of
 from gridengine.api.job_target import (
-    NAME,
     JobOutcome,
     Target,
     accepts_controller,
@@ -427,11 +426,10 @@ class Job:
                 SINGLE,
                 wanted,
             )
-        call = (self._args, {**self._kwargs, NAME: self._name})
         return JobPayload(
             self._name,
             make_function(Target(self._target), limits.exceptions),
-            self._pickled(call),
+            self._pickled((self._args, self._kwargs)),
             FULL,
             wanted,
         )

@@ -31,7 +31,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import resolving_locally
-from gridengine.worker.call_context import GVAR, CurrentJob
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -105,7 +105,8 @@ class InlineDispatcher:
                     return
                 began = time.monotonic()
                 job = CurrentJob(task.id, 1, given, partial(int, task.first + index))
-                with _copied(task.watched) as copies, GVAR.running(job):
+                named = process_name(task.name) if task.watched else contextlib.nullcontext()
+                with _copied(task.watched) as copies, GVAR.running(job), named:
                     payload, raised = _outcome(f, call, task, listener)
                 out, err = (copy.getvalue().encode() for copy in copies)
                 done += 1

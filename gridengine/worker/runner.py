@@ -52,7 +52,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.affinity import keep_to
-from gridengine.worker.call_context import GVAR, CurrentJob
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver import Ends
 from gridengine.worker.memory_limit import (
     MemoryLimit,
@@ -461,21 +461,22 @@ class Runner:
         if assignment.controlled:
             function = self._controlled(function, assignment)
         if assignment.watched:
-            function = self._to_its_end(function)
+            function = self._to_its_end(function, assignment.name)
         if assignment.form == SINGLE:
             return function
         if assignment.form == STAR:
             return lambda arguments: function(*arguments)
         return lambda pair: function(*pair[0], **pair[1])
 
-    def _to_its_end(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of a job, which has ended when the threads and processes that it
-        leaves have.
+    def _to_its_end(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return the function of a job of this name. It has ended when the threads and processes
+        that it leaves have.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return function(*args, **kwargs)
+                with process_name(name):
+                    return function(*args, **kwargs)
             finally:
                 if not self._result_buffer.forked() and background_work.is_running():
                     self._finished = True

@@ -18,6 +18,7 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.worker.call_context import process_name
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ class FakeDispatcher:
         stderr = io.StringIO()
         function = pickling.load_function(entry.function.payload)[0]
         try:
-            with contextlib.redirect_stderr(stderr):
+            named = process_name(task.name) if task.watched else contextlib.nullcontext()
+            with contextlib.redirect_stderr(stderr), named:
                 value = function(*args, **kwargs, **extra)
             return CallsFinished(
                 task.id,

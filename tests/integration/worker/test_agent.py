@@ -1,0 +1,338 @@
+"""A real agent with its nursery and runners, driven without a transport: calls, their outcomes and
+their output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import FULL, STAR
+from gridengine.wire.messages import CRASH, Crashed, Pushed, Results, Returned, Started
+from gridengine.worker.process_setup import Controller
+from tests.support.agent_driver import (
+    Dispatcher,
+    square,
+    start,
+)
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    made = start()
+    yield made
+    made.agent.close()
+
+
+@pytest.fixture
+def two() -> Iterator[Dispatcher]:
+    made = start(slots=2)
+    yield made
+    made.agent.close()
+
+
+@pytest.fixture
+def hasty() -> Iterator[Dispatcher]:
+    made = start(grace_seconds=0.2)
+    yield made
+    made.agent.close()
+
+
+def test_values_come_back_in_order(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(square, list(range(10)))
+    assert dispatcher.results(run, 10) == [x * x for x in range(10)]
+
+
+def test_each_form_of_call_gets_its_arguments(dispatcher: Dispatcher) -> None:
+    star = dispatcher.run(lambda *args: args, [(1, 2), ()], form=STAR)
+    full = dispatcher.run(lambda *args, **kwargs: (args, kwargs), [((1,), {"b": 2})], form=FULL)
+    assert dispatcher.results(star, 2) == [(1, 2), ()]
+    assert dispatcher.results(full, 1) == [((1,), {"b": 2})]
+
+
+def test_a_part_of_a_task_is_run_with_the_task_s_own_indices(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(square, list(range(10)), start=4, stop=6)
+    dispatcher.until(lambda: (run, 5) in dispatcher.values)
+    assert dispatcher.values == {(run, 4): 16, (run, 5): 25}
+
+
+def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda x: 1 // x, [1, 0, 1])
+    error = dispatcher.error(run, 1)
+    dispatcher.until(lambda: (run, 2) in dispatcher.values)
+    assert isinstance(error, ZeroDivisionError)
+    assert "1 // x" in str(error.__cause__)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_would_end_a_script_ends_the_call_alone(
+    dispatcher: Dispatcher, error: BaseException
+) -> None:
+    def call(x: int) -> int:
+        if x:
+            raise error
+        return x
+
+    run = dispatcher.run(call, [1, 0])
+    assert type(dispatcher.error(run)) is type(error)
+    dispatcher.until(lambda: dispatcher.values == {(run, 1): 0})
+
+
+def test_a_hundred_thousand_tiny_calls(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(square, list(range(100_000)))
+    assert dispatcher.results(run, 100_000) == [x * x for x in range(100_000)]
+
+
+def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+
+    def call(mode: str) -> str:
+        with open(fifo, mode) as file:  # opening waits for the other end
+            return file.read() if mode == "r" else file.write("met") and "wrote"
+
+    reader, writer = two.assign(call, [["r"]], [["w"]])
+    two.until(lambda: len(two.values) == 2)
+    assert two.values == {(reader, 0): "met", (writer, 0): "wrote"}
+
+
+@pytest.mark.parametrize(
+    ("death", "exitcode"),
+    [
+        (lambda: os._exit(7), 7),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL),
+        (lambda: ctypes.string_at(0), -signal.SIGSEGV),
+    ],
+    ids=["hard exit", "SIGKILL", "segmentation fault"],
+)
+def test_a_crash_names_the_call_and_loses_no_other(
+    dispatcher: Dispatcher, death: Callable[[], object], exitcode: int
+) -> None:
+    run = dispatcher.run(lambda x: death() if x == 50 else x, list(range(100)))
+    crashed = dispatcher.until_heard(Crashed)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        run,
+        50,
+        exitcode,
+        CRASH,
+    )
+    assert crashed.peak_memory > 1_000_000
+    again = dispatcher.run(square, [3])
+    assert dispatcher.results(again, 1) == [9]
+
+
+def test_what_ended_well_before_a_crash_has_been_answered(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def call(x: int) -> int:
+        if x == 50:
+            fifo.read_bytes()
+            os._exit(1)
+        return x
+
+    run = dispatcher.run(call, list(range(100)))
+    assert dispatcher.results(run, 50) == list(range(50))
+    fifo.write_bytes(b"die")
+    assert dispatcher.until_heard(Crashed).index == 50
+
+
+def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
+    runs = dispatcher.assign(
+        lambda x: os._exit(1) if x == 1 else x,
+        [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]],
+    )
+    crashed = dispatcher.until_heard(Crashed)
+    returned = dispatcher.until_heard(Returned)
+    answered = {run for run, _ in dispatcher.values}
+    assert crashed.run == runs[1]
+    assert set(returned.runs) | answered == {runs[0], runs[2], runs[3]}
+
+
+def test_a_runner_killed_while_idle_costs_nothing(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: os.getpid(), [0])
+    (pid,) = dispatcher.results(run, 1)
+    os.kill(pid, signal.SIGKILL)
+    again = dispatcher.run(lambda _: os.getpid(), [0])
+    dispatcher.until(lambda: (again, 0) in dispatcher.values or dispatcher.heard(Returned))
+    assert dispatcher.heard(Crashed) == []
+
+
+# Output
+
+
+def test_all_that_a_watched_run_writes_is_kept_and_its_own(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("python", x)
+        print("error", x, file=sys.stderr, end="")
+        subprocess.run(["echo", f"child {x}"], check=True)
+        ctypes.CDLL(None).printf(b"C %d\n", x)
+
+    runs = dispatcher.assign(call, [[1], [2]], watched=True)
+    dispatcher.until(lambda: len(dispatcher.output) == 2)
+    for x, run in enumerate(runs, 1):
+        out, err = dispatcher.output[run]
+        assert sorted(out.splitlines()) == [
+            f"C {x}".encode(),
+            f"child {x}".encode(),
+            f"python {x}".encode(),
+        ]
+        assert err == f"error {x}".encode()
+
+
+def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> None:
+        print("last words")
+        os._exit(1)
+
+    dispatcher.run(call, [0], watched=True)
+    dispatcher.until_heard(Crashed)
+    assert [
+        list(map(bytes, buffers))
+        for message, buffers in dispatcher.said
+        if isinstance(message, Crashed)
+    ] == [[b"last words\n", b""]]
+
+
+def test_a_flood_of_output_is_bounded() -> None:
+    dispatcher = start(output_bytes=1000)
+    run = dispatcher.run(
+        lambda x: (
+            os.write(1, b"a" * 600) and os.write(1, b"x" * 10_000_000) and os.write(1, b"z" * 600)
+        ),
+        [0],
+        watched=True,
+    )
+    dispatcher.until(lambda: run in dispatcher.output)
+    dispatcher.agent.close()
+    assert (
+        dispatcher.output[run][0]
+        == b"a" * 500 + b"\n[... 10000200 bytes left out ...]\n" + b"z" * 500
+    )
+
+
+def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
+    started = dispatcher.until_heard(Started)
+    assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]
+
+
+def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda _: sys.stdin.read(), [0])
+    assert dispatcher.results(run, 1) == [""]
+
+
+# Controllers and payloads
+
+
+def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatcher) -> None:
+    def call(count: int, *, controller: Controller) -> tuple[int, int]:
+        for number in range(count):
+            controller.push(number)
+        return controller.job_id, controller.attempt
+
+    run = dispatcher.run(call, [100], controlled=True, watched=True, attempt=2)
+    assert dispatcher.results(run, 1) == [(run + 1000, 2)]
+    pushed = [
+        pickling.load(buffers)
+        for message, buffers in dispatcher.said
+        if isinstance(message, Pushed)
+    ]
+    assert pushed == list(range(100))
+    assert isinstance(dispatcher.said[-1][0], Results)
+
+
+def test_a_hundred_megabytes_go_there_and_back(dispatcher: Dispatcher) -> None:
+    data = bytearray(os.urandom(1 << 20) * 100)
+    run = dispatcher.run(lambda x: x, [data])
+    assert dispatcher.results(run, 1) == [data]
+
+
+def test_the_agent_stays_awake_while_a_runner_does_not_read(dispatcher: Dispatcher) -> None:
+    (pid,) = dispatcher.results(dispatcher.run(lambda _: os.getpid(), [0]), 1)
+    os.kill(pid, signal.SIGSTOP)
+    large = dispatcher.run(len, [bytes(10_000_000)])
+    dispatcher.agent.on_ready()
+    os.kill(pid, signal.SIGCONT)
+    assert dispatcher.results(large, 1) == [10_000_000]
+
+
+def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(
+    dispatcher: Dispatcher,
+) -> None:
+    run = dispatcher.run(lambda x: (i for i in ()) if x == 2 else x, [0, 1, 2, 3])
+    error = dispatcher.error(run, 2)
+    dispatcher.until(lambda: len(dispatcher.values) == 3)
+    assert "result of call 2" in str(error)
+    assert "generator" in str(error)
+
+
+# Functions, folders, modules
+
+
+def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    (tmp_path / "vanishing_module.py").write_text("def f(x): return x")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import vanishing_module  # type: ignore[import-not-found]
+
+        function = vanishing_module.f
+        run = dispatcher.run(function, [1, 2], path=["/nowhere"])
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules["vanishing_module"]
+    for index in range(2):
+        error = dispatcher.error(run, index)
+        assert isinstance(error, ModuleNotFoundError)
+        assert "/nowhere" in "".join(error.__notes__)
+
+
+def test_a_call_has_the_caller_s_folder_and_path(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    path = [str(tmp_path), *(entry for entry in sys.path if entry)]
+    run = dispatcher.run(
+        lambda _: (str(Path.cwd()), sys.path), [0], directory=str(tmp_path), path=path
+    )
+    ((folder, found),) = dispatcher.results(run, 1)
+    assert folder == str(tmp_path)
+    assert found[: len(path)] == path
+
+
+def test_a_folder_that_this_machine_does_not_have_is_named(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(square, [1], directory="/no/such/folder")
+    assert "/no/such/folder" in str(dispatcher.error(run))
+
+
+def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_path: Path) -> None:
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+
+    def call(mode: str) -> tuple[int, float]:
+        import random
+
+        with open(fifo, mode):  # so that each is on a runner of its own
+            return os.getpid(), random.random()
+
+    runs = two.assign(call, [["r"]], [["w"]])
+    two.until(lambda: len(two.values) == 2)
+    (first, one), (second, other) = (two.values[run, 0] for run in runs)
+    assert first != second
+    assert one != other
+
+
+def test_user_code_does_not_find_the_worker_as_its_main_module(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(
+        lambda _: [name for name in vars(sys.modules["__main__"]) if not name.startswith("__")], [0]
+    )
+    assert dispatcher.results(run, 1) == [[]]

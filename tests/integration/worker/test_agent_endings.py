@@ -1,0 +1,328 @@
+"""A real agent with its nursery and runners, driven without a transport: cancelling, time limits,
+orphans, spoilt channels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
+from gridengine.worker.process_setup import Controller
+from tests.support.agent_driver import (
+    PATIENCE,
+    ROOT,
+    Dispatcher,
+    alive,
+    leave_a_grandchild,
+    square,
+    start,
+    wait_for,
+    written,
+)
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    made = start()
+    yield made
+    made.agent.close()
+
+
+@pytest.fixture
+def two() -> Iterator[Dispatcher]:
+    made = start(slots=2)
+    yield made
+    made.agent.close()
+
+
+@pytest.fixture
+def hasty() -> Iterator[Dispatcher]:
+    made = start(grace_seconds=0.2)
+    yield made
+    made.agent.close()
+
+
+# Orphans
+
+
+def test_what_a_call_left_behind_ends_with_its_runner(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+
+    def call(x: int) -> None:
+        leave_a_grandchild(str(path))
+        wait_for(written(path))
+        os._exit(1)
+
+    dispatcher.run(call, [0])
+    dispatcher.until_heard(Crashed)
+    dispatcher.until(lambda: not alive(int(path.read_text())))
+
+
+def leave_a_process(folder: Path, on_sigterm: str) -> None:
+    """Start a process that has the shell do something when it is asked to end; write its id down
+    when it is ready for that.
+    """
+    script = (
+        f"trap '{on_sigterm}' TERM; echo $$ > {folder}/pid.new; mv {folder}/pid.new "
+        f"{folder}/pid; while :; do sleep 0.05; done"
+    )
+    subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    wait_for(written(folder / "pid"))
+
+
+def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+        os._exit(1)
+
+    dispatcher.run(call, [0])
+    dispatcher.until_heard(Crashed)
+    dispatcher.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    assert (tmp_path / "tidied").read_text() == "done\n"
+
+
+@pytest.mark.parametrize("ends", ["its runner", "the agent"])
+def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
+    ends: str, tmp_path: Path
+) -> None:
+    def call(end: bool) -> None:
+        leave_a_process(tmp_path, "")
+        if end:
+            os._exit(1)
+
+    made = start()
+    try:
+        run = made.run(call, [ends == "its runner"])
+        if ends == "its runner":
+            made.until_heard(Crashed)
+            made.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+        else:
+            assert made.results(run, 1) == [None]
+    finally:
+        made.agent.close()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(tmp_path: Path) -> None:
+    def call(x: int) -> None:
+        leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
+
+    made = start()
+    try:
+        assert made.results(made.run(call, [0]), 1) == [None]
+    finally:
+        made.agent.close()
+    assert (tmp_path / "tidied").read_text() == "done\n"
+
+
+@pytest.mark.parametrize(
+    "calls", [3, 200]
+)  # of many the runner looks only now and then whether there is something else to do
+def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(
+    dispatcher: Dispatcher, tmp_path: Path, calls: int
+) -> None:
+    def call(x: int) -> bool:
+        (tmp_path / f"{x}-{os.getpid()}").touch()
+        return x == 0 and os.fork() == 0
+
+    run = dispatcher.run(call, range(calls))
+    assert dispatcher.results(run, calls) == [False] * calls
+    assert len(list(tmp_path.iterdir())) == calls
+
+
+def test_a_forked_process_that_exits_has_its_own_status(dispatcher: Dispatcher) -> None:
+    def call(x: int) -> int:
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(x)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    run = dispatcher.run(call, [3])
+    assert dispatcher.results(run, 1) == [3]
+
+
+AGENT_ALONE = """
+from tests.support.agent_driver import start, wait_with_a_grandchild
+d = start()
+d.run(wait_with_a_grandchild, [{path!r}])
+d.until(lambda: d.agent.broken)
+"""
+
+
+@pytest.mark.parametrize("victim", ["agent", "nursery"])
+def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(
+    victim: str, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "pids", tmp_path / "pids.grandchild"
+    agent = subprocess.Popen(
+        [sys.executable, "-P", "-c", AGENT_ALONE.format(path=str(path))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    wait_for(written(path))
+    wait_for(written(other))
+    runner_pid, nursery_pid = map(int, path.read_text().split())
+    grandchild = int(other.read_text())
+    os.kill(agent.pid if victim == "agent" else nursery_pid, signal.SIGKILL)
+    try:
+        wait_for(
+            lambda: (
+                not any(
+                    map(
+                        alive,
+                        [runner_pid, nursery_pid, *([grandchild] if victim == "agent" else [])],
+                    )
+                )
+            )
+        )
+        assert agent.wait(PATIENCE) == (-signal.SIGKILL if victim == "agent" else 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(grandchild, signal.SIGKILL)
+
+
+# Cancelling and time limits
+
+
+def wait_at(path: str) -> None:
+    Path(path).touch()
+    signal.pause()
+
+
+def stubborn(path: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(path).touch()
+    while True:
+        signal.pause()
+
+
+def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    path = tmp_path / "begun"
+    first, second = dispatcher.assign(wait_at, [[str(path)], [str(tmp_path / "never")]])
+    dispatcher.until(path.exists)
+    dispatcher.agent.handle(Cancel([first], signal.SIGTERM))
+    crashed = dispatcher.until_heard(Crashed)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        first,
+        0,
+        -signal.SIGTERM,
+        CANCELLED,
+    )
+    assert dispatcher.until_heard(Returned).runs == [second]
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(
+    hasty: Dispatcher, tmp_path: Path
+) -> None:
+    run = hasty.run(stubborn, [str(tmp_path / "begun")])
+    hasty.until((tmp_path / "begun").exists)
+    hasty.agent.handle(Cancel([run], signal.SIGTERM))
+    assert hasty.until_heard(Crashed).exitcode == -signal.SIGKILL
+
+
+def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(tmp_path: Path) -> None:
+    dispatcher = start(grace_seconds=10 * PATIENCE)
+    run = dispatcher.run(stubborn, [str(tmp_path / "begun")])
+    dispatcher.until((tmp_path / "begun").exists)
+    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
+    dispatcher.agent.handle(Cancel([run], signal.SIGKILL))
+    assert dispatcher.until_heard(Crashed).exitcode == -signal.SIGKILL
+    dispatcher.agent.close()
+
+
+def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_nothing(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def call(name: str) -> str:
+        (tmp_path / name).touch()
+        return fifo.read_text() if name == "running" else name
+
+    running, held, kept, queued = dispatcher.assign(
+        call, [["running"], ["held"], ["kept"]], [["queued"]]
+    )
+    dispatcher.until((tmp_path / "running").exists)
+    dispatcher.agent.handle(Cancel([held, queued], signal.SIGTERM))
+    fifo.write_text("done")
+    dispatcher.until(lambda: len(dispatcher.heard(Crashed)) == 2 and len(dispatcher.values) == 2)
+    assert {(m.run, m.index, m.exitcode, m.reason) for m in dispatcher.heard(Crashed)} == {
+        (run, -1, -signal.SIGTERM, CANCELLED) for run in (held, queued)
+    }
+    assert dispatcher.values == {(running, 0): "done", (kept, 0): "kept"}
+    assert not (tmp_path / "held").exists()
+    assert not (tmp_path / "queued").exists()
+
+
+def test_a_controlled_run_is_asked_to_end_and_may_answer(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    def call(path: str, controller: Controller) -> str:
+        Path(path).touch()
+        wait_for(lambda: controller.cancelled)
+        return "ended by itself"
+
+    run = dispatcher.run(call, [str(tmp_path / "begun")], controlled=True)
+    dispatcher.until((tmp_path / "begun").exists)
+    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
+    assert dispatcher.results(run, 1) == ["ended by itself"]
+    again = dispatcher.run(square, [3])
+    assert dispatcher.results(again, 1) == [9]
+    assert dispatcher.heard(Crashed) == []
+
+
+def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda x: x and signal.pause(), [0, 0, 1, 0], timeout=0.3)
+    crashed = dispatcher.until_heard(Crashed)
+    assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
+        run,
+        2,
+        -signal.SIGTERM,
+        TIMEOUT,
+    )
+    assert dispatcher.results(run, 2) == [0, 0]
+
+
+def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher) -> None:
+    run = dispatcher.run(lambda x: time.sleep(0.1), list(range(8)), timeout=0.6)
+    assert dispatcher.results(run, 8) == [None] * 8
+
+
+# Runners that spoil what they share
+
+
+def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(
+    dispatcher: Dispatcher,
+) -> None:
+    def call(x: int) -> None:
+        for fd in range(3, 20):
+            with contextlib.suppress(OSError):
+                os.write(fd, b"\xff" * 100)
+        signal.pause()
+
+    run = dispatcher.run(call, [0])
+    crashed = dispatcher.until_heard(Crashed)
+    assert (crashed.run, crashed.exitcode) == (run, -signal.SIGKILL)
+
+
+def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
+    dispatcher: Dispatcher,
+) -> None:
+    run = dispatcher.run(lambda x: os.closerange(0, 100), [0])
+    assert dispatcher.until_heard(Crashed).run == run
+    again = dispatcher.run(square, [3])
+    assert dispatcher.results(again, 1) == [9]
