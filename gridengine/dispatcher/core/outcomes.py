@@ -15,6 +15,7 @@ from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import GridEngineError
+from gridengine.serialize.payload import Payload
 
 # ------------------------------------------------------------------ runs
 
@@ -153,26 +154,27 @@ def settle_unwanted(state: CoreState, span: Span) -> None:
 
 
 def settle_cancelled(
-    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: bytes
+    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: Any
 ) -> None:
     """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
     settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
-def settle(state: CoreState, span: Span, **outcome: Any) -> None:
+def settle(state: CoreState, span: Span, payload: Payload | None = None, **outcome: Any) -> None:
     """Tell the outcome of calls, once."""
     one, start, stop = span.open_task, span.start, span.stop
-    one.unsettled -= stop - start
-    attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
+    calls = stop - start
+    one.unsettled -= calls
+    attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
     finished = CallsFinished(
-        one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last
+        one.task.id, start, stop, payload, attempts=attempts, last=last, **outcome
     )
     state.effects.append(finished)
-    if finished.error is None and not finished.raised:
-        state.done += stop - start
+    if payload is not None and not finished.raised:
+        state.done += calls
     elif not finished.recalled:
-        state.failed += stop - start
+        state.failed += calls
     if last:
         _close_task(state, one)
 
