@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import os
 import sys
 import threading
 import types
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling
@@ -297,4 +298,5 @@ def make_function(
         key=digest,
         digest_size=16,
     ).digest()
-    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
+    encoded = tuple(map(os.fsencode, path)), os.fsencode(directory)
+    return Function(digest, payload, *encoded, str(name), needs_of(payload))
