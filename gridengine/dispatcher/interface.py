@@ -18,8 +18,6 @@ from gridengine.dispatcher.core.tasks import (
 )
 from gridengine.resources.demand import Demand
 
-__all__ = ["Dispatcher", "Listener", "Snapshot"]
-
 
 class Listener(Protocol):
     """Receives the events of tasks. It is called in the I/O thread: it must return at once, not

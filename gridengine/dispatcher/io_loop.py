@@ -101,7 +101,7 @@ class IOLoop:
         if state.deferred:
             return 0
         if state.is_idle and deadline > now:
-            self.snapshot = self._core.snapshot()  # until something comes there is no tick
+            self.snapshot = self._state.snapshot()  # until something comes there is no tick
             return None
         deadline = min(deadline, self._tick_at)
         if state.rebalance_due:
@@ -127,7 +127,7 @@ class IOLoop:
         if now >= self._tick_at:
             self._handle(Tick(), now)
             self._tick_at = now + (GATHER_SECONDS if state.gathering else TICK_SECONDS)
-            self.snapshot = self._core.snapshot()
+            self.snapshot = self._state.snapshot()
         if state.rebalance_due and now >= self._rebalance_at:
             self._rebalance_at = now + REBALANCE_SECONDS
             self._handle(Rebalance(), now)

@@ -28,12 +28,13 @@ from gridengine.dispatcher.core.events import (
     Submitted,
 )
 from gridengine.dispatcher.core.feasibility import can_hold
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state import MOST_REMEMBERED
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.interface import Listener, Snapshot
+from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link

@@ -12,7 +12,8 @@ import pytest
 
 import gridengine
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.interface import Dispatcher, Snapshot
+from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources import Memory
 
 

@@ -42,7 +42,6 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.model import Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
-from gridengine.dispatcher.core.snapshot import snapshot_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -960,7 +959,7 @@ def check_objects(state: CoreState) -> None:
 
 
 def check_snapshot(state: CoreState) -> None:
-    seen, workers = snapshot_of(state), state.workers.values()
+    seen, workers = state.snapshot(), state.workers.values()
     ready = [worker for worker in workers if worker.phase is Phase.READY]
     assert (
         seen.workers

@@ -20,7 +20,7 @@ def use_function(state: CoreState, function: Function) -> RemoteObject:
     """Return a function that tasks are about to use."""
     known = state.objects.get(function.digest)
     if known is None:
-        known = state.objects[function.digest] = RemoteObject(function, _size(function))
+        known = state.objects[function.digest] = RemoteObject(function, size_of(function.payload))
     state.retired.pop(function.digest, None)
     return known
 
@@ -39,13 +39,9 @@ def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
     known = state.objects.get(needed.name)
     if known is None:
         function = Function(needed.name, needed.payload, (), b"", "a shared object")
-        known = RemoteObject(function, _size(function), shared=True, held=True)
+        known = RemoteObject(function, size_of(function.payload), shared=True, held=True)
         state.objects[needed.name] = known
     return known
-
-
-def _size(function: Function) -> int:
-    return size_of(function.payload)
 
 
 def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:

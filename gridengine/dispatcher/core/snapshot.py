@@ -8,8 +8,6 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.model import Phase
-from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import Demand
 
 
@@ -48,32 +46,3 @@ class Snapshot(Struct, frozen=True):
     def of(self, submitter: int) -> Snapshot:
         """Return the same, where only the batches of one submitter count as running."""
         return replace(self, running=self.batches.get(submitter, 0))
-
-
-def snapshot_of(state: CoreState) -> Snapshot:
-    """Return a snapshot; the cost grows with the demands and submitters, not with calls or
-    workers.
-    """
-    queues, provisioners = state.queues.values(), state.provisioners.values()
-    idle, phases = state.idle_workers, state.phases
-    return Snapshot(
-        waiting=state.calls_waiting,
-        running=len(state.runs),
-        workers=len(state.workers),
-        batches={number: one.batches for number, one in state.submitters.items()},
-        calls_running=sum(queue.running for queue in queues),
-        done=state.done,
-        failed=state.failed,
-        retried=state.retried,
-        statuses={
-            "requested": sum(one.requested for one in provisioners),
-            "launched": sum(len(one.expected) for one in provisioners),
-            "idle": idle,
-            "busy": phases[Phase.READY] - idle,
-            "silent": phases[Phase.SILENT],
-            "stopping": phases[Phase.STOPPING],
-        },
-        demands={
-            queue.demand: DemandCounts(queue.calls, queue.running, queue.slots) for queue in queues
-        },
-    )

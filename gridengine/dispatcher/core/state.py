@@ -12,6 +12,7 @@ from gridengine.dispatcher.core.events import Effect
 from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.estimates import GroupTimes
@@ -149,6 +150,35 @@ class CoreState:
                 self._fitting_known.clear()
             self._fitting_known[demand] = feasibility.fitting(self.policy, demand.request)
         return self._fitting_known[demand]
+
+    def snapshot(self) -> Snapshot:
+        """Return what others may see; the cost grows with the demands and submitters, not with
+        calls or workers.
+        """
+        queues, provisioners = self.queues.values(), self.provisioners.values()
+        idle, phases = self.idle_workers, self.phases
+        return Snapshot(
+            waiting=self.calls_waiting,
+            running=len(self.runs),
+            workers=len(self.workers),
+            batches={number: one.batches for number, one in self.submitters.items()},
+            calls_running=sum(queue.running for queue in queues),
+            done=self.done,
+            failed=self.failed,
+            retried=self.retried,
+            statuses={
+                "requested": sum(one.requested for one in provisioners),
+                "launched": sum(len(one.expected) for one in provisioners),
+                "idle": idle,
+                "busy": phases[Phase.READY] - idle,
+                "silent": phases[Phase.SILENT],
+                "stopping": phases[Phase.STOPPING],
+            },
+            demands={
+                queue.demand: DemandCounts(queue.calls, queue.running, queue.slots)
+                for queue in queues
+            },
+        )
 
     # ---------------------------------------------------------------- queues
 

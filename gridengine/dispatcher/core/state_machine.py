@@ -51,7 +51,6 @@ from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.model import Phase, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.snapshot import Snapshot, snapshot_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.wire.messages import Hello
 
@@ -79,10 +78,6 @@ class StateMachine:
             if not state.closing:
                 _scale(state, now)
         return state.effects
-
-    def snapshot(self) -> Snapshot:
-        """Return what others may see of the state."""
-        return snapshot_of(self.state)
 
 
 def _scale(state: CoreState, now: float) -> None:
