@@ -24,14 +24,19 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else KeepingRun
-    with Submission.of(request) as submission:
-        run = kind(submission, total, request.chunksize)
-        with ProgressBar(submission.snapshot, shown=progress) as bar:
-            run.send(itertools.chain(head, calls))
-            results = run.results
-            while not submission.finished:
-                run.take(bar.patience())
+    submission = Submission.of(request)
+    bar = ProgressBar(submission.snapshot, shown=progress)
+    run = kind(submission, total, request.chunksize)
+    results = run.results
+    try:
+        run.send(itertools.chain(head, calls))
+        while results.done < len(results.values):
+            run.take(bar.patience() if bar.wanted else None)
+            if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))
+    finally:
+        bar.close()
+        submission.close()
     return results.with_errors()
 
 
