@@ -18,12 +18,11 @@ from gridengine.serialize.snapshot import CallSnapshot
 class Batch(OutcomeListener):
     """Calls of one template that were handed over as one task.
 
-    `load` is that of each call, `unsettled` how many have not ended. `killed` calls end with the
-    task when it is cancelled for their sake, the others run again. `unwanted` calls are cancelled
+    `load` is that of each call, `unsettled` how many have not ended. `unwanted` calls are cancelled
     should they be given back.
     """
 
-    __slots__ = ("futures", "killed", "load", "on_event", "template", "unsettled", "unwanted")
+    __slots__ = ("futures", "load", "on_event", "template", "unsettled", "unwanted")
 
     def __init__(
         self,
@@ -36,7 +35,6 @@ class Batch(OutcomeListener):
         self.load = load
         self.on_event = on_event
         self.unsettled = len(futures)
-        self.killed: set[CallFuture] = set()
         self.unwanted: set[CallFuture] = set()
 
     def settled(self, event: CallsFinished) -> None:

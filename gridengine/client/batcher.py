@@ -152,11 +152,10 @@ class Batcher(Lifetime):
             error = Cancelled("the call was ended before it began")
             self._settle([future], Failed(error), 1, 0)
             return True
-        task, _, batch = self._find(future)
+        task, index, batch = self._find(future)
         if batch is None or future.done():
             return False
-        batch.killed.add(future)
-        self.dispatcher.cancel([task], signal.SIGKILL)
+        self.dispatcher.cancel((), signal.SIGKILL, [(task, index, index + 1)])
         return True
 
     def kill_all(self) -> None:
@@ -263,9 +262,6 @@ class Batcher(Lifetime):
             self._recall_slow(batch)
         elif event.recalled:
             futures = self._given_back(futures, batch)
-        elif batch.killed and isinstance(event.error, Cancelled):
-            self._wait_again([one for one in futures if one not in batch.killed], batch)
-            futures = [one for one in futures if one in batch.killed]
         if futures:
             self._settle(futures, UndecodedResult(event), len(futures), batch.load)
 

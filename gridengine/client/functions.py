@@ -17,7 +17,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import needs_of
 
-Surroundings: TypeAlias = tuple[str, tuple[str, ...], bytes]
+Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes]
 
 
 def make_function(
@@ -62,5 +62,5 @@ def surroundings() -> Surroundings:
 
 @functools.lru_cache(maxsize=1)
 def _surroundings(directory: str, entries: tuple[Any, ...]) -> Surroundings:
-    path = tuple(str(Path(directory, entry)) for entry in entries)
-    return directory, path, "\0".join([directory, *path]).encode(errors="surrogateescape")
+    path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
+    return os.fsencode(directory), path, b"\0".join([os.fsencode(directory), *path])

@@ -20,7 +20,8 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher, Snapshot
+    from gridengine.dispatcher.core.snapshot import Snapshot
+    from gridengine.dispatcher.interface import Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

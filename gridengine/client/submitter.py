@@ -83,7 +83,7 @@ class Submitter:
         self.options = options
         self._functions = FunctionCache(self._make_templates)
         self._no_function = CallTemplate(
-            self.batcher, Function(b"", (), (), "", ""), SINGLE, options
+            self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
         )
 
     def with_options(self, options: CallOptions) -> Submitter:

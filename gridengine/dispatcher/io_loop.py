@@ -8,7 +8,6 @@ import math
 import select
 import time
 from collections.abc import Callable
-from types import MappingProxyType
 
 from gridengine.dispatcher.core.events import (
     Continue,
@@ -17,10 +16,10 @@ from gridengine.dispatcher.core.events import (
     Received,
     Tick,
 )
-from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.interface import Snapshot
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link, Poller
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
@@ -53,6 +52,7 @@ class IOLoop:
         poll_seconds: float,
     ) -> None:
         self._core = core
+        self._state = core.state
         self._queue = queue
         self._link = link
         self._launcher = launcher
@@ -66,20 +66,20 @@ class IOLoop:
         """Return once the core was told to close, and its workers have left or had time to."""
         poller = self._link.poller()
         poller.register(self._queue.fd, select.POLLIN)
-        core = self._core
-        while not (core.closing and self._may_leave()):
+        core, state = self._core, self._state
+        while not (state.closing and self._may_leave()):
             ready = self._wait(poller)
             now = time.monotonic()
             self._take_events(ready, now)
-            if core.unfilled:
+            if state.deferred:
                 self._perform(core.handle(Continue(), now))
-            if now >= self._tick_at or now >= self._poll_at or core.restless:
+            if now >= self._tick_at or now >= self._poll_at or state.rebalance_due:
                 self._handle_due(now)
 
     def _may_leave(self) -> bool:
         now = time.monotonic()
         self._leave_by = min(self._leave_by, now + LEAVE_SECONDS)
-        return now >= self._leave_by or not self._core.workers
+        return now >= self._leave_by or not self._state.workers
 
     def _wait(self, poller: Poller) -> dict[int, int]:
         """Sleep until there is something to do; return what polled as readable."""
@@ -97,14 +97,14 @@ class IOLoop:
 
     def _milliseconds(self) -> int | None:
         """Return how long to sleep at most; None is until something wakes us."""
-        core, deadline, now = self._core, self._link.next_deadline(), time.monotonic()
-        if core.unfilled:
+        state, deadline, now = self._state, self._link.next_deadline(), time.monotonic()
+        if state.deferred:
             return 0
-        if core.at_rest and deadline > now:
-            self.snapshot = snapshot_of(core)  # until there is something to do, no tick comes
+        if state.is_idle and deadline > now:
+            self.snapshot = self._state.snapshot()  # until something comes there is no tick
             return None
         deadline = min(deadline, self._tick_at)
-        if core.restless:
+        if state.rebalance_due:
             deadline = min(deadline, self._rebalance_at)
         return max(0, math.ceil((deadline - now) * 1000))
 
@@ -123,23 +123,17 @@ class IOLoop:
 
     def _handle_due(self, now: float) -> None:
         """Handle the timers that are due."""
-        core = self._core
+        state = self._state
         if now >= self._tick_at:
             self._handle(Tick(), now)
-            self._tick_at = now + (GATHER_SECONDS if core.gathering else TICK_SECONDS)
-            self.snapshot = snapshot_of(core)
-        if core.restless and now >= self._rebalance_at:
+            self._tick_at = now + (GATHER_SECONDS if state.gathering else TICK_SECONDS)
+            self.snapshot = self._state.snapshot()
+        if state.rebalance_due and now >= self._rebalance_at:
             self._rebalance_at = now + REBALANCE_SECONDS
             self._handle(Rebalance(), now)
-        if now >= self._poll_at and not core.at_rest:
+        if now >= self._poll_at and not state.is_idle:
             self._poll_at = now + self._poll_seconds
-            self._launcher.poll([one.handle for one in core.launched_workers()])
+            self._launcher.poll([one.handle for one in state.launched_workers()])
 
     def _handle(self, event: Event, now: float) -> None:
         self._perform(self._core.handle(event, now))
-
-
-def snapshot_of(core: StateMachine) -> Snapshot:
-    """Return the state of the core now. For the thread that owns it."""
-    batches = {one.number: one.batches for one in core.submitters.values() if one.batches}
-    return Snapshot(core.calls_waiting, core.running, len(core.workers), MappingProxyType(batches))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -179,7 +180,7 @@ def test_a_function_of_a_map_runs_where_and_with_the_path_that_the_map_was_calle
 
     before = function_of_map(f, ())
     monkeypatch.chdir(tmp_path)
-    assert function_of_map(f, ()).directory == str(tmp_path)
+    assert function_of_map(f, ()).directory == os.fsencode(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-    assert function_of_map(f, ()).path[0] == str(tmp_path / "mine")
+    assert function_of_map(f, ()).path[0] == os.fsencode(tmp_path / "mine")
     assert function_of_map(f, ()).digest != before.digest

@@ -39,7 +39,7 @@ def test_a_call_that_waits_is_taken_back(play: Play) -> None:
     play.submit(3)
     play.play(RecallRequested([(2, 1, 2)]))
     assert recalled(play) == [(2, 1, 2)]
-    assert play.core.calls_waiting == 3
+    assert play.core.state.calls_waiting == 3
 
 
 def test_a_call_that_was_handed_out_alone_is_not_taken_back(play: Play) -> None:
@@ -51,7 +51,7 @@ def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     play.submit(3, 2)
     play.play(RecallRequested([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
     assert recalled(play) == [(1, 1, 2), (2, 0, 3), (3, 0, 2)]
-    assert play.core.calls_waiting == 0
+    assert play.core.state.calls_waiting == 0
 
 
 def test_what_has_settled_is_not_taken_back(play: Play) -> None:
@@ -100,7 +100,7 @@ def test_what_a_worker_gives_back_of_other_tasks_is_handed_out_again() -> None:
 
 
 def test_a_call_that_is_to_be_tried_again_is_not_taken_back(play: Play) -> None:
-    one = next(iter(play.core.runs.values()))
+    one = next(iter(play.core.state.runs.values()))
     play.submit(1)
     play.play(RecallRequested([(1, 0, 2)]))
     assignment = one.number
