@@ -44,9 +44,8 @@ class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
 
     def proceed(self) -> bool:
-        """Take what has come; return whether no call has failed."""
-        self.take(0)
-        return self.results.first_error is None
+        """Collect what has come; return whether no call has failed."""
+        return super().proceed() and self.results.first_error is None
 
     def take(self, timeout: float | None) -> bool:
         """Collect outcomes. The first error cancels the calls after it, and is raised once all
@@ -68,11 +67,6 @@ class KeepingRun(MapRun):
     def add(self, block: list[Any], first: int) -> int:
         """Add the calls of a block that can be pickled."""
         return self.submission.add_what_can_travel(block, first)
-
-    def proceed(self) -> bool:
-        """Take what has come."""
-        self.take(0)
-        return True
 
 
 class ResultIterator(Generic[T]):

@@ -108,7 +108,8 @@ class MapRun:
         return self.submission.add(block, first)
 
     def proceed(self) -> bool:
-        """Return whether more calls are to be sent."""
+        """Collect what has come; return whether more calls are to be sent."""
+        self.take(0)
         return True
 
     def take(self, timeout: float | None) -> bool:
@@ -142,8 +143,8 @@ class MapRun:
                 coming = results.values[position:stop]
                 results.values[position:stop] = itertools.repeat(None, stop - position)
                 coming.reverse()
-                while coming:  # a result that was given is not kept here
-                    yield coming.pop()
+                # A result that was given is not kept here.
+                yield from map(list.pop, itertools.repeat(coming, len(coming)))
                 if error is not None and stop == error:
                     raise results.errors[error]
                 position = stop
