@@ -278,7 +278,7 @@ def make_function(
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
-    own_modules().look()
+    own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     try:
         directory = Path.cwd()

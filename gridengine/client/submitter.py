@@ -23,7 +23,7 @@ from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
-from gridengine.serialize.snapshot import frozen
+from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
@@ -104,15 +104,15 @@ class Submitter:
             works = self._wares.find(f).works
             if kwargs:
                 work = works[FULL]
-                call: Any = frozen((args, kwargs), FULL, work.function.name)
+                call: Any = snapshot((args, kwargs), FULL, work.function.name)
             elif len(args) == 1:
                 work = works[SINGLE]
                 call = args[0]
                 if type(call) not in PLAIN:
-                    call = frozen(call, SINGLE, work.function.name)
+                    call = snapshot(call, SINGLE, work.function.name)
             else:
                 work = works[STAR]
-                call = frozen(args, STAR, work.function.name)
+                call = snapshot(args, STAR, work.function.name)
         except Exception as error:
             batcher.check()
             return CallFuture.failed(batcher, error)

@@ -195,7 +195,7 @@ class DispatcherThread:
             forked from.
         """
         modules = own_modules()
-        modules.look_now_and_then()
+        modules.check_if_due()
         with self._closing:  # nothing may be submitted behind the closing: nobody would read it
             self._check()
             for task in tasks:

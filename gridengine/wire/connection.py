@@ -23,7 +23,7 @@ which leaves for want of a dispatcher.
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What a worker must know to call home; lives in the connection file.
+    """What a worker must know to connect to its dispatcher; kept in the connection file.
 
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
     of this run use.
