@@ -9,12 +9,12 @@ import functools
 import gc
 import pickle
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import gridengine
-from gridengine.client.functions import FunctionCache
+from gridengine.client.function_cache import FunctionCache
 from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
@@ -228,19 +228,19 @@ def test_a_function_with_an_array_too_says_what_it_needs() -> None:
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
     shared = gridengine.share([1])
-    wares = FunctionCache(CallOptions())
+    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
     f = functools.partial(len, shared)
-    assert wares.find(f) is wares.find(f)
+    assert cache.find(f) is cache.find(f)
 
 
 def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
     shared = gridengine.share([1])
-    wares = FunctionCache(CallOptions())
+    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
     f = functools.partial(len, shared)
-    wares.find(f)
+    cache.find(f)
     shared.close()
     with pytest.raises(gridengine.PicklingError, match="closed"):
-        wares.find(f)
+        cache.find(f)
 
 
 # ------------------------------------------------------------------ lifetimes
