@@ -105,17 +105,12 @@ class Pickler(pickle.Pickler):
         What must be there before the class can be made (a metaclass) may lead back to it. It is
         then made there, and filled there: the same definitions are returned again.
         """
-        if self._families is None:
-            self._families = {}
-        if cls not in self._families:
-            family = [
-                one
-                for one in reversed(cls.__mro__)
-                if one not in self._families and is_by_value(one)
-            ]
-            self._families.update((one, []) for one in family)
-            self._families[cls] = [define(one, self.recipes) for one in family]
-        return self._families[cls]
+        families = self._families = {} if self._families is None else self._families
+        if cls not in families:
+            bases = [one for one in cls.__mro__ if one not in families and is_by_value(one)]
+            families.update((one, []) for one in bases)
+            families[cls] = [define(one, self.recipes) for one in reversed(bases)]
+        return families[cls]
 
     def name_shared(
         self, one: shared_objects.SharedObject, handle: shared_objects.Shared[Any] | None = None
@@ -153,11 +148,8 @@ class Pickler(pickle.Pickler):
             return None
         file = BoundedFile(MOST_OPTIONAL)
         pickler = Pickler(file, 5)
-        pickler.for_caller, pickler.recipes, pickler._is_optional = (
-            self.for_caller,
-            self.recipes,
-            True,
-        )
+        pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
+        pickler._is_optional = True
         try:
             pickler.dump(obj)
         except KeyboardInterrupt:
@@ -174,10 +166,6 @@ class _VersionPickler(Pickler):
 
     _is_optional = True
 
-    def __init__(self, *arguments: Any, recipes: Mapping[type, Recipe], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.recipes = recipes
-
     def reduce_class(self, cls: type) -> Reduction:
         return (
             (classes.find_class, (known_classes().token(cls), ""))
@@ -191,9 +179,8 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     parts = classes.attributes(cls), classes.member_attributes(cls)
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
-    pickler = _VersionPickler(
-        file, 5, recipes=recipes, buffer_callback=lambda buffer: digest.update(buffer.raw())
-    )
+    pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
+    pickler.recipes = recipes
     pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts

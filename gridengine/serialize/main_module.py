@@ -21,29 +21,30 @@ class CallersMain(types.ModuleType):
     `multiprocessing.Pool` would start one after the other, each to end by an unknown name.
     """
 
-    __slots__ = ("_current", "_names")
+    __slots__ = ("_gridengine_current", "_gridengine_names")
 
     def __init__(self) -> None:
         super().__init__("__main__")
-        self._names: dict[bytes, dict[str, Any]] = {}
-        self._current: dict[str, Any] = {}
-
-    def enter(self, function: bytes) -> None:
-        """Have, from now on, the names of the function with this digest."""
-        self._current = self._names.setdefault(function, {})
-
-    def forget(self, function: bytes) -> None:
-        """Drop the names of a function."""
-        self._names.pop(function, None)
-
-    def add(self, names: Mapping[str, Any]) -> None:
-        """Add to what the present function has."""
-        self._current.update(names)
+        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
+        self._gridengine_current: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._current or _has_unforked_children():
+        if name not in self._gridengine_current or _has_unforked_children():
             raise AttributeError(f"module '__main__' has no attribute {name!r}")
-        return self._current[name]
+        return self._gridengine_current[name]
+
+
+# Functions, for a method's name may be one of the caller's too.
+
+
+def enter(main: CallersMain, function: bytes) -> None:
+    """Have, from now on, the names of the function with this digest."""
+    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+
+
+def forget(main: CallersMain, function: bytes) -> None:
+    """Drop the names of a function."""
+    main._gridengine_names.pop(function, None)
 
 
 def add_to_main(module: object, names: Mapping[str, Any]) -> None:
@@ -52,7 +53,7 @@ def add_to_main(module: object, names: Mapping[str, Any]) -> None:
     """
     main = sys.modules.get("__main__")
     if module == "__main__" and isinstance(main, CallersMain):
-        main.add(names)
+        main._gridengine_current.update(names)
 
 
 def _has_unforked_children() -> bool:
