@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -262,14 +262,8 @@ def parse_environments(texts: Iterable[str]) -> dict[str, str]:
     """Return the allocation_rule of each parallel environment, from the output of `qconf -sp` for
     each.
     """
-    return dict(_environments(texts))
-
-
-def _environments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        fields = dict(re.findall(r"^(\w+) +(\S+)", text, flags=re.MULTILINE))
-        if "pe_name" in fields:
-            yield fields["pe_name"], fields.get("allocation_rule", "")
+    fields = [dict(re.findall(r"^(\w+) +(\S+)", text, flags=re.MULTILINE)) for text in texts]
+    return {one["pe_name"]: one.get("allocation_rule", "") for one in fields if "pe_name" in one}
 
 
 def first_environment(rules: Mapping[str, str]) -> str:

@@ -15,13 +15,16 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, not_started
 from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.failures import BatchSystemError, Refused, Unavailable, Unreachable
 from gridengine.schedulers.launcher import (
+    BatchSystemError,
     Handle,
     LaunchContext,
     LaunchPlan,
+    Refused,
     Report,
     TryAgain,
+    Unavailable,
+    Unreachable,
     WorkerStatus,
 )
 from gridengine.schedulers.slurm.commands import Slurm, sbatch_command

@@ -10,8 +10,7 @@ import pytest
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany
-from gridengine.schedulers.failures import Unreachable
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, Unreachable
 
 
 class Limited(BatchLauncher[Demand]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.schedulers.grid_engine.endings import ending_of
+from gridengine.schedulers.grid_engine.launcher import ending_of
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
