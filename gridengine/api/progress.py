@@ -12,7 +12,7 @@ from gridengine.settings.values import settings
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from gridengine.dispatcher.interface import Snapshot
+    from gridengine.dispatcher.core.snapshot import Snapshot
 
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25

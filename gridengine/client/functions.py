@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,19 +36,25 @@ def make_function(
     own_modules().look()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     try:
-        directory = Path.cwd()
+        directory = os.getcwd()  # noqa: PTH109 - a path object takes thirty times as long
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
             f"there is no working directory: {error.strerror}; it has been removed, perhaps",
             hint=hint,
         ) from error
-    path = tuple(str(Path(directory, entry)) for entry in sys.path)
+    place, path, encoded = _encoded(directory, tuple(sys.path))
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(
-        "\0".join([str(directory), *path]).encode(errors="surrogateescape"),
-        key=digest,
-        digest_size=16,
-    ).digest()
-    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
+    digest = hashlib.blake2b(place, key=digest, digest_size=16).digest()
+    return Function(digest, payload, path, encoded, str(name), needs_of(payload))
+
+
+@functools.lru_cache(maxsize=4)
+def _encoded(directory: str, path: tuple[str, ...]) -> tuple[bytes, tuple[bytes, ...], bytes]:
+    """Return a working directory and `sys.path` in one piece, and each encoded as the file system
+    has them; the entries of the path as whole paths.
+    """
+    entries = [str(Path(directory, entry)) for entry in path]
+    place = "\0".join([directory, *entries]).encode(errors="surrogateescape")
+    return place, tuple(map(os.fsencode, entries)), os.fsencode(directory)

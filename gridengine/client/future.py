@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import outcomes_of
-from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 
 MOST_CALLS: Final = 1024

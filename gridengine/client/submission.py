@@ -21,7 +21,8 @@ from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher, Snapshot
+    from gridengine.dispatcher.core.snapshot import Snapshot
+    from gridengine.dispatcher.interface import Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

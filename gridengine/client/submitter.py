@@ -81,7 +81,7 @@ class Submitter:
         self.options = options
         self._functions = FunctionCache(self.batcher, options, self._prepared)
         self._no_function = CallTemplate(
-            self.batcher, Function(b"", (), (), "", ""), SINGLE, options
+            self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
         )
 
     def with_options(self, options: CallOptions) -> Submitter:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TextIO
 
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     Attempt,
     CallsFinished,
@@ -24,7 +25,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Listener, Snapshot
+from gridengine.dispatcher.interface import Listener
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
-
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -34,23 +31,6 @@ class Listener(Protocol):
     def settled(self, event: CallsFinished) -> None: ...
     def began(self, event: TaskStarted) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
-
-
-class Snapshot(Struct, frozen=True):
-    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
-
-    `waiting` calls are queued; `running` batches of calls are at workers, `batches` of them by
-    submitter; `workers` are connected.
-    """
-
-    waiting: int = 0
-    running: int = 0
-    workers: int = 0
-    batches: Mapping[int, int] = MappingProxyType({})
-
-    def of(self, submitter: int) -> Snapshot:
-        """Return the same, where only the batches of one submitter count as running."""
-        return replace(self, running=self.batches.get(submitter, 0))
 
 
 class Dispatcher(Protocol):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import Snapshot
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
