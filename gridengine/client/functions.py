@@ -17,9 +17,10 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct, field
 
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.model import Pace
@@ -59,8 +60,7 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallTemplate:
+class CallTemplate(Struct, frozen=True, eq=False):
     """What calls must share to travel together, and what they take."""
 
     function: Function
@@ -69,8 +69,7 @@ class CallTemplate:
     pace: Pace = field(default_factory=Pace)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFunction:
+class CachedFunction(Struct, frozen=True):
     """A function as it travels, and what must be as it was for that to be good still; `references`
     is None when that cannot be known.
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
 
 from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
@@ -36,8 +37,7 @@ def check_limits(retries: int, timeout: float | None) -> None:
     CallOptions(retries, timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class MapRequest:
+class MapRequest(Struct, frozen=True):
     """What is to be done with many calls."""
 
     f: Callable[..., Any]
@@ -54,8 +54,7 @@ class MapRequest:
             whole("chunksize", self.chunksize, most=sys.maxsize)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of the calls `start` to `stop`: their values, or the one error of them all."""
 
     start: int
@@ -154,8 +153,7 @@ class _Inbox:
         """Not asked for."""
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """A submitted task: the number of its first call, and how many have not settled."""
 
     first: int

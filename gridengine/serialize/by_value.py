@@ -10,10 +10,7 @@ the whole has been made, so recursion needs no further care.
 from __future__ import annotations
 
 import builtins
-import dataclasses
-import dis
 import functools
-import hashlib
 import importlib
 import io
 import linecache
@@ -94,7 +91,10 @@ class Pickler(pickle.Pickler):
             return self.reduce_class(obj)
         if issubclass(kind, BaseException):
             return self.reduce_exception(obj)
-        recipe = self.recipes.get(kind)
+        if kind.__module__ == "dataclasses":
+            recipe = _dataclass_recipes().get(kind)
+        else:
+            recipe = self.recipes.get(kind)
         return NotImplemented if recipe is None else recipe(self, obj)
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
@@ -235,6 +235,8 @@ class _VersionPickler(Pickler):
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return what fills a class's skeleton, with its version."""
     parts = classes.attributes(cls), classes.member_attributes(cls)
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
     pickler = _VersionPickler(
@@ -258,6 +260,8 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     """Return the names of the global variables that this code, or code within it, reads or writes;
     sorted.
     """
+    import dis  # few calls need it, all processes would import it
+
     names = {
         str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
     }
@@ -440,9 +444,18 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
             weakref.WeakValueDictionary,
             (dict(one),),
         ),
+    }
+)
+
+
+@functools.cache
+def _dataclass_recipes() -> Mapping[type, Recipe]:
+    """Return how the marks of `dataclasses`, of which there is one each, travel: by name."""
+    import dataclasses
+
+    return {
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",
         type(dataclasses.KW_ONLY): lambda pickler, one: "KW_ONLY",
         type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]
         type(dataclasses._FIELD): lambda pickler, one: one.name,  # type: ignore[attr-defined]
     }
-)

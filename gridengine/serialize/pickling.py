@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import io
 import math
 import os
@@ -121,6 +120,8 @@ def dump_function(
     payload = _dump(
         whole, f"the function {_name(function)}", lambda: Storing(most_digested=most_digested)
     )
+    import hashlib  # here, since a runner has no use for it, and starts the sooner
+
     digest = hashlib.blake2b(digest_size=16)
     for buffer in (
         [payload.digest or os.urandom(16), *payload.others()]

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -379,9 +379,8 @@ class GridEngineLauncher(BatchLauncher):
         fault = request.fault(end.usage) if end.killed else None
         if end.killed and request.limits:
             reason += f" (its limits: {request.limits})"
-        return replace(
-            self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault
-        )
+        report = self._report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
+        return report._replace(fault=fault)
 
     def _in_error(self, handle: Handle) -> Report:
         """Report a task that the batch system calls failed, and which has not ended: it is in the

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -208,8 +207,7 @@ class SlurmLauncher(BatchLauncher):
         """
         plan = super().plan(count, demand)
         try:
-            return replace(
-                plan,
+            return plan._replace(
                 request={
                     **plan.request,
                     "srun": self._at_once.command(self._options_for(demand), self._log(1, "\0")),

@@ -21,7 +21,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.integration.script_driver import MakeScript, at_terminal, read_all
 
 import gridengine
 from gridengine import (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.test_worker_process import Office
 
 import gridengine
 from gridengine.serialize import pickling

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from tests.integration.scenario import play
-from tests.integration.test_share import is_mapped, mapped, write
-from tests.integration.test_strangers import OverTcp
 
 import gridengine
 from gridengine.schedulers import Scheduler

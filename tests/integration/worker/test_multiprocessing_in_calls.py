@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.script_driver import MakeScript
-from tests.integration.test_worker_process import Office
 
 import gridengine
 from gridengine.errors import PicklingError
