@@ -23,7 +23,7 @@ from gridengine.schedulers import registry
 from gridengine.schedulers.checks import Finding, State
 from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import python_path
-from gridengine.settings.values import settings, told
+from gridengine.settings.values import settings, sources
 
 WAIT_SECONDS = 60.0
 """How long a trivial job may take to come home."""
@@ -70,7 +70,7 @@ def _here() -> Iterator[Finding]:
         f"{version}, {sys.executable}, gridengine in {Path(__file__).parents[1]}",
     )
     try:
-        told()
+        sources()
         folder = settings().run_directory.expanduser()
     except (ConfigurationError, RuntimeError) as error:
         yield Finding(
