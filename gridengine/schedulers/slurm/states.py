@@ -184,10 +184,10 @@ def expand(id: str) -> Iterator[str]:
         yield job if task is None else f"{job}_{int(task)}"
         return
     for part in several.split(","):
-        stretch = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if stretch is None:
+        span = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if span is None:
             raise ValueError(f"{id!r} is no id of a job")
-        first, last, step = int(stretch[1]), int(stretch[2] or stretch[1]), int(stretch[3] or 1)
+        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
         if step < 1:
             raise ValueError(f"{id!r} is no id of a job")
         yield from (f"{job}_{number}" for number in range(first, last + 1, step))
@@ -215,14 +215,14 @@ def compress(ids: Iterable[str]) -> list[str]:
             arrays.setdefault(job, set()).add(int(task))
         else:
             single.append(job)
-    return single + [f"{job}_[{_stretches(tasks)}]" for job, tasks in arrays.items()]
+    return single + [f"{job}_[{_ranges(tasks)}]" for job, tasks in arrays.items()]
 
 
-def _stretches(numbers: Iterable[int]) -> str:
+def _ranges(numbers: Iterable[int]) -> str:
     parts = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
-        stretch = [number for _, number in group]
-        parts.append(str(stretch[0]) if len(stretch) == 1 else f"{stretch[0]}-{stretch[-1]}")
+        span = [number for _, number in group]
+        parts.append(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}")
     return ",".join(parts)
 
 

@@ -24,7 +24,7 @@ sys.stdout = sys.stderr
 
 def answer(function, calls):
     try:
-        function = load_function(function)
+        function = load_function(function)[0]
         return "values", dump_values([function(*call) for call in load_calls(calls)])
     except BaseException as error:
         return "raised", dump_exception(error)
@@ -192,7 +192,7 @@ def test_the_version_that_was_submitted_is_the_version_that_runs(script: Script)
         first = dump_function(f)[1]
         SCALE = 2
         second = dump_function(f)[1]
-        assert [load_function(first)(10), load_function(second)(10), load_function(first)(10)] == [10, 20, 10]
+        assert [load_function(first)[0](10), load_function(second)[0](10), load_function(first)[0](10)] == [10, 20, 10]
     """)
 
 

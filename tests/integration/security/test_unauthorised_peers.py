@@ -36,8 +36,8 @@ from gridengine.schedulers.local import ProcessLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
+from gridengine.wire.framing import MAGIC, decode, encode
 from gridengine.wire.messages import (
-    MAGIC,
     VERSION,
     Assign,
     Assignment,
@@ -56,8 +56,6 @@ from gridengine.wire.messages import (
     Started,
     Stop,
     Welcome,
-    decode,
-    encode,
 )
 from gridengine.wire.session import Session
 from gridengine.wire.transport import Client, Server
