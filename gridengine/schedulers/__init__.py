@@ -1,4 +1,11 @@
-"""Where workers run: this process, this machine, or a cluster."""
+"""Where workers run: this process, this machine, or a cluster.
+
+In: how many workers are wanted, and what calls ask for. Out: workers that connect to their
+dispatcher, and reports on those that wait, run or have ended; nothing here knows of tasks. Read
+`launcher` first, which is what a dispatcher sees, then `base`, which is what a user holds. A new
+batch system is a folder beside `slurm`, with a class derived from each of the two in `batch`, and
+an entry in `registry`.
+"""
 
 from __future__ import annotations
 

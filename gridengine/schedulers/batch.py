@@ -27,8 +27,14 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.failures import BatchSystemError
-from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, TryAgain
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    TryAgain,
+)
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers.worker_command import python_path, worker_command

@@ -79,7 +79,7 @@ class SchedulerEntry(NamedTuple):
         reason = self.why_absent(environment) if self.why_absent is not None else ""
         if reason:
             raise SchedulerUnavailable(reason)
-        from gridengine.schedulers.failures import BatchSystemError, Refused
+        from gridengine.schedulers.launcher import BatchSystemError, Refused
 
         try:
             name: str = _imported(self.probe)()
