@@ -1,8 +1,8 @@
 """A run of many calls while faults are injected; prints, as JSON, what was injected and what came
 of it.
 
-    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 python tests/chaos/chaos.py
-    here|agents|cluster --calls 10000 --seed 1
+    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 PYTHONPATH=tests/support
+    python tests/chaos/chaos.py here|agents|cluster --calls 10000 --seed 1
 
 `here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP, by a line that is cut.
 `cluster`: four tasks of the Grid Engine, by such a line too. Each call writes a line when it begins

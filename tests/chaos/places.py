@@ -4,28 +4,17 @@ may befall them.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from faults import Line, Worker, workers
+from tcp_scheduler import TcpLauncher
 
 import gridengine
-from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import (
-    Handle,
-    LaunchContext,
-    Launcher,
-    LaunchPlan,
-    Report,
-    WorkerStatus,
-)
-from gridengine.schedulers.local import worker_environment
-from gridengine.schedulers.worker_command import worker_command
+from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.connection import Connection
 
 HERE = {"runner killed": 10, "nursery killed": 2, "stopped for a while": 3}
@@ -73,68 +62,17 @@ class Led:
 
 
 class Agents(Scheduler):
-    """Agents of this machine, treated as a cluster's are."""
+    """Workers of this machine, treated as a cluster's are."""
 
     local = False
+    slots = 2
 
     def launcher(self, run: LaunchContext) -> Launcher:
-        return AgentLauncher(run)
-
-
-class AgentLauncher(Launcher):
-    """Starts workers as processes of this machine, and ends them as a batch system would."""
-
-    def __init__(self, run: LaunchContext) -> None:
-        self._run = run
-        self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
-
-    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        started = [
-            subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                env=worker_environment({}),
-                start_new_session=True,
-            )
-            for _ in range(count)
-        ]
-        self._processes |= {Handle(str(process.pid)): process for process in started}
-        return list(self._processes)[-count:]
-
-    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        return LaunchPlan(count, {"argv": self._command()})
-
-    def _command(self) -> list[str]:
-        return worker_command(sys.executable, self._run.connection)
-
-    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        statuses = {
-            handle: self._processes[handle].poll()
-            for handle in handles
-            if handle in self._processes
-        }
-        return {
-            handle: Report(WorkerStatus.RUNNING)
-            if status is None
-            else Report(WorkerStatus.ENDED if status == 0 else WorkerStatus.FAILED)
-            for handle, status in statuses.items()
-        }
-
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        for process in [
-            self._processes.pop(handle) for handle in handles if handle in self._processes
-        ]:
-            process.kill()
-            process.wait()
-
-    def close(self) -> None:
-        self.cancel(list(self._processes))
+        return TcpLauncher(run)
 
 
 class LedAgents(Led, Agents):
     """Agents that call home by a line."""
-
-    slots = 2
 
 
 class LedGridEngine(Led, gridengine.GridEngineScheduler):

@@ -159,14 +159,6 @@ def written(path: Path) -> Callable[[], bool]:
     return lambda: path.exists() and path.read_text() != ""
 
 
-def wait_for(true: Callable[[], bool]) -> None:
-    """Wait for what no descriptor tells."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        select.select([], [], [], 0.01)
-
-
 def leave_a_grandchild(path: str) -> None:
     """Start a process that leaves the session, and whose parent ends; write its id down."""
     if os.fork() == 0:

@@ -13,16 +13,17 @@ import socket
 import subprocess
 import termios
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from tests.support.waiting import wait_until
+
 if TYPE_CHECKING:
-    from tests.conftest import Cluster, GridEngine
+    from tests.support.clusters import Cluster, GridEngine
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 15.0
@@ -83,15 +84,6 @@ def facts_of(act):
 '''
 
 
-def until(condition: Callable[[], Any], seconds: float = 40) -> Any:
-    """Return what the condition gives when that is true; fail when it is not in time."""
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.05)
-    return result
-
-
 @dataclass(frozen=True, slots=True)
 class Began:
     """A call's own word of where it runs."""
@@ -147,7 +139,7 @@ class Scenario:
             )
             return self.begun(index)
 
-        return list(until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
+        return list(wait_until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
 
     def begun(self, index: int | None = None) -> list[Began]:
         paths = sorted(self.folder.glob("began *"), key=lambda path: path.stat().st_mtime_ns)
@@ -172,7 +164,7 @@ class Scenario:
     def tell(self, name: str) -> None:
         """Have the script act on this, and wait until it has."""
         (self.folder / name).touch()
-        until((self.folder / f"{name} done").exists)
+        wait_until((self.folder / f"{name} done").exists)
 
     def result(self, seconds: float = 40) -> dict[str, Any]:
         """Wait for the script's end and return the last that it told."""
@@ -204,14 +196,8 @@ def play(
     terminal: int | None = None,
 ) -> Scenario:
     """Start a script that begins with `PRELUDE`; `CLUSTER` is the cluster's scheduler."""
-    text = f"{PRELUDE}\nCLUSTER = {type(cluster).__name__}Scheduler\n{script}"
+    text = f"{PRELUDE}\nCLUSTER = {cluster.scheduler}\n{script}"
     return Scenario(cluster.start(text, files=files, environment=environment, terminal=terminal))
-
-
-def jobs(grid_engine: GridEngine) -> list[str]:
-    """Return the numbers of the jobs that Grid Engine has of the user."""
-    lines = grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()[2:]
-    return sorted({line.split()[0] for line in lines})
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
@@ -226,13 +212,13 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
         ]
         return sum(row[0] == job and row[4] == "r" for row in rows if len(row) > 4)
 
-    until(lambda: running() == tasks)
+    wait_until(lambda: running() == tasks)
 
 
 def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 40) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
-    until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
-    until(lambda: not any(one.lives for one in begun), seconds)
+    wait_until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
+    wait_until(lambda: not any(one.lives for one in begun), seconds)
 
 
 @contextlib.contextmanager
@@ -259,10 +245,10 @@ def stop_daemon(name: str) -> None:
     assert executable.readlink().name.removesuffix("-wlm") == name.partition("-")[0]
     os.kill(pid, signal.SIGTERM)
     try:
-        until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
+        wait_until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
-        until(lambda: not executable.exists())
+        wait_until(lambda: not executable.exists())
 
 
 def bring_up(system: str = "gridengine") -> None:
@@ -353,35 +339,3 @@ except KeyboardInterrupt:
         os.close(ours)
         os.close(theirs)
     return begun, scenario.ended()
-
-
-def call_home_never(cluster: Cluster, log_folder: str) -> dict[str, Any]:
-    """Have workers fail to start in each way; return what each error says, by the way."""
-    return play(
-        cluster,
-        f"""
-import shutil, threading
-
-def spoilt(given, spoil=lambda folder: None):
-    class Spoilt(CLUSTER):
-        def launcher(self, run):
-            launcher = super().launcher(run)
-            launcher.prepare()
-            spoil(run.directory)
-            return launcher
-    return facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: Spoilt(**given)))
-
-cases = {{
-    "interpreter": lambda: spoilt({{"python": "/nosuch/python"}}),
-    "prologue": lambda: spoilt({{"prologue": ["echo modules are gone", "false"]}}),
-    "{log_folder}": lambda: spoilt({{}}, lambda folder: (folder / "logs").rmdir()),
-}}
-told = {{}}
-threads = [threading.Thread(target=lambda name=name, case=case: told.update({{name: case()}})) for name, case in cases.items()]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-tell(**told)
-""",
-    ).result(80)

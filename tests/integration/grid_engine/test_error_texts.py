@@ -10,7 +10,7 @@ import pytest
 from tests.support.scenario import QUICK, play
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 pytestmark = pytest.mark.grid_engine
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.launching import run
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 pytestmark = pytest.mark.grid_engine
 

@@ -26,7 +26,7 @@ from gridengine.settings.values import Settings
 from tests.support.script_driver import MakeScript, Script
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 SOURCE = Path(__file__).parents[2] / "support" / "drmaa_library.c"
 

@@ -10,28 +10,20 @@ import subprocess
 
 import pytest
 
-from tests.support.script_driver import MakeScript, Script, wait_for
+from tests.support.script_driver import MakeScript, Script
+from tests.support.waiting import wait_until
 
 HEAD = """
 import os, subprocess, sys, time
 from pathlib import Path
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
 from gridengine import Job, JobDispatcher, ProcessScheduler
-from gridengine.schedulers.worker_command import worker_command
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher
+from tests.support.tcp_scheduler import TcpScheduler
 
-class OverTcp(ProcessScheduler):
-    "Workers of this machine that are treated as a cluster's are: they call over TCP, and their output is a log file."
-    local = False
-
-    def launcher(self, run):
-        return LogLauncher(run)
-
-class LogLauncher(ProcessLauncher):
-    def _start(self):
-        with open(self._run.directory / "worker.log", "ab") as log:
-            command = worker_command(sys.executable, self._run.connection)
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=worker_environment(os.environ))
+class OverTcp(TcpScheduler):
+    "Workers of this machine whose output goes to a log file, as a cluster's does."
+    log = "worker.log"
 
 def say(who, lines, width=26):
     for number in range(lines):
@@ -64,7 +56,7 @@ def read_late(script: Script) -> tuple[list[str], int]:
         assert process.poll() is None, "it has ended, and waited for nobody"
         return not poll.poll(0)
 
-    wait_for(is_full)
+    wait_until(is_full)
     os.close(writing)
     out, _ = process.communicate()
     return sorted(out.splitlines()), process.returncode

@@ -15,7 +15,7 @@ from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster, GridEngine, Slurm
+    from tests.support.clusters import Cluster
 
 SECONDS = 60
 CALLS, BAD = 1000, 500
@@ -285,8 +285,8 @@ if __name__ == "__main__":
 """
 
 
-def check_outcomes(cluster: Cluster, scheduler: str) -> None:
-    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{scheduler}"))
+def test_on_a_cluster_each_outcome_is_its_own_calls(cluster: Cluster) -> None:
+    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{cluster.scheduler}"))
     assert told.stdout.splitlines() == [
         "{7: 'SystemExit', 500: 'KeyError'}",
         "{5: 'PicklingError'}",
@@ -296,13 +296,3 @@ def check_outcomes(cluster: Cluster, scheduler: str) -> None:
         "[0, 1, 2]",
         "no more arguments",
     ], told.stderr
-
-
-@pytest.mark.grid_engine
-def test_on_grid_engine_each_outcome_is_its_own_calls(grid_engine: GridEngine) -> None:
-    check_outcomes(grid_engine, "GridEngineScheduler")
-
-
-@pytest.mark.slurm
-def test_on_slurm_each_outcome_is_its_own_calls(slurm: Slurm) -> None:
-    check_outcomes(slurm, "SlurmScheduler")

@@ -15,7 +15,7 @@ import gridengine
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Results, portions
 from tests.integration.worker.test_worker_process import Office
-from tests.support.agent_driver import wait_for
+from tests.support.waiting import wait_until
 
 np = pytest.importorskip("numpy")
 
@@ -122,8 +122,10 @@ def test_of_a_large_function_nothing_is_left_when_its_calls_are_done(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     gridengine.map(functools.partial(mapped, np.ones(3 * ITEMS)), range(4), scheduler=scheduler)
-    wait_for(lambda: not blocks_of_this_process())
-    wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
+    wait_until(lambda: not blocks_of_this_process())
+    wait_until(
+        lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
+    )
 
 
 def test_a_function_with_a_large_array_runs_again_on_a_fresh_runner(

@@ -18,7 +18,8 @@ import pytest
 
 import gridengine
 from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
-from tests.support.script_driver import MakeScript, at_terminal, read_all, wait_for
+from tests.support.script_driver import MakeScript, at_terminal, read_all
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +240,7 @@ def test_closing_an_imap_ends_the_running_call(
 ) -> None:
     started = tmp_path / "started"
     with gridengine.imap(touch_and_wait, [str(started)], scheduler=scheduler):
-        wait_for(started.exists)
+        wait_until(started.exists)
     # Both slots are free again, or this would never end.
     barrier = [str(tmp_path / name) for name in "ab"]
 
@@ -513,7 +514,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         """
     )
     with at_terminal(one) as (process, terminal):
-        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        wait_until(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
         os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
         printed = read_all(terminal)
         assert process.wait(20) == -signal.SIGINT

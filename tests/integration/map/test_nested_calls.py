@@ -12,7 +12,7 @@ from gridengine.schedulers.nested import WARNING
 from tests.support.script_driver import MakeScript
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine, Slurm
+    from tests.support.clusters import Cluster
 
 NESTED = """
 import json, os, sys
@@ -174,13 +174,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.grid_engine
-def test_a_map_inside_a_call_on_grid_engine_submits_nothing(grid_engine: GridEngine) -> None:
-    done = grid_engine.run(NESTED + ON_A_CLUSTER.format(kind="GridEngineScheduler"))
-    assert json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slurm
-def test_a_map_inside_a_call_on_slurm_submits_nothing(slurm: Slurm) -> None:
-    done = slurm.run(NESTED + ON_A_CLUSTER.format(kind="SlurmScheduler"))
+def test_a_map_inside_a_call_on_a_cluster_submits_nothing(cluster: Cluster) -> None:
+    done = cluster.run(NESTED + ON_A_CLUSTER.format(kind=cluster.scheduler))
     assert json.loads(done.stdout.splitlines()[-1])

@@ -31,9 +31,6 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
-from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
 from gridengine.wire.messages import (
@@ -61,33 +58,14 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.session import Session
 from gridengine.wire.transport import Client, Server
+from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 PATIENCE_SECONDS = 30
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 PIECE = 256 * 1024
-
-
-class OverTcp(gridengine.ProcessScheduler):
-    """Workers of this machine that are treated as a cluster's are."""
-
-    local = False
-
-    def launcher(self, run: LaunchContext) -> ProcessLauncher:
-        return AgentLauncher(run)
-
-
-class AgentLauncher(ProcessLauncher):
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            env=worker_environment(os.environ),
-            start_new_session=True,
-        )
 
 
 class Bomb:
@@ -158,7 +136,7 @@ def over_tcp() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="gridengine-test-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with site(OverTcp(2), folder, folder / "mark") as one:
+        with site(TcpScheduler(2), folder, folder / "mark") as one:
             yield one
 
 
@@ -625,7 +603,7 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
 
 
 @needs_root
-@pytest.mark.parametrize("kind", [OverTcp, gridengine.ProcessScheduler])
+@pytest.mark.parametrize("kind", [TcpScheduler, gridengine.ProcessScheduler])
 def test_another_user_can_neither_signal_nor_look_into_a_worker(
     kind: type[gridengine.ProcessScheduler],
 ) -> None:
@@ -714,7 +692,7 @@ def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
 
 def test_no_key_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="gridengine")
-    with site(OverTcp(1), tmp_path / "runs", tmp_path / "mark") as one:
+    with site(TcpScheduler(1), tmp_path / "runs", tmp_path / "mark") as one:
         intrude(one, server_key=one.connection.server_key, keys=zmq.curve_keypair())
         one.check()
         secret = one.connection.worker_secret
@@ -736,7 +714,7 @@ def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_remo
 ) -> None:
     before = os.umask(umask)
     try:
-        with site(OverTcp(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
+        with site(TcpScheduler(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
             assert stat.S_IMODE((one.folder / "connection.json").stat().st_mode) == 0o600
             assert not open_to_others(one.folder)
             assert not open_to_others(tmp_path / "above")
@@ -754,7 +732,7 @@ def test_a_run_directory_that_anybody_may_replace_is_refused(
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "open" / "runs"))
     settings.cache_clear()
     with (
-        OverTcp(1) as scheduler,
+        TcpScheduler(1) as scheduler,
         pytest.raises(
             gridengine.ConfigurationError, match=r"everybody may replace what is in .*/open"
         ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
 

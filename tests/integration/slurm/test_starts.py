@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.launching import run
 from tests.support.own_slurm import own_slurm
-from tests.support.scenario import nothing_is_left, play, until
+from tests.support.scenario import nothing_is_left, play
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Slurm")
@@ -81,27 +82,10 @@ def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_fal
             "strict=False)))"
         )
         scenario = play(own.slurm, script)
-        until(lambda: "waiting for" in scenario.errors)
+        wait_until(lambda: "waiting for" in scenario.errors)
         assert ": it asks for more than its partition gives" in scenario.errors
         own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=INFINITE")
         assert scenario.result(100)["results"] == [1]
-
-
-def test_calls_that_wait_longer_than_start_timeout_fail_with_slurm_s_reason_and_nothing_is_left(
-    slurm: Slurm,
-) -> None:
-    scenario = play(
-        slurm,
-        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
-        "CLUSTER(partition='closed', start_timeout=4))))",
-    )
-    told = scenario.result()
-    assert told["kind"] == "WorkerNotStarted"
-    assert (
-        "no worker has started within 4 s (start_timeout): PartitionDown: its partition is down"
-        in told["text"]
-    )
-    assert not slurm.knows(told["job"].partition("_")[0])
 
 
 def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
@@ -132,7 +116,7 @@ def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_a
         """
 launcher = make_launcher('readlink /proc/self/fd/1; echo "$SLURM_JOB_ID"; exec sleep 600')
 handles = launcher.launch(6)
-reports = wait_for(launcher, handles, {TaskState.RUNNING})
+reports = wait_for(launcher, handles, {WorkerStatus.RUNNING})
 texts = [Path(handle.log).read_text().split() for handle in handles]
 again = launcher.launch(1)
 launcher.close()

@@ -25,9 +25,9 @@ from tests.support.agent_driver import (
     leave_a_grandchild,
     square,
     start,
-    wait_for,
     written,
 )
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_what_a_call_left_behind_ends_with_its_runner(
 
     def call(x: int) -> None:
         leave_a_grandchild(str(path))
-        wait_for(written(path))
+        wait_until(written(path))
         os._exit(1)
 
     dispatcher.run(call, [0])
@@ -78,7 +78,7 @@ def leave_a_process(folder: Path, on_sigterm: str) -> None:
         f"{folder}/pid; while :; do sleep 0.05; done"
     )
     subprocess.Popen(["sh", "-c", script], start_new_session=True)
-    wait_for(written(folder / "pid"))
+    wait_until(written(folder / "pid"))
 
 
 def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_forked_process_that_exits_has_its_own_status(dispatcher: Dispatcher) 
 
 
 AGENT_ALONE = """
-from tests.support.agent_driver import start, wait_with_a_grandchild
+from tests.support.agent_driver import (start, wait_with_a_grandchild)
 d = start()
 d.run(wait_with_a_grandchild, [{path!r}])
 d.until(lambda: d.agent.broken)
@@ -169,13 +169,13 @@ def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(
         [sys.executable, "-P", "-c", AGENT_ALONE.format(path=str(path))],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    wait_for(written(path))
-    wait_for(written(other))
+    wait_until(written(path))
+    wait_until(written(other))
     runner_pid, nursery_pid = map(int, path.read_text().split())
     grandchild = int(other.read_text())
     os.kill(agent.pid if victim == "agent" else nursery_pid, signal.SIGKILL)
     try:
-        wait_for(
+        wait_until(
             lambda: (
                 not any(
                     map(
@@ -273,7 +273,7 @@ def test_a_controlled_run_is_asked_to_end_and_may_answer(
 ) -> None:
     def call(path: str, controller: Controller) -> str:
         Path(path).touch()
-        wait_for(lambda: controller.cancelled)
+        wait_until(lambda: controller.cancelled)
         return "ended by itself"
 
     run = dispatcher.run(call, [str(tmp_path / "begun")], controlled=True)

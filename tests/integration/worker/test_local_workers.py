@@ -24,14 +24,8 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
 from gridengine.worker.output import Outlets
-from tests.support.agent_driver import (
-    PATIENCE,
-    ROOT,
-    alive,
-    leave_a_grandchild,
-    wait_for,
-    written,
-)
+from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -47,7 +41,7 @@ def fork_server(_: object = None) -> int:
 def linger(path: str) -> None:
     """Leave a process that has got away, write down who is here, and stay."""
     leave_a_grandchild(path + ".away")
-    wait_for(written(Path(path + ".away")))
+    wait_until(written(Path(path + ".away")))
     Path(path + ".new").write_text(
         f"{os.getppid()} {os.getpid()} {Path(path + '.away').read_text()}"
     )
@@ -57,7 +51,7 @@ def linger(path: str) -> None:
 
 def processes(path: Path) -> list[int]:
     """Return the nursery, the runner and the process that has got away, once they are there."""
-    wait_for(written(path))
+    wait_until(written(path))
     return list(map(int, path.read_text().split()))
 
 
@@ -174,7 +168,7 @@ def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
         first, its_runner, away = processes(path)
         os.kill(first, signal.SIGKILL)
         ((x, second),) = results
-    wait_for(lambda: not alive(its_runner))
+    wait_until(lambda: not alive(its_runner))
     os.kill(away, signal.SIGKILL)  # nobody is left who knows of it
     assert x == 1
     assert second != first
@@ -190,7 +184,7 @@ def test_a_stopped_nursery_is_waited_for_and_goes_on(
     os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
     job = gridengine.Job(target=fork_server, scheduler=scheduler)
     job.start()
-    wait_for(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
+    wait_until(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
     assert job.is_alive()
     os.kill(first, signal.SIGCONT)
     assert job.result(PATIENCE) == first
@@ -206,7 +200,7 @@ def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus 
 
 def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
 
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
@@ -233,10 +227,10 @@ def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
         seen = set()
         for _ in range(3):
             [pid] = gridengine.map(fork_server, [0], scheduler=scheduler)
-            wait_for(lambda: not alive(pid))  # noqa: B023
+            wait_until(lambda: not alive(pid))  # noqa: B023
             seen.add(pid)
         assert len(seen) == 3
-        wait_for(lambda: not any(map(psutil.pid_exists, seen)))  # no zombie either
+        wait_until(lambda: not any(map(psutil.pid_exists, seen)))  # no zombie either
 
 
 DISPATCHER = """
@@ -277,7 +271,7 @@ def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
         child = int(dispatcher.stdout.readline())
         dispatcher.kill()
         try:
-            wait_for(lambda: not any(map(alive, pids)))
+            wait_until(lambda: not any(map(alive, pids)))
             assert alive(child) == (way == "forked")
         finally:
             if child:

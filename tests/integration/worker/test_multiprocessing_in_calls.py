@@ -20,8 +20,9 @@ from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Goodbye, Results, Stop
 from tests.integration.worker.test_worker_process import Office
-from tests.support.agent_driver import PATIENCE, wait_for
+from tests.support.agent_driver import PATIENCE
 from tests.support.script_driver import MakeScript
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ def test_a_segment_that_a_call_on_a_cluster_has_made_goes_with_its_worker(office
     assert path.exists()
     office.server.send(office.peer, Stop())
     assert office.process.wait(PATIENCE) == 0
-    wait_for(lambda: not path.exists())  # the tracker may run a little longer
+    wait_until(lambda: not path.exists())  # the tracker may run a little longer
 
 
 def result(office: Office) -> Any:

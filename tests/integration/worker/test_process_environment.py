@@ -19,7 +19,7 @@ from tests.integration.worker.test_worker_process import Office
 from tests.support.script_driver import ROOT, MakeScript, Script
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster
+    from tests.support.clusters import Cluster
 
 # ---------------------------------------------------------------- signals
 
@@ -317,12 +317,13 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
     assert done.returncode == 0
 
 
-# ---------------------------------------------------------------- on real clusters
+# ---------------------------------------------------------------- on clusters
 
 ON_A_CLUSTER = """
 import multiprocessing, signal, subprocess, sys
 if sys.flags.optimize == 0:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])  # inherited by whatever is started from here
+    # Inherited by whatever is started from here.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
     raise SystemExit(subprocess.run([sys.executable, "-O", __file__]).returncode)
 import gridengine
 
@@ -330,26 +331,16 @@ def look(_):
     return __debug__, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 reading, writing = multiprocessing.Pipe()
-with gridengine.SCHEDULERScheduler(max_workers=1) as scheduler:
+with gridengine.SCHEDULER(max_workers=1) as scheduler:
     print(gridengine.map(look, [0], scheduler=scheduler))
     try:
         gridengine.map(writing.send, ["hello"], scheduler=scheduler)
     except gridengine.errors.PicklingError as error:
-        print("multiprocessing.connection.Connection cannot travel to another machine" in str(error))
+        said = "multiprocessing.connection.Connection cannot travel to another machine"
+        print(said in str(error))
 """
 
 
-def on(cluster: Cluster) -> list[str]:
-    return cluster.run(
-        ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)
-    ).stdout.splitlines()
-
-
-@pytest.mark.grid_engine
-def test_workers_of_grid_engine_have_the_flags_and_refuse_connections(grid_engine: Cluster) -> None:
-    assert on(grid_engine) == ["[(False, [])]", "True"]
-
-
-@pytest.mark.slurm
-def test_workers_of_slurm_have_the_flags_and_refuse_connections(slurm: Cluster) -> None:
-    assert on(slurm) == ["[(False, [])]", "True"]
+def test_workers_of_a_cluster_have_the_flags_and_refuse_connections(cluster: Cluster) -> None:
+    done = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", cluster.scheduler))
+    assert done.stdout.splitlines() == ["[(False, [])]", "True"]

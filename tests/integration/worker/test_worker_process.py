@@ -33,14 +33,8 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from gridengine.wire.transport import Server
-from tests.support.agent_driver import (
-    PATIENCE,
-    ROOT,
-    alive,
-    leave_a_grandchild,
-    wait_for,
-    written,
-)
+from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.waiting import wait_until
 
 
 class Office:
@@ -113,13 +107,13 @@ def office(tmp_path: Path) -> Iterator[Office]:
 
 def linger(path: str) -> None:
     leave_a_grandchild(path + ".grandchild")
-    wait_for(written(Path(path + ".grandchild")))
+    wait_until(written(Path(path + ".grandchild")))
     Path(path).write_text(f"{os.getpid()} {os.getppid()} {Path(path + '.grandchild').read_text()}")
     signal.pause()
 
 
 def processes(path: Path) -> list[int]:
-    wait_for(written(path))
+    wait_until(written(path))
     return list(map(int, path.read_text().split()))
 
 
@@ -172,7 +166,7 @@ def test_however_a_worker_ends_no_process_is_left(office: Office, tmp_path: Path
         goodbye, _ = office.until_heard(Goodbye)
         assert goodbye == Goodbye("told to stop" if way == "stop" else "terminated")
     assert office.process.wait(PATIENCE) == (-signal.SIGKILL if way == "SIGKILL" else 0)
-    wait_for(lambda: not any(map(alive, pids)))
+    wait_until(lambda: not any(map(alive, pids)))
     assert office.log.read_text() == ""
 
 
