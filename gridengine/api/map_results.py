@@ -74,7 +74,7 @@ def gather(
     if not head:
         return []
     results = _Results()
-    with Submission(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
+    with Submission(plan) as flight, ProgressBar(flight.snapshot, shown=progress) as bar:
         _send_all(plan, flight, itertools.chain(head, calls), total, results)
         while not flight.empty:
             _take(plan, flight, results, bar.patience())

@@ -36,7 +36,7 @@ from gridengine.serialize.shared_objects import all_needed, needs_of
 from gridengine.serialize.snapshot import CallSnapshot
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 log = logging.getLogger("gridengine")
 
@@ -112,7 +112,7 @@ class BatchListener:
         """Have the other calls of the task run again when the task is ended for the sake of one."""
         self._victims.add(victim)
 
-    def withdraw(self, promise: CallFuture, dispatcher: DispatcherThread) -> None:
+    def withdraw(self, promise: CallFuture, dispatcher: Dispatcher) -> None:
         """Have a call cancelled if it has not begun."""
         place = self._promises.index(promise)
         self._unwanted.add(promise)
@@ -139,7 +139,7 @@ class Batcher:
 
     def __init__(
         self,
-        dispatcher: DispatcherThread,
+        dispatcher: Dispatcher,
         close: Callable[[], None],
         *,
         most: int | None = None,

@@ -29,7 +29,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.by_value import global_names
 from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.module_changes import own_modules
-from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.payload import FULL, SINGLE, STAR, size_of
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.snapshot import ATOMS
 from gridengine.serialize.type_parameters import FIXED
@@ -127,7 +127,7 @@ class FunctionCache:
         function = make_function(
             f if self._wrap is None else self._wrap(f), self._limits.exceptions
         )
-        size = sum(memoryview(buffer).nbytes for buffer in function.payload)
+        size = size_of(function.payload)
         if references is None and size > LARGE_BYTES:
             references = ()
         if (
@@ -204,7 +204,7 @@ def _parts(one: Any) -> Iterator[Reference] | None:
     if type(one) is functools.partial:
         return _of_partial(one)
     if type(one) is Shared:
-        return iter([(functools.partial(getattr, one), "_lent", one._lent)])
+        return iter([(functools.partial(getattr, one), "_shared", one._shared)])
     if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
         return _of_wrapper(one)
     return None

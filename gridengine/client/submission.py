@@ -20,11 +20,11 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Counts
-    from gridengine.serialize.payload import Payload
+    from gridengine.dispatcher.interface import Snapshot
 
 
 def check_limits(retries: int, timeout: float | None) -> None:
@@ -186,9 +186,9 @@ class Submission:
         """Whether everything loaded has settled."""
         return not self._blocks
 
-    def counts(self) -> Counts:
-        """Return how much of these calls runs, on how many workers there are."""
-        return self.dispatcher.counts(self._submitter)
+    def snapshot(self) -> Snapshot:
+        """Return the dispatcher's state, `running` being of these calls alone."""
+        return self.dispatcher.snapshot().of(self._submitter)
 
     def load(self, calls: Sequence[Any], first: int) -> int:
         """Have calls wait for `depart`, the first of which is call number `first`; return the size
@@ -205,7 +205,7 @@ class Submission:
         )
         self._loaded.append(task)
         self._blocks[task.id] = _Block(first, len(calls))
-        return _size(payload)
+        return size_of(payload)
 
     def depart(self) -> None:
         """Send the calls that wait."""
@@ -277,7 +277,3 @@ class Submission:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _size(payload: Payload) -> int:
-    return sum(memoryview(buffer).nbytes for buffer in payload)

@@ -22,12 +22,12 @@ from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize.payload import FULL, SINGLE, STAR, size_of
 from gridengine.serialize.snapshot import ATOMS, frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -166,7 +166,7 @@ class Submitter:
             self.batcher.add(made[-1])
             first += len(block)
             if chunksize is None:
-                size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
+                size = next_size(size, size_of(payload), most)
 
     def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a plan for calls that are submitted as their results are taken, beside this line,
@@ -181,7 +181,7 @@ class Submitter:
                 self.batcher.drop(stretch)
 
 
-def _check(dispatcher: DispatcherThread, limits: CallOptions) -> None:
+def _check(dispatcher: Dispatcher, limits: CallOptions) -> None:
     if limits.demand is not ANY:
         dispatcher.check(limits.demand)
 

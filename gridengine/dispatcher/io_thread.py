@@ -22,6 +22,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from gridengine.dispatcher.core import objects
@@ -47,7 +48,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.state import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import Counts, Listener
+from gridengine.dispatcher.interface import Listener, Snapshot
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.run_directory import GATHER_SECONDS, policy_of, tidy, write_connection
@@ -136,6 +137,7 @@ class DispatcherThread:
         self._held = scheduler.worker_resources
         self._exact = self._held is not None and _lists_cores(self._held)
         self._possible: set[Demand] = set()
+        self._snapshot = Snapshot()
         self._state = StateMachine(policy_of(scheduler, settings, self._run_id))
         self._pending = UnsettledTasks()
         # The collector may close this hub while its own thread submits.
@@ -259,11 +261,9 @@ class DispatcherThread:
         if os.getpid() == self._owner and not self._closed:
             self._post(Released(name))
 
-    def counts(self, submitter: int | None = None) -> Counts:
-        """Return how much waits and runs just now; with a submitter, how much of its runs."""
-        one = None if submitter is None else self._state.submitters.get(submitter)
-        running = self._state.running if submitter is None else 0 if one is None else one.batches
-        return Counts(self._state.calls_waiting, running, len(self._state.workers))
+    def snapshot(self) -> Snapshot:
+        """Return the latest published state, at most some tenths of a second old."""
+        return self._snapshot
 
     def close(self, *, wait: bool = True) -> None:
         """End all that runs, the workers and the threads; what is not settled is settled with
@@ -364,6 +364,7 @@ class DispatcherThread:
                 self._handle(Continue(), now)
             if now >= tick_at:
                 self._handle(Tick(), now)
+                self._snapshot = snapshot_of(self._state)
                 tick_at = now + (GATHER_SECONDS if self._state.gathering else TICK_SECONDS)
             if self._state.restless and now >= look_at:
                 look_at = now + LOOK_SECONDS
@@ -396,6 +397,7 @@ class DispatcherThread:
         if self._state.unfilled:
             return 0
         if self._state.at_rest and patience:
+            self._snapshot = snapshot_of(self._state)  # until there is something, no tick comes
             return None
         return math.ceil(min(patience, max(0.0, until - now)) * 1000)
 
@@ -522,6 +524,12 @@ _PERFORM: dict[type, Callable[[DispatcherThread, Any], None]] = {
     Lost: DispatcherThread._lost,
     Warn: DispatcherThread._warn,
 }
+
+
+def snapshot_of(core: StateMachine) -> Snapshot:
+    """Return the state of the core now. For the thread that owns it."""
+    batches = {one.number: one.batches for one in core.submitters.values() if one.batches}
+    return Snapshot(core.calls_waiting, core.running, len(core.workers), MappingProxyType(batches))
 
 
 def _lists_cores(held: Resource) -> bool:

@@ -19,7 +19,6 @@ import io
 import linecache
 import marshal
 import pickle
-import socket
 import sys
 import types
 import weakref
@@ -399,8 +398,8 @@ def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Redu
     the object itself.
     """
     if pickler.homeward:
-        return shared_objects.itself, (handle.get(),)
-    return pickler.name_shared(shared_objects.lent_of(handle), handle)
+        return shared_objects.identity, (handle.get(),)
+    return pickler.name_shared(shared_objects.shared_object_of(handle), handle)
 
 
 def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
@@ -415,12 +414,6 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     return NotImplemented if name is None else (getattr, (sys, name))
 
 
-def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
-    from gridengine.serialize import descriptors  # few need it
-
-    return descriptors.reduce_socket(pickler, one)
-
-
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
         types.FunctionType: Pickler.reduce_function,
@@ -430,7 +423,6 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
-        socket.socket: _reduce_socket,
         property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
         classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),

@@ -15,6 +15,7 @@ import io
 import math
 import os
 import pickle
+import socket
 import sys
 import threading
 import types
@@ -301,15 +302,26 @@ def _pickle_anything(
     )
 
 
+def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
+    import multiprocessing.reduction  # noqa: F401
+
+    from gridengine.serialize import descriptors
+
+    return descriptors.recipes()[socket.socket](pickler, one)
+
+
+SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_socket})
+
+
 def with_dill(pickle_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
     """Pickle something without further recipes but those for what `multiprocessing` makes, or, when
     it is refused so, with dill's.
     """
-    own: Mapping[type, Recipe] = {}
+    own: Mapping[type, Recipe] = SOCKETS
     if "multiprocessing.reduction" in sys.modules:
-        from gridengine.serialize.descriptors import recipes as own_recipes
+        from gridengine.serialize import descriptors
 
-        own = own_recipes()
+        own = descriptors.recipes()
     try:
         return pickle_with(own)
     except (TypeError, pickle.PicklingError) as error:

@@ -46,6 +46,7 @@ class Assignment(_Item, frozen=True):
     holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls.
+    `name` is the name of a job; its process has it while the job runs.
     """
 
     run: int
@@ -61,6 +62,7 @@ class Assignment(_Item, frozen=True):
     memory: int = 0
     first: int = 0
     buffers: int = 1
+    name: str = ""
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)

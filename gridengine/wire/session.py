@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from gridengine.errors import MessageTooLong, ProtocolError
-from gridengine.serialize.payload import Buffer
+from gridengine.serialize.payload import Buffer, size_of
 
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _LOOSE, _RESEND, _FRAME, _PIECE = range(5)
@@ -97,7 +97,7 @@ class Session:
         return self._join(kind, frames[1:]), []
 
     def _join(self, kind: int, content: Sequence[Buffer]) -> Sequence[Buffer] | None:
-        self._make_sure(sum(memoryview(one).nbytes for one in content))
+        self._make_sure(size_of(content))
         if kind == _PIECE:
             self._begun += content[0]
             return None

@@ -52,7 +52,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.affinity import keep_to
-from gridengine.worker.call_context import GVAR, CurrentJob
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver import Ends
 from gridengine.worker.memory_limit import (
     MemoryLimit,
@@ -160,7 +160,9 @@ class Runner:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         if message.shared:
-            shared_objects.bring(message.function, lambda: _fetch(message, buffers, writable=False))
+            shared_objects.register(
+                message.function, lambda: _fetch(message, buffers, writable=False)
+            )
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         self._defined[message.function] = path, message, buffers
@@ -199,7 +201,7 @@ class Runner:
             _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
             self.main.forget(digest)
-            shared_objects.take_away(digest)
+            shared_objects.unregister(digest)
             large = large or (define is not None and bool(define.block))
         if large:
             # a function may be part of a circle, and then its memory would stay until some other
@@ -459,21 +461,22 @@ class Runner:
         if assignment.controlled:
             function = self._controlled(function, assignment)
         if assignment.watched:
-            function = self._to_its_end(function)
+            function = self._to_its_end(function, assignment.name)
         if assignment.form == SINGLE:
             return function
         if assignment.form == STAR:
             return lambda arguments: function(*arguments)
         return lambda pair: function(*pair[0], **pair[1])
 
-    def _to_its_end(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of a job, which has ended when the threads and processes that it
-        leaves have.
+    def _to_its_end(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return the function of a job of this name. It has ended when the threads and processes
+        that it leaves have.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return function(*args, **kwargs)
+                with process_name(name):
+                    return function(*args, **kwargs)
             finally:
                 if not self._result_buffer.forked() and background_work.is_running():
                     self._finished = True

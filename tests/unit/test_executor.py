@@ -24,7 +24,7 @@ from gridengine.errors import (
     RemoteTraceback,
     WorkerCrashed,
 )
-from tests.unit.fake_hub import Entry, FakeHub, FakeScheduler
+from tests.support.fake_dispatcher import Entry, FakeDispatcher, FakeScheduler
 
 SECONDS = 10
 
@@ -41,7 +41,7 @@ def give(*args: Any, **kwargs: Any) -> Any:
     return args, kwargs
 
 
-class Stage(FakeHub):
+class Stage(FakeDispatcher):
     """A hub with two slots that runs nothing by itself."""
 
     def __init__(self) -> None:

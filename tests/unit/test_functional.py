@@ -18,7 +18,7 @@ from gridengine.errors import (
     RemoteTraceback,
     WorkerCrashed,
 )
-from tests.unit.fake_hub import FakeHub, FakeScheduler
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 
 def square(x: int) -> int:
@@ -51,17 +51,19 @@ def unpicklable_result(x: int) -> Any:
     return threading.Lock() if x == 1 else x
 
 
-def later(count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries) -> FakeHub:
+def later(
+    count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries
+) -> FakeDispatcher:
     """A hub that runs nothing until so many tasks are there, and then all of them in the given
     order.
     """
 
-    def on_submit(dispatcher: FakeHub) -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == count:
             for entry in order(list(dispatcher.entries)):
                 dispatcher.run(entry)
 
-    return FakeHub(on_submit=on_submit)
+    return FakeDispatcher(on_submit=on_submit)
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def test_the_first_block_is_one_call_and_later_ones_grow(scheduler: FakeSchedule
 
 
 def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
-    dispatcher = FakeHub(slots=5)
+    dispatcher = FakeDispatcher(slots=5)
     gridengine.map(
         len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(dispatcher)
     )
@@ -160,7 +162,7 @@ def test_few_small_calls_of_a_known_number_are_submitted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gridengine.api.map_results.GATHER_SECONDS", 3600)
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
     assert gridengine.map(square, range(10), scheduler=FakeScheduler(dispatcher)) == [
         number**2 for number in range(10)
     ]
@@ -169,7 +171,7 @@ def test_few_small_calls_of_a_known_number_are_submitted_together(
 
 def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
     seen: list[int] = []
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
 
     def numbers() -> Iterator[int]:
         for number in range(5):
@@ -204,14 +206,14 @@ def test_of_several_failing_calls_the_first_in_order_is_raised() -> None:
 
 
 def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
-    def on_submit(dispatcher: FakeHub) -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 5:
             dispatcher.run(dispatcher.entries[3])
             dispatcher.run(dispatcher.entries[1])
             dispatcher.run(dispatcher.entries[2])
             dispatcher.run(dispatcher.entries[0])
 
-    dispatcher = FakeHub(on_submit=on_submit)
+    dispatcher = FakeDispatcher(on_submit=on_submit)
     with pytest.raises(ValueError, match="no 3"):
         gridengine.map(
             fail_at_three, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1
@@ -244,7 +246,7 @@ def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) ->
 
 
 def test_an_error_of_the_cluster_is_raised() -> None:
-    dispatcher = FakeHub(
+    dispatcher = FakeDispatcher(
         on_submit=lambda dispatcher: dispatcher.fail(
             dispatcher.entries[-1], WorkerCrashed("it died of SIGSEGV")
         )
@@ -269,18 +271,18 @@ def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(
 
 
 def test_a_scheduler_that_map_made_is_closed_when_a_call_fails() -> None:
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
     with pytest.raises(ValueError, match="no 3"):
         gridengine.map(fail_at_three, range(5), scheduler=lambda: FakeScheduler(dispatcher))
     assert dispatcher.closed
 
 
 def test_ctrl_c_cancels_what_has_not_settled() -> None:
-    def on_submit(dispatcher: FakeHub) -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 3:
             raise KeyboardInterrupt
 
-    dispatcher = FakeHub(on_submit=on_submit)
+    dispatcher = FakeDispatcher(on_submit=on_submit)
     with pytest.raises(KeyboardInterrupt):
         gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
     assert set(dispatcher.cancelled) == {1, 2, 3}
@@ -292,14 +294,14 @@ def broken(count: int) -> Iterator[int]:
 
 
 def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(LookupError, match="no more arguments"):
         gridengine.map(square, broken(3), scheduler=FakeScheduler(dispatcher), chunksize=1)
     assert set(dispatcher.cancelled) == {1, 2, 3}
 
 
 def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> None:
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(PicklingError, match="call 5"):
         gridengine.map(
             square, [0, 1, 2, 3, 4, threading.Lock(), 6], scheduler=FakeScheduler(dispatcher)
@@ -368,7 +370,7 @@ def test_imap_takes_calls_that_end_at_once_one_by_one(scheduler: FakeScheduler) 
 
 
 def test_imap_keeps_a_bounded_number_of_calls_on_their_way() -> None:
-    dispatcher = FakeHub(slots=10, on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(slots=10, on_submit=lambda dispatcher: None)
     results = gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(dispatcher))
     assert len(dispatcher.entries) == 40
     for entry in list(dispatcher.entries):
@@ -378,7 +380,7 @@ def test_imap_keeps_a_bounded_number_of_calls_on_their_way() -> None:
 
 
 def test_the_bound_counts_results_that_nobody_has_taken() -> None:
-    dispatcher = FakeHub(slots=1)
+    dispatcher = FakeDispatcher(slots=1)
     dispatcher.on_submit = lambda dispatcher: [
         dispatcher.run(entry)
         for entry in dispatcher.entries
@@ -427,7 +429,7 @@ def test_a_chunk_of_an_imap_is_one_task(scheduler: FakeScheduler) -> None:
 
 
 def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with gridengine.imap(square, range(5), scheduler=FakeScheduler(dispatcher)) as results:
         pass
     assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
@@ -435,7 +437,7 @@ def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
 
 
 def test_an_abandoned_imap_cancels_its_calls() -> None:
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     scheduler = FakeScheduler(dispatcher)
     results = gridengine.imap(square, range(5), scheduler=scheduler)
     assert not dispatcher.cancelled
@@ -446,7 +448,7 @@ def test_an_abandoned_imap_cancels_its_calls() -> None:
 
 
 def test_an_imap_closes_a_scheduler_that_it_made_at_its_end() -> None:
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
     results = gridengine.imap(square, range(3), scheduler=lambda: FakeScheduler(dispatcher))
     assert list(results) == [0, 1, 4]
     assert dispatcher.closed
@@ -479,7 +481,7 @@ def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
         yield from range(3)
         raise KeyboardInterrupt
 
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     with pytest.raises(KeyboardInterrupt):
         gridengine.imap(square, interrupted(), scheduler=FakeScheduler(dispatcher))
     assert set(dispatcher.cancelled) == {1, 2, 3}
@@ -505,7 +507,7 @@ def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(
 
 
 def test_calls_that_the_closing_of_their_scheduler_cancelled_raise_it() -> None:
-    dispatcher = FakeHub(on_submit=lambda dispatcher: None)
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     scheduler = FakeScheduler(dispatcher)
     results = gridengine.imap(square, range(3), scheduler=scheduler)
     scheduler.close()

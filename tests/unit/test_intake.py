@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.task_queue import BATCH_SECONDS, LEAST_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_thread import MOST_EVENTS
 from gridengine.serialize import pickling
-from tests.unit.fake_hub import FakeHub, FakeScheduler
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 SUBMIT_SECONDS, TASK_SECONDS, ANSWER_SECONDS, CALL_SECONDS = 3e-6, 50e-6, 30e-6, 1e-6
 """What it takes to submit a call, to hand a task over, to take an answer in, and each call of
@@ -33,7 +33,7 @@ def work(x: int) -> int:
     return x
 
 
-class Simulated(FakeHub):
+class Simulated(FakeDispatcher):
     """Workers on which each call takes so many seconds of a clock of their own, and an I/O thread
     that does one thing after the other.
     """

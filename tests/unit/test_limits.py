@@ -12,7 +12,7 @@ import gridengine
 from gridengine import Job, JobDispatcher, Memory
 from gridengine.client.options import CallOptions, given
 from gridengine.resources.demand import ANY, Demand
-from tests.unit.fake_hub import FakeScheduler
+from tests.support.fake_dispatcher import FakeScheduler
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from tests.unit.fake_hub import FakeScheduler
         ({"retries": -1}, ValueError, "retries must be at least 0, not -1"),
         ({"retries": 1.5}, TypeError, "retries must be a whole number, not 1.5"),
         ({"retries": True}, TypeError, "retries must be a whole number, not True"),
-        ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds or None, not 0"),
-        ({"timeout": float("nan")}, ValueError, "timeout must be a positive number"),
+        ({"timeout": 0}, ValueError, "timeout must be above zero, and finite, not 0"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be above zero, and finite, not nan"),
         ({"timeout": "5"}, TypeError, "timeout must be a number, not '5'"),
         ({"escalate_memory": 0.5}, ValueError, "escalate_memory must be at least 1, not 0.5"),
         ({"escalate_memory": "twice"}, TypeError, "escalate_memory must be a number, not 'twice'"),
@@ -36,7 +36,7 @@ from tests.unit.fake_hub import FakeScheduler
         (
             {"timeout": 1e308},
             ValueError,
-            "timeout must be a positive number of seconds or None, not 1e+308",
+            "timeout must be at most 2,147,483,647, not 1e+308",
         ),
         ({"timeout": 10**400}, ValueError, "not 10000000000"),
         ({"timeout": 10**5000}, ValueError, "not a number of 16610 bits"),

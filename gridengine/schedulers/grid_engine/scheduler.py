@@ -469,27 +469,24 @@ def refusal(error: drmaa.Refused, native: str) -> TryAgain | SubmissionRefused:
     return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
 
 
-def why_unavailable() -> str:
-    """Return why this process is not to use DRMAA, empty when it is: that is, a session opens and a
-    job of this user is taken.
+def system_here() -> str:
+    """Return the name of the batch system that takes this user's jobs through DRMAA: a session
+    opens, and a job is taken.
 
     A library for Slurm is left where Slurm's own commands are: `SlurmScheduler` learns more from
     them.
+
+    Raises:
+        SchedulerUnavailable: there is none.
     """
     with drmaa.shared_session() as session:
         try:
             system = session.start()
             if system.kind == SLURM and not without_slurm(os.environ):
-                return f"the DRMAA library speaks to {system}"
+                raise SchedulerUnavailable(f"the DRMAA library speaks to {system}")
             session.probe()
         except drmaa.Refused as error:
-            return f"a job of this user is refused: {error}"
+            raise SchedulerUnavailable(f"a job of this user is refused: {error}") from error
         except (drmaa.Trouble, drmaa.Unavailable) as error:
-            return str(error)
-    return ""
-
-
-def system_here() -> str:
-    """Return the name of the batch system that was found to take jobs of this user."""
-    system = drmaa.shared_session().system
+            raise SchedulerUnavailable(str(error)) from error
     return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system}, through DRMAA,"

@@ -6,11 +6,11 @@ import os
 import pwd
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
 from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
 from gridengine.schedulers.slurm.states import (
@@ -27,8 +27,6 @@ COMMAND_SECONDS = 20.0
 answer (MessageTimeout).
 """
 PROBE_SECONDS = 10.0
-LOOK_SECONDS = 0.5
-"""How often we look whether a command only waits."""
 MOST_CANCELLED = 100
 """How many arrays are named in one command."""
 
@@ -95,40 +93,6 @@ def sbatch_command(
     return ["sbatch", "--parsable", "--no-requeue", *options, *ours, str(script)]
 
 
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], seconds: float
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end.
-
-    Raises:
-        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
-        said so far. It was killed.
-    """
-    pipe = subprocess.PIPE
-    until = time.monotonic() + seconds
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        start_new_session=True,
-    ) as process:
-        while True:
-            try:
-                output, errors = process.communicate(
-                    timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic()))
-                )
-                return subprocess.CompletedProcess(command, process.returncode, output, errors)
-            except subprocess.TimeoutExpired as error:
-                if RETRYING in (error.stderr or b"") or time.monotonic() >= until:
-                    process.kill()
-                    raise
-            except BaseException:
-                process.kill()
-                raise
-
-
 class Slurm:
     """Calls the commands of the Slurm that this environment names."""
 
@@ -147,7 +111,7 @@ class Slurm:
             # Its commands look for it for a minute.
             raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
         try:
-            done = _run(command, self._environment, seconds)
+            done = run_command(command, self._environment, seconds, waiting=RETRYING)
         except FileNotFoundError as error:
             raise Missing(missing(command[0])) from error
         except OSError as error:

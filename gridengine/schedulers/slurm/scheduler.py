@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from gridengine.errors import ConfigurationError, GridEngineError
+from gridengine.errors import GridEngineError, SchedulerUnavailable
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, BatchScheduler, not_started
@@ -503,14 +503,16 @@ def in_background(ask: Callable[[], T]) -> Future[T]:
     return answer
 
 
-def why_unavailable() -> str:
-    """Return why this process cannot use Slurm, empty when it can: that is, a job of this user
-    would be taken.
+def system_here() -> str:
+    """Return "Slurm" when a job of this user would be taken.
+
+    Raises:
+        ConfigurationError: it would not, or a setting is wrong.
     """
     try:
         Slurm(os.environ).probe(sbatch_options([], ANY, settings().slurm))
     except Refused as error:
-        return f"a job of this user is refused: {error}"
-    except (Missing, Trouble, ConfigurationError) as error:
-        return str(error)
-    return ""
+        raise SchedulerUnavailable(f"a job of this user is refused: {error}") from error
+    except (Missing, Trouble) as error:
+        raise SchedulerUnavailable(str(error)) from error
+    return "Slurm"

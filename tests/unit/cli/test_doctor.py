@@ -7,7 +7,9 @@ import json
 import pytest
 
 from gridengine.cli import doctor
-from gridengine.cli.doctor import Finding, State, as_json, is_broken, judged, parse_partitions
+from gridengine.cli.doctor import as_json, is_broken, judged
+from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.slurm.checks import parse_partitions
 from gridengine.wire import encryption_speed
 
 FINE = Finding("processes", "job", State.OK, "came home")

@@ -19,9 +19,14 @@ from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch
-from gridengine.serialize.shared_objects import SharedObject, in_hand, lent_of, needs_of
+from gridengine.serialize.shared_objects import (
+    SharedObject,
+    needs_of,
+    resolving_locally,
+    shared_object_of,
+)
 from gridengine.serialize.snapshot import CallSnapshot, frozen
-from tests.unit.test_blocks import Array
+from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
 
@@ -38,13 +43,13 @@ class Keeper:
 
 def used(keeper: Keeper, obj: Any = "object") -> gridengine.Shared[Any]:
     shared = gridengine.share(obj)
-    lent_of(shared).used_by(keeper)
+    shared_object_of(shared).used_by(keeper)
     return shared
 
 
 def arrived(payload: Any) -> Any:
     """Return what a call gets of a payload."""
-    with in_hand():
+    with resolving_locally():
         return pickling.load_calls(payload)
 
 
@@ -68,7 +73,7 @@ def test_arrays_small_and_large_cannot_be_written_to(items: int) -> None:
 def test_an_array_with_gaps_is_shared_as_others_are() -> None:
     array = np.arange(4 * LARGE).reshape(-1, 2)[:, 1]
     shared = gridengine.share(array)
-    assert isinstance(lent_of(shared).payload, Stored)
+    assert isinstance(shared_object_of(shared).payload, Stored)
     assert not shared.get().flags.writeable
     assert np.array_equal(shared.get(), array)
 
@@ -78,19 +83,19 @@ def test_an_array_of_objects_is_shared() -> None:
 
 
 def test_a_large_object_lies_in_a_block_whole() -> None:
-    payload = lent_of(gridengine.share([np.arange(LARGE), "text", np.arange(3)])).payload
+    payload = shared_object_of(gridengine.share([np.arange(LARGE), "text", np.arange(3)])).payload
     assert isinstance(payload, Stored)
     assert payload.others() == []
 
 
 def test_a_large_object_without_buffers_lies_in_a_block() -> None:
     shared = gridengine.share(["x" * 100, *range(LARGE)])
-    assert isinstance(lent_of(shared).payload, Stored)
+    assert isinstance(shared_object_of(shared).payload, Stored)
     assert shared.get()[-1] == LARGE - 1
 
 
 def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
-    payload = lent_of(gridengine.share(Array(bytes(LARGE)))).payload
+    payload = shared_object_of(gridengine.share(Array(bytes(LARGE)))).payload
     assert isinstance(payload, Stored)
     assert all(
         one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False)
@@ -140,7 +145,7 @@ def test_a_function_of_this_file_and_what_dill_knows_can_be_shared() -> None:
 def test_a_payload_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     payload = pickling.dump_calls([({"deep": [shared]}, functools.partial(len, shared))])
-    assert needs_of(payload) == (lent_of(shared),)
+    assert needs_of(payload) == (shared_object_of(shared),)
     assert sum(map(len, payload)) < 300
 
 
@@ -159,7 +164,7 @@ def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
     [call] = pickling.load_calls(pickling.dump_calls([shared]))
     again = frozen(call, SINGLE)
     assert isinstance(again, CallSnapshot)
-    assert needs_of(again.payload) == (lent_of(shared),)
+    assert needs_of(again.payload) == (shared_object_of(shared),)
     assert arrived(again.payload) == [[1]]
 
 
@@ -178,19 +183,19 @@ def test_what_was_brought_is_loaded_once() -> None:
 
     def load() -> Any:
         loads.append(1)
-        return lent_of(shared).payload
+        return shared_object_of(shared).payload
 
-    shared_objects.bring(b"brought", load)
+    shared_objects.register(b"brought", load)
     assert shared_objects.find(b"brought") is shared_objects.find(b"brought")
-    shared_objects.take_away(b"brought")
+    shared_objects.unregister(b"brought")
     assert loads == [1]
 
 
 def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
-    body, *buffers = lent_of(gridengine.share(np.arange(3))).payload
-    shared_objects.bring(b"small", lambda: [body, *map(bytearray, buffers)])
+    body, *buffers = shared_object_of(gridengine.share(np.arange(3))).payload
+    shared_objects.register(b"small", lambda: [body, *map(bytearray, buffers)])
     assert not shared_objects.find(b"small").flags.writeable
-    shared_objects.take_away(b"small")
+    shared_objects.unregister(b"small")
 
 
 def test_a_handle_comes_home_as_the_object() -> None:
@@ -201,21 +206,24 @@ def test_a_handle_in_a_shared_object_is_the_object() -> None:
     inner = gridengine.share([1])
     outer = gridengine.share({"inner": inner})
     assert outer.get() == {"inner": [1]}
-    assert needs_of(pickling.dump_calls([outer])) == (lent_of(inner), lent_of(outer))
-    assert lent_of(outer).needs == (lent_of(inner),)
+    assert needs_of(pickling.dump_calls([outer])) == (
+        shared_object_of(inner),
+        shared_object_of(outer),
+    )
+    assert shared_object_of(outer).needs == (shared_object_of(inner),)
 
 
 def test_a_function_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(lambda: shared)
-    assert needs_of(payload) == (lent_of(shared),)
+    assert needs_of(payload) == (shared_object_of(shared),)
 
 
 def test_a_function_with_an_array_too_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(functools.partial(max, shared, np.arange(LARGE)))
     assert isinstance(payload, Stored)
-    assert needs_of(payload) == (lent_of(shared),)
+    assert needs_of(payload) == (shared_object_of(shared),)
 
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
@@ -241,7 +249,7 @@ def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
 def test_a_dropped_handle_is_told_of() -> None:
     keeper = Keeper()
     shared = used(keeper)
-    name = lent_of(shared).name
+    name = shared_object_of(shared).name
     assert keeper.released == []
     del shared
     assert keeper.released == [name]
@@ -260,7 +268,7 @@ def test_each_who_used_it_is_told_and_only_once() -> None:
     keepers = Keeper(), Keeper()
     shared = gridengine.share([1])
     for keeper in (*keepers, *keepers):
-        lent_of(shared).used_by(keeper)
+        shared_object_of(shared).used_by(keeper)
     shared.close()
     assert [len(keeper.released) for keeper in keepers] == [1, 1]
 
@@ -293,14 +301,14 @@ def test_a_shared_object_keeps_what_lies_in_it() -> None:
 def test_nothing_is_left_of_what_was_closed() -> None:
     shared = gridengine.share(np.arange(LARGE))
     shared.get()
-    block = weakref.ref(lent_of(shared).payload.block)  # type: ignore[attr-defined]
+    block = weakref.ref(shared_object_of(shared).payload.block)  # type: ignore[attr-defined]
     shared.close()
     assert block() is None
 
 
 def test_a_payload_keeps_what_it_needs() -> None:
     shared = gridengine.share([1])
-    gone: weakref.ref[SharedObject] = weakref.ref(lent_of(shared))
+    gone: weakref.ref[SharedObject] = weakref.ref(shared_object_of(shared))
     payload = pickling.dump_calls([shared])
     shared.close()
     assert gone() is not None

@@ -416,7 +416,7 @@ def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
 
 EXAMPLES = re.findall(
     r"^```toml\n(.*?)^```",
-    (Path(__file__).parents[2] / "docs" / "settings.md").read_text(),
+    (Path(__file__).parents[3] / "docs" / "settings.md").read_text(),
     flags=re.DOTALL | re.MULTILINE,
 )
 
@@ -427,5 +427,5 @@ def test_the_ready_made_examples_are_right(text: str) -> None:
 
 
 def test_each_setting_is_described_in_its_page() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
     assert {name for name in known() if f"`{name.rpartition('.')[2]}`" not in page} == set()

@@ -19,7 +19,7 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
-from tests.unit.fake_hub import FakeHub, FakeScheduler
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 
 def add(x: int, y: int = 0) -> int:
@@ -87,7 +87,7 @@ def scheduler() -> FakeScheduler:
 @pytest.fixture
 def silent() -> FakeScheduler:
     """A scheduler on which nothing ever runs by itself."""
-    return FakeScheduler(FakeHub(on_submit=lambda dispatcher: None))
+    return FakeScheduler(FakeDispatcher(on_submit=lambda dispatcher: None))
 
 
 def ended(job: Job) -> Job:
@@ -328,7 +328,7 @@ def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> 
 
 
 def test_a_scheduler_that_start_made_is_closed_when_the_job_has_ended() -> None:
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
     ended(Job(target=add, args=(1,), scheduler=lambda: FakeScheduler(dispatcher)))
     assert dispatcher.closed
 
@@ -339,7 +339,7 @@ def test_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
 
 
 def test_a_job_may_be_started_at_another_hub() -> None:
-    dispatcher = FakeHub()
+    dispatcher = FakeDispatcher()
     job = Job(target=add, args=(1,))
     job.start_at(dispatcher)  # type: ignore[arg-type]
     assert job.result() == 1

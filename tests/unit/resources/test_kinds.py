@@ -549,7 +549,7 @@ def test_the_kinds_are_on_the_face(name: str) -> None:
 
 def test_the_users_page_is_true() -> None:
     failed, tried = doctest.testfile(
-        str(Path(__file__).parents[2] / "docs" / "resources.md"), module_relative=False
+        str(Path(__file__).parents[3] / "docs" / "resources.md"), module_relative=False
     )
     assert failed == 0
     assert tried > 10

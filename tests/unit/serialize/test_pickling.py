@@ -145,7 +145,7 @@ def test_classes_that_nobody_uses_are_forgotten_in_the_end() -> None:
 def run(text: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", text],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,

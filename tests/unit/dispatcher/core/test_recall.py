@@ -11,7 +11,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores
 from gridengine.wire.messages import CRASH, Crashed, Recall, Returned, Shortened
-from tests.unit.test_state import Play
+from tests.unit.dispatcher.core.test_state_machine import Play
 
 
 def recalled(play: Play) -> list[tuple[int, int, int]]:

@@ -21,7 +21,7 @@ from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, Stored, fetch, store
 from gridengine.wire.messages import Define, Forget
 from gridengine.worker.agent import Agent
-from tests.unit.test_runner import Stage
+from tests.unit.worker.test_runner import Stage
 
 FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
 PAYLOAD: list[Buffer] = [b"pickle", FIRST, b"small", SECOND]

@@ -15,7 +15,7 @@ from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token,
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
 from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
-from tests.unit.test_state import GOOD, Play
+from tests.unit.dispatcher.core.test_state_machine import GOOD, Play
 
 NODE = Cores(4) & Memory(8) & Token("t")
 

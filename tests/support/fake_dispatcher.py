@@ -1,5 +1,5 @@
-"""A hub without sockets or processes: runs calls here, through real pickling, when and in the order
-that a test says.
+"""A dispatcher without sockets or processes: runs calls here, through real pickling, when and in
+the order that a test says.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.interface import Snapshot
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.worker.call_context import process_name
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,6 @@ class Entry:
     function: Function
     task: Task
     listener: Any
-
-
-@dataclass(frozen=True)
-class FakeCounts:
-    waiting: int = 0
-    running: int = 3
-    workers: int = 2
 
 
 @dataclass
@@ -45,12 +40,12 @@ class FakeController:
 
 
 @dataclass
-class FakeHub:
-    """Runs what is submitted at once, or calls `on_submit(hub)` instead, once for each task."""
+class FakeDispatcher:
+    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each task."""
 
     slots: int = 2
     at_once: bool = False
-    on_submit: Callable[[FakeHub], None] | None = None
+    on_submit: Callable[[FakeDispatcher], None] | None = None
     entries: list[Entry] = field(default_factory=list)
     departures: list[int] = field(default_factory=list)
     cancelled: dict[int, int] = field(default_factory=dict)
@@ -89,8 +84,11 @@ class FakeHub:
     def catch_up(self) -> None:
         """All is done at once."""
 
-    def counts(self, submitter: int | None = None) -> FakeCounts:
-        return FakeCounts()
+    def release(self, name: bytes) -> None:
+        """Keep nothing."""
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(running=3, workers=2, batches=dict.fromkeys(range(1000), 3))
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Any) -> None:
         self.departures.append(len(tasks))
@@ -144,7 +142,8 @@ class FakeHub:
         stderr = io.StringIO()
         function = pickling.load_function(entry.function.payload)
         try:
-            with contextlib.redirect_stderr(stderr):
+            named = process_name(task.name) if task.watched else contextlib.nullcontext()
+            with contextlib.redirect_stderr(stderr), named:
                 value = function(*args, **kwargs, **extra)
             return CallsFinished(
                 task.id,
@@ -166,11 +165,11 @@ class FakeHub:
 
 
 class FakeScheduler(Scheduler):
-    """A scheduler whose hub is a fake one."""
+    """A scheduler whose dispatcher is a fake one."""
 
-    def __init__(self, dispatcher: FakeHub | None = None) -> None:
+    def __init__(self, dispatcher: FakeDispatcher | None = None) -> None:
         super().__init__(max_workers=1)
-        self.dispatcher = dispatcher or FakeHub()
+        self.dispatcher = dispatcher or FakeDispatcher()
         self.share(lambda: self.dispatcher)
 
     def launcher(self, run: LaunchContext) -> NoReturn:
