@@ -32,7 +32,7 @@ help:
 	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
-	@echo 'make check    ruff and mypy'
+	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make clean    remove what the above made'
 
@@ -80,6 +80,7 @@ check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
 	$(VENV)/bin/python -m ruff format --check
 	$(VENV)/bin/python -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix
@@ -133,6 +134,6 @@ $(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready $
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench $(PLAIN_VENV)-bench-executorlib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -245,13 +245,13 @@ def test_workers_start_where_standard_streams_are_closed(
     script = f"""
 import os, sys
 from pathlib import Path
-from gridengine.schedulers.launcher import Run
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher
 for descriptor in {closed}:
     os.close(descriptor)
 sys.stdout = sys.stderr = None
 adopted = []
-launcher = ProcessLauncher(Run("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+launcher = ProcessLauncher(LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair)))
 launcher.launch(1)
 [(end, process)] = adopted
 ready = bool(end.recv(1000))
