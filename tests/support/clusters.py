@@ -1,5 +1,5 @@
-"""The batch systems of this machine, as a plain user uses them: what both can do, and what each calls
-it.
+"""The batch systems of this machine, as a plain user uses them: what both can do, and what each
+calls it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 LAUNCHING = '''
-"""What these scripts share: a launcher whose workers are a shell script, and waiting for reports."""
+"""What these scripts share: a launcher whose workers are a shell script, and waiting."""
 
 import json, logging, os, re, signal, stat, sys, time
 from pathlib import Path

@@ -44,10 +44,13 @@ FOLDER = Path.cwd()
 JOB, TASK = ("JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID")
 
 
+def first_of(names):
+    return next((os.environ[name] for name in names if name in os.environ), "none")
+
+
 def hold(index, folder=str(FOLDER)):
     """Say where this call runs, wait until it is told to go on, say that it ends."""
-    job, task = (next((os.environ[name] for name in names if name in os.environ), "none") for names in (JOB, TASK))
-    where = f"{index} {os.getpid()} {job} {task}"
+    where = f"{index} {os.getpid()} {first_of(JOB)} {first_of(TASK)}"
     Path(folder, f"began {where}").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.02)
@@ -71,7 +74,8 @@ def facts(error):
     """What an error says, by its text and by its attributes."""
     names = ("host", "job", "log", "log_tail", "hint")
     said = {name: getattr(error, name, None) for name in names}
-    return {"kind": type(error).__name__, "text": str(error), "attempts": list(getattr(error, "attempts", ())), **said}
+    said["attempts"] = list(getattr(error, "attempts", ()))
+    return {"kind": type(error).__name__, "text": str(error), **said}
 
 
 def facts_of(act):

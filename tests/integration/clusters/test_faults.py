@@ -206,7 +206,7 @@ def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(cluster:
         assert error["seconds"] < seconds, case
 
 
-def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reason_and_nothing_is_left(
+def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reason(
     cluster: Cluster,
 ) -> None:
     # Grid Engine says what a job waits for after its scheduler's next rounds.

@@ -128,8 +128,9 @@ found = wait_for(running, handles[:1]) | wait_for(waiting, handles[1:])
 running.close(); waiting.close()
 reports = [found[handle] for handle in handles]
 errors = [report.error for report in reports]
-kinds, hosts = [type(error).__name__ for error in errors], [error.host for error in errors]
-tell(deleted=[report.deleted for report in reports], kinds=kinds, hosts=hosts, texts=list(map(str, errors)))
+words = dict(texts=list(map(str, errors)), hosts=[error.host for error in errors])
+kinds = [type(error).__name__ for error in errors]
+tell(deleted=[report.deleted for report in reports], kinds=kinds, **words)
 """,
     )
     assert (told["deleted"], told["kinds"]) == ([True, True], ["JobDeleted", "JobDeleted"])

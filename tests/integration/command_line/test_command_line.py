@@ -175,7 +175,9 @@ import os, sys
 from pathlib import Path
 from gridengine.wire.connection import Connection
 key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
-Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, key, key, key).save(Path("gone.json"))
+times, keys = (0.2, 1.0, 1.0), (key, key, key)
+gone = Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *times, 1000, *keys)
+gone.save(Path("gone.json"))
 """
 
 
@@ -199,8 +201,10 @@ def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(
 import sys
 from pathlib import Path
 from gridengine.wire.connection import Connection
-Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c").save(Path("connection.json"))
-sys.argv[:] = ["gridengine", "up", ".", "-n", "3", "--scheduler", "grid_engine", "--cores", "2", "--memory", "1", "--time", "60", "--dry"]
+other = Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c")
+other.save(Path("connection.json"))
+asked = "--cores 2 --memory 1 --time 60"
+sys.argv[:] = f"gridengine up . -n 3 --scheduler grid_engine {asked} --dry".split()
 from gridengine.cli.main import main
 main()
 """

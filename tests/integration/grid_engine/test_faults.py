@@ -33,7 +33,10 @@ def test_a_call_that_gets_no_more_memory_is_out_of_memory_and_says_the_limit(
     told = play(
         grid_engine,
         """
-tell(**facts_of(lambda: gridengine.map(bytearray, [4_000_000_000], scheduler=lambda: GridEngineScheduler(h_vmem="1500M"), retries=0)))
+scheduler = GridEngineScheduler(h_vmem="1500M")
+tell(**facts_of(
+    lambda: gridengine.map(bytearray, [4_000_000_000], scheduler=scheduler, retries=0)
+))
 """,
     ).result()
     assert told["kind"] == "OutOfMemory"
@@ -47,13 +50,15 @@ def test_a_job_over_its_memory_is_out_of_memory_and_says_the_limit(grid_engine: 
         """
 def fill(x, folder=str(FOLDER)):
     kept = []
-    try:  # Each process may have that much; Grid Engine ends a job whose processes have it together.
+    # Each process may have that much; Grid Engine ends a job whose processes have it together.
+    try:
         while True:
             kept.append(bytearray(20_000_000))
     except MemoryError:
         hold(x, folder)
 
-tell(**facts_of(lambda: gridengine.map(fill, [1], scheduler=lambda: GridEngineScheduler(h_vmem="1500M"), retries=1)))
+scheduler = GridEngineScheduler(h_vmem="1500M")
+tell(**facts_of(lambda: gridengine.map(fill, [1], scheduler=scheduler, retries=1)))
 """,
     ).result()
     assert told["kind"] == "OutOfMemory"
@@ -66,7 +71,8 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(grid_engine: G
     scenario = play(
         grid_engine,
         """
-tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: GridEngineScheduler(h_rt=3), retries=2)))
+scheduler = GridEngineScheduler(h_rt=3)
+tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2)))
 """,
     )
     told = scenario.result()
@@ -188,8 +194,8 @@ def down():
     [path] = scheduler.connections
     connection = Connection.load(path)
     path.unlink()
-    port = scheduler.line.port
-    replace(connection, addresses=(f"tcp://127.0.0.1:{port}",)).save(path)  # who comes next does without the line
+    # Who comes next does without the line.
+    replace(connection, addresses=(f"tcp://127.0.0.1:{scheduler.line.port}",)).save(path)
     scheduler.line.cut(down=True)
 
 when("down", down)

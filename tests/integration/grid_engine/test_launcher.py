@@ -143,8 +143,9 @@ launcher.cancel(handles[10:])
 left = []
 while left != ["1-10:1"]:
     time.sleep(0.2)
-    lines = subprocess.run(["qstat"], capture_output=True, text=True).stdout.splitlines()
-    left = [line.split()[-1] for line in lines if line.split()[:1] == [handles[0].id.partition(".")[0]]]
+    listing = subprocess.run(["qstat"], capture_output=True, text=True).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    left = [row[-1] for row in rows if row[:1] == [number_of(handles[0])]]
 reports = wait_for(launcher, handles[:10], {WorkerStatus.QUEUED})
 launcher.close()
 tell(job=handles[0].id, waiting=len(reports))
@@ -165,7 +166,8 @@ from gridengine.schedulers.grid_engine import drmaa
 launcher = make_launcher()
 handles = launcher.launch(10)
 wait_for(launcher, handles[:1], {WorkerStatus.RUNNING})
-tell(job=handles[0].id, folder=str(launcher.run.directory), child=drmaa.shared_session()._child._process.pid)
+child = drmaa.shared_session()._child._process.pid
+tell(job=handles[0].id, folder=str(launcher.run.directory), child=child)
 """
 
 

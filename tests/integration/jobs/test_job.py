@@ -330,14 +330,17 @@ MULTIPROCESSING_SCRIPT = """
         sys.exit(code)
 
     if __name__ == "__main__":
-        processes = [Process(target=write, args=("a",)), Process(target=write, args=("b",), kwargs={"text": "keyword"}), Greeter("you")]
+        given = {"args": ("b",), "kwargs": {"text": "keyword"}}
+        processes = [Process(target=write, args=("a",)), Process(target=write, **given)]
+        processes += [Greeter("you")]
         processes += [Process(target=leave, args=(code,), daemon=True) for code in range(3)]
         for process in processes:
             assert process.exitcode is None and not process.is_alive() and process.pid is None
             process.start()
         for process in processes:
             process.join()
-            print(process.name.replace("Job", "Process"), process.exitcode, process.is_alive(), process.daemon)
+            name = process.name.replace("Job", "Process")
+            print(name, process.exitcode, process.is_alive(), process.daemon)
         sleeper = Process(target=time.sleep, args=(600,))
         sleeper.start()
         sleeper.join(0.2)
@@ -476,7 +479,8 @@ EXIT_SCRIPT = """
         with open(name, "w") as file:
             file.write("done")
 
-    gridengine.Job(target=work, args=("file",), daemon=DAEMON, scheduler=gridengine.ProcessScheduler(1)).start()
+    scheduler = gridengine.ProcessScheduler(1)
+    gridengine.Job(target=work, args=("file",), daemon=DAEMON, scheduler=scheduler).start()
     ENDING
 """
 

@@ -73,7 +73,8 @@ def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
 def test_all_that_quick_calls_print_arrives_at_a_late_reader(with_head: MakeScript) -> None:
     found = read_late(
         with_head("""
-gridengine.starmap(say, [(f"call {number}", 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+calls = [(f"call {number}", 1000) for number in range(8)]
+gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
 """)
     )
     assert found == (lines_of(*[f"call {number}" for number in range(8)], lines=1000), 0)
@@ -82,7 +83,8 @@ gridengine.starmap(say, [(f"call {number}", 1000) for number in range(8)], sched
 def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
     found = read_late(
         with_head("""
-gridengine.starmap(say, [(f"call {number}", 1500, 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+calls = [(f"call {number}", 1500, 1000) for number in range(8)]
+gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
 """)
     )
     assert found == (
@@ -96,7 +98,8 @@ def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: Mak
     found = read_late(
         with_head(f"""
 with {where}(4) as scheduler:
-    jobs = [Job(target=say, args=(f"job {{number}}", 1000, 1000), scheduler=scheduler) for number in range(4)]
+    names = [f"job {{number}}" for number in range(4)]
+    jobs = [Job(target=say, args=(name, 1000, 1000), scheduler=scheduler) for name in names]
     for job in jobs:
         job.start()
     for job in jobs:
@@ -256,7 +259,7 @@ def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScrip
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_script_whose_runners_print_to_a_full_disk_ends_with_the_status_of_one_that_does_so_itself(
+def test_a_script_whose_runners_print_to_a_full_disk_ends_as_one_that_does_so_itself(
     unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

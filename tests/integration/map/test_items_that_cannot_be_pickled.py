@@ -261,7 +261,8 @@ def broken():
     raise LookupError("no more arguments")
 
 def kinds(results):
-    return {place: type(one).__name__ for place, one in enumerate(results) if isinstance(one, BaseException)}
+    errors = {i: one for i, one in enumerate(results) if isinstance(one, BaseException)}
+    return {i: type(error).__name__ for i, error in errors.items()}
 
 if __name__ == "__main__":
     with SCHEDULER(max_workers=2) as scheduler:
@@ -270,10 +271,12 @@ if __name__ == "__main__":
         print(kinds(gridengine.map(bad_result, range(100), scheduler=scheduler, reraise=False)))
         with gridengine.Executor(scheduler) as executor:
             print(sum(future.result() for future in [executor.submit(abs, 1) for _ in range(5000)]))
-            print(kinds([future.exception() for future in [executor.submit(number_of, one) for one in arguments]]))
+            futures = [executor.submit(number_of, one) for one in arguments]
+            print(kinds([future.exception() for future in futures]))
         called = []
         with gridengine.Pool(scheduler=scheduler) as pool:
-            result = pool.map_async(number_of, arguments[:10], chunksize=1, error_callback=called.append)
+            options = dict(chunksize=1, error_callback=called.append)
+            result = pool.map_async(number_of, arguments[:10], **options)
             result.wait()
             print(repr(called), result.successful())
             results = pool.imap(abs, broken())

@@ -333,7 +333,11 @@ def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
         import os, sys
         sys.path.insert(0, os.getcwd())
         import helper
-        print(gridengine.map(lambda x: (helper.triple(x), os.path.basename(os.getcwdb())), [1], scheduler=gridengine.ProcessScheduler(1)))
+
+        def work(x):
+            return helper.triple(x), os.path.basename(os.getcwdb())
+
+        print(gridengine.map(work, [1], scheduler=gridengine.ProcessScheduler(1)))
         """,
         folder=folder,
     ).run()
@@ -413,7 +417,8 @@ def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -
         """
         import sys, types
 
-        notebook = types.ModuleType("__main__")  # as IPython has it: cells are run in a module of that name without a file
+        # As IPython has it: cells are run in a module of that name without a file.
+        notebook = types.ModuleType("__main__")
         sys.modules["__main__"] = notebook
 
         def cell(source):
@@ -507,7 +512,8 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
             time.sleep(600)
 
         try:
-            gridengine.map(work, range(4), scheduler=lambda: gridengine.ProcessScheduler(2), chunksize=1)
+            two = lambda: gridengine.ProcessScheduler(2)
+            gridengine.map(work, range(4), scheduler=two, chunksize=1)
         except KeyboardInterrupt:
             print("interrupted")
             raise
@@ -574,7 +580,8 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     one = script(
         """
         import time
-        gridengine.map(time.sleep, [0.5] * 12, scheduler=gridengine.ProcessScheduler(2), chunksize=1)
+        two = gridengine.ProcessScheduler(2)
+        gridengine.map(time.sleep, [0.5] * 12, scheduler=two, chunksize=1)
         """
     )
     with at_terminal(one) as (process, terminal):

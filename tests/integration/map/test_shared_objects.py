@@ -401,7 +401,8 @@ def look(big, number):
 
 with GridEngineScheduler(max_workers=2) as scheduler:
     shared = gridengine.share(Big(array.array("d", [1.5]) * 1_000_000))
-    results = gridengine.starmap(look, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
+    arguments = [(shared, number) for number in range(8)]
+    results = gridengine.starmap(look, arguments, chunksize=1, scheduler=scheduler)
     shared.close()
     def left(number):
         return "gridengine-block" in Path("/proc/self/maps").read_text()

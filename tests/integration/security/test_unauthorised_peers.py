@@ -663,8 +663,8 @@ import glob, json, os, subprocess
 import gridengine
 
 def look(_):
-    told = [["qstat", "-j", os.environ["JOB_ID"]], ["ps", "axeww"]]
-    return [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in told]
+    commands = [["qstat", "-j", os.environ["JOB_ID"]], ["ps", "axeww"]]
+    return [subprocess.check_output(command, text=True) for command in commands]
 
 with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
     [texts] = gridengine.map(look, [0], scheduler=scheduler)

@@ -35,10 +35,18 @@ handles = [handle for _ in range(3) for handle in launcher.launch(2)]
 launcher.largest = 2
 calls = []
 whole = launcher._slurm.run
-launcher._slurm.run = lambda *command, **options: calls.append(command[0]) or whole(*command, **options)
+
+
+def noted(*command, **options):
+    calls.append(command[0])
+    return whole(*command, **options)
+
+
+launcher._slurm.run = noted
 reports = launcher.poll(handles)
 words = launcher.explain(handles)
-tell(calls=calls, states=[reports[handle].state.value for handle in handles], words=words, name=launcher._name)
+states = [reports[handle].state.value for handle in handles]
+tell(calls=calls, states=states, words=words, name=launcher._name)
 launcher.close()
 """,
     )
@@ -67,7 +75,9 @@ subprocess.run(["scancel", job], check=True)
 rest = wait_for(launcher, [handles[0], handles[3]])
 launcher.close()
 ends = [some[handles[1]], some[handles[2]], rest[handles[0]], rest[handles[3]]]
-tell(deleted=[end.deleted for end in ends], kinds=[type(end.error).__name__ for end in ends], left=[handle.id[-1] for handle in left])
+kinds = [type(end.error).__name__ for end in ends]
+left = [handle.id[-1] for handle in left]
+tell(deleted=[end.deleted for end in ends], kinds=kinds, left=left)
 """,
     )
     assert told == {"deleted": [True] * 4, "kinds": ["JobDeleted"] * 4, "left": ["1", "4"]}
@@ -109,7 +119,8 @@ report = wait_for(launcher, handles[:1])[handles[0]]
 rows = launcher._slurm.jobs(launcher._name)
 other = launcher.poll(handles)[handles[1]].state.value
 launcher.close()
-tell(reason=report.reason, blameless=report.blameless, row=rows[handles[0].id].state if handles[0].id in rows else "gone", other=other)
+row = rows[handles[0].id].state if handles[0].id in rows else "gone"
+tell(reason=report.reason, blameless=report.blameless, row=row, other=other)
 """,
     )
     assert "put back into the queue" in told["reason"]
@@ -125,7 +136,8 @@ def test_a_task_that_slurm_starts_again_starts_no_worker(slurm: Slurm) -> None:
 import subprocess
 launcher = make_launcher("echo worker")
 launcher.prepare()
-done = subprocess.run([launcher.script], env={**os.environ, "SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True, check=True)
+again = {**os.environ, "SLURM_RESTART_COUNT": "1"}
+done = subprocess.run([launcher.script], env=again, capture_output=True, text=True, check=True)
 launcher.close()
 tell(said=done.stdout, told=done.stderr)
 """,
@@ -226,9 +238,11 @@ def test_workers_take_the_share_of_a_core_of_memory_unless_they_are_told(slurm: 
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 launcher = make_launcher(partition="closed")
-commands = [launcher.plan(1, demand).request["argv"] for demand in (Demand(), Demand(Memory(3)), Demand(Memory(3), 2.0))]
+demands = [Demand(), Demand(Memory(3)), Demand(Memory(3), 2.0)]
+commands = [launcher.plan(1, demand).request["argv"] for demand in demands]
 other = make_launcher(run=make_run("other"), mem="77M").plan(1).request["argv"]
-tell(asked=[[word for word in command if word.startswith("--mem")] for command in [*commands, other]])
+commands.append(other)
+tell(asked=[[word for word in command if word.startswith("--mem")] for command in commands])
 launcher.close()
 """,
     )

@@ -251,7 +251,8 @@ for descriptor in {closed}:
     os.close(descriptor)
 sys.stdout = sys.stderr = None
 adopted = []
-launcher = ProcessLauncher(LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+run = LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+launcher = ProcessLauncher(run)
 launcher.launch(1)
 [(end, process)] = adopted
 ready = bool(end.recv(1000))

@@ -62,12 +62,14 @@ import json, os, psutil, gridengine
 with gridengine.ProcessScheduler(2) as scheduler:
     values = gridengine.map(abs, [-1, -2], scheduler=scheduler)
     everybody = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    connections = [one for each in everybody for one in each.net_connections("all")]
+    names = [[*folders, *files] for _, folders, files in os.walk(os.environ["TMPDIR"])]
     print(json.dumps({
         "values": values,
         "processes": len(everybody),
-        "addresses": [str(one.laddr) for each in everybody for one in each.net_connections("all") if one.laddr],
+        "addresses": [str(one.laddr) for one in connections if one.laddr],
         "command lines": [word for each in everybody[1:] for word in each.cmdline()[1:]],
-        "files": [name for _, folders, files in os.walk(os.environ["TMPDIR"]) for name in (*folders, *files)],
+        "files": sum(names, []),
     }))
 """
 

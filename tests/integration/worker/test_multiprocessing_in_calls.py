@@ -122,7 +122,8 @@ def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
     import multiprocessing
 
     def grandchildren(context):
-        code = "from multiprocessing.shared_memory import *; s = SharedMemory('gridengine-test', True, 3); s.buf[:] = b'abc'"
+        code = "from multiprocessing.shared_memory import SharedMemory\\n"
+        code += "s = SharedMemory('gridengine-test', True, 3); s.buf[:] = b'abc'"
         process = multiprocessing.get_context(context).Process(target=exec, args=(code,))
         process.start()
         process.join()
@@ -318,7 +319,9 @@ def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> No
 
         def look(key):
             process = multiprocessing.current_process()
-            kept = [Path(f"/proc/{pid}/{name}").read_bytes() for pid in (os.getpid(), os.getppid()) for name in ("cmdline", "environ")]
+            folders = [Path(f"/proc/{pid}") for pid in (os.getpid(), os.getppid())]
+            names = ("cmdline", "environ")
+            kept = [(folder / name).read_bytes() for folder in folders for name in names]
             return bytes(process.authkey)[::-1] == key, any(key[::-1] in text for text in kept)
 
         with gridengine.ProcessScheduler(1) as scheduler:

@@ -47,10 +47,12 @@ def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignor
 
         def state():
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-            return sorted(mask), signal.getsignal(signal.SIGCHLD), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
+            numbers = signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM
+            return sorted(mask), *map(signal.getsignal, numbers)
 
         with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=0.5) as executor:
-            print([int(one) if isinstance(one, int) else one for one in executor.submit(state).result()])
+            found = executor.submit(state).result()
+            print([int(one) if isinstance(one, int) else one for one in found])
             print(type(executor.submit(die).exception()).__name__)
             print(type(executor.submit(time.sleep, 60).exception()).__name__)
             print(executor.submit(abs, -1).result())
@@ -200,11 +202,14 @@ LOOK = """
         import sys
 
         def look():
-            flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"}
-            return {name: value for name, value in flags.items() if not callable(value)}, sys.warnoptions, sys._xoptions, __debug__
+            names = [name for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"]
+            flags = {name: getattr(sys.flags, name) for name in names}
+            values = {name: value for name, value in flags.items() if not callable(value)}
+            return values, sys.warnoptions, sys._xoptions, __debug__
 
         def there():
-            with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+            one = gridengine.ProcessScheduler
+            with gridengine.Executor(scheduler=one, max_workers=1) as executor:
                 return executor.submit(look).result()
 """
 
@@ -259,7 +264,7 @@ def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: P
 
 FIND = """
 import gridengine
-with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) as executor:
     print(executor.submit(lambda: sys.flags.no_site).result())
 """
 
@@ -302,9 +307,11 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
             print("printed")
 
         with gridengine.ProcessScheduler(2) as scheduler:
-            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)), *gridengine.imap(abs, [-1], scheduler=scheduler))
-            with gridengine.Executor(scheduler=scheduler) as executor, gridengine.share([1, 2]) as shared:
-                print(executor.submit(len, shared).result())
+            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)))
+            print(*gridengine.imap(abs, [-1], scheduler=scheduler))
+            with gridengine.Executor(scheduler=scheduler) as executor:
+                with gridengine.share([1, 2]) as shared:
+                    print(executor.submit(len, shared).result())
             with gridengine.Pool(scheduler=scheduler) as pool:
                 print(pool.apply(abs, (-1,)))
             job = gridengine.Job(target=push, scheduler=scheduler)
