@@ -26,6 +26,7 @@ from __future__ import annotations
 import builtins
 import math
 import pickle
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,6 +89,18 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
+
+
+def exit_words(status: int) -> str:
+    """Return the exit status of a process, negative for a signal, in words: "exit status 3",
+    "killed by SIGKILL".
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
 
 
 def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from benchmarks.peers.ours import Ours
 from gridengine.schedulers import Scheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher
+from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
 

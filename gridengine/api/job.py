@@ -20,7 +20,7 @@ from gridengine.api.job_target import (
 from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
-from gridengine.client.submission import outcomes_of
+from gridengine.client.outcomes import outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import TimeoutError
 from gridengine.resources.base import Resource

@@ -21,7 +21,7 @@ from typing import Any
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers import registry
 from gridengine.schedulers.checks import Finding, State
-from gridengine.schedulers.local import worker_environment
+from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import python_path
 from gridengine.settings.values import settings, told
 

@@ -64,7 +64,7 @@ class InlineDispatcher:
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         with resolving_locally():
-            f, retry_on = pickling.load_retrying(function.payload)
+            f, retry_on = pickling.load_function(function.payload)
         for task in tasks:
             self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 

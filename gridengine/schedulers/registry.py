@@ -10,11 +10,14 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gridengine.schedulers.detect import without_grid_engine, without_slurm
+from gridengine.schedulers.detect import why_no_grid_engine, why_no_slurm
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
+
+
+PACKAGE = "gridengine.schedulers"
 
 
 class SchedulerEntry(NamedTuple):
@@ -25,9 +28,11 @@ class SchedulerEntry(NamedTuple):
     checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
         when the command line does not offer this scheduler, since it starts no workers.
     system: the batch system, for people; empty when there is none.
-    sign: returns, at once, why there can be no such batch system here, or nothing.
+    why_absent: returns, at once, why there can be no such batch system here, or nothing.
     probe: the path of the function that returns which batch system takes this user's jobs, or
-        raises a ConfigurationError.
+        raises a ConfigurationError or a BatchSystemError.
+    options: the module with the words of its requests, for a DRMAA library that speaks to it:
+        `drmaa_options` and `own_walltime`.
     settings_table: the table of the settings files that holds a site's own names.
     """
 
@@ -35,8 +40,9 @@ class SchedulerEntry(NamedTuple):
     path: str
     checks: str = ""
     system: str = ""
-    sign: Callable[[Mapping[str, str]], str] | None = None
+    why_absent: Callable[[Mapping[str, str]], str] | None = None
     probe: str = ""
+    options: str = ""
     settings_table: str = ""
 
     @property
@@ -53,6 +59,10 @@ class SchedulerEntry(NamedTuple):
         """Return a scheduler with these options, as `max_workers=4`."""
         return self.scheduler_class()(**options)
 
+    def options_module(self) -> Any:
+        """Return the module with the words of its requests."""
+        return importlib.import_module(f"{PACKAGE}.{self.options}")
+
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
         """Yield what there is of it on this machine, as it is found."""
         found: Iterator[Finding] = _imported(self.checks)(environment)
@@ -66,16 +76,22 @@ class SchedulerEntry(NamedTuple):
         """
         from gridengine.errors import SchedulerUnavailable
 
-        reason = self.sign(environment) if self.sign is not None else ""
+        reason = self.why_absent(environment) if self.why_absent is not None else ""
         if reason:
             raise SchedulerUnavailable(reason)
-        name: str = _imported(self.probe)()
+        from gridengine.schedulers.failures import BatchSystemError, Refused
+
+        try:
+            name: str = _imported(self.probe)()
+        except BatchSystemError as error:
+            refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
+            raise SchedulerUnavailable(f"{refused}{error}") from error
         return name
 
 
 def _imported(path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"gridengine.schedulers.{module}"), name)
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
 
 
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
@@ -86,7 +102,7 @@ SCHEDULERS = (
         "grid_engine.scheduler:GridEngineScheduler",
         checks="grid_engine.checks:findings",
         system="Grid Engine",
-        sign=without_grid_engine,
+        why_absent=why_no_grid_engine,
         probe="grid_engine.scheduler:system_here",
         settings_table="grid_engine",
     ),
@@ -95,8 +111,9 @@ SCHEDULERS = (
         "slurm.scheduler:SlurmScheduler",
         checks="slurm.checks:findings",
         system="Slurm",
-        sign=without_slurm,
+        why_absent=why_no_slurm,
         probe="slurm.scheduler:system_here",
+        options="slurm.options",
         settings_table="slurm",
     ),
     SchedulerEntry("inline", "inline:InlineScheduler"),

@@ -103,7 +103,7 @@ class _Child:
 
     def duplicate_for_child(self, descriptor: int) -> Descriptor:
         """Return what is sent of an open file."""
-        if self._pickler.homeward:
+        if self._pickler.for_caller:
             raise pickle.PicklingError("open files travel to calls, not back from them")
         one = Descriptor(descriptor)
         self._pickler.name_shared(one)

@@ -12,6 +12,8 @@ Place: TypeAlias = tuple[int, int, int]
 """Of a buffer that lies in a block of memory: its index in the payload, its offset in the block,
 and its size in bytes.
 """
+ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types whose values never change and refer to nothing."""
 SINGLE, STAR, FULL = 0, 1, 2
 """What a list of calls holds: one argument each, a tuple of arguments each, or a pair of arguments
 and keywords each.

@@ -8,10 +8,8 @@ import pickle
 from typing import Any
 
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, Payload, size_of
+from gridengine.serialize.payload import ATOMS, FULL, Payload, size_of
 
-ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types whose values never change and refer to nothing."""
 SHORT = 256
 """Strings and tuples up to that length wait as they are."""
 

@@ -27,7 +27,7 @@ import msgspec
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import Block, Stored, store
+from gridengine.serialize.shared_memory import Block, StoredPayload, store
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
@@ -222,7 +222,7 @@ class Agent:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         payload = store(buffers, whole=message.shared)
-        if isinstance(payload, Stored):
+        if isinstance(payload, StoredPayload):
             others = payload.others()
             message = msgspec.structs.replace(
                 message, buffers=len(others), block=payload.block.path, places=payload.places

@@ -515,7 +515,7 @@ def _load(
     # a module may have been written since a folder was last looked into
     importlib.invalidate_caches()
     try:
-        return pickling.load_retrying(_fetch(define, payload))
+        return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         error.add_note(
             f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"

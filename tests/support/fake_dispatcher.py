@@ -142,7 +142,7 @@ class FakeDispatcher:
         )
         extra = {"controller": FakeController(entry, task.id)} if task.controlled else {}
         stderr = io.StringIO()
-        function = pickling.load_function(entry.function.payload)
+        function = pickling.load_function(entry.function.payload)[0]
         try:
             named = process_name(task.name) if task.watched else contextlib.nullcontext()
             with contextlib.redirect_stderr(stderr), named:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher
+from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, listed
-from gridengine.schedulers.detect import library_paths, without_slurm
-from gridengine.schedulers.grid_engine.diagnostics import Words
-from gridengine.schedulers.grid_engine.drmaa import Unavailable, named_system
+from gridengine.schedulers.detect import library_paths, why_no_slurm
+from gridengine.schedulers.failures import Unavailable
+from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
+from gridengine.schedulers.grid_engine.drmaa import named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.options import PER_SLOT
 from gridengine.schedulers.launcher import TryAgain
@@ -23,15 +24,15 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what there is: the environment, the library, the master, queues, parallel
     environments.
     """
-    root, libraries, words = (
+    root, libraries, diagnostics = (
         environment.get("SGE_ROOT"),
         library_paths(environment),
-        Words(environment),
+        Diagnostics(environment),
     )
     if not root and not libraries:
         text = (
             "SGE_ROOT is not set"
-            if words.find("qconf")
+            if diagnostics.find("qconf")
             else "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
         )
         remedy = "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine"
@@ -59,12 +60,12 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     if system.kind != GRID_ENGINE:
         better = (
             ": SlurmScheduler needs no DRMAA library"
-            if system.kind == SLURM and not without_slurm(environment)
+            if system.kind == SLURM and not why_no_slurm(environment)
             else ""
         )
         yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")
     elif root:
-        yield from _master(environment, root, words)
+        yield from _master(environment, root, diagnostics)
 
 
 def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
@@ -78,14 +79,16 @@ def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str
     return f"there is no DRMAA library where {said}: {libraries[0]}"
 
 
-def _master(environment: Mapping[str, str], root: str, words: Words) -> Iterator[Finding]:
-    command = words.find("qconf")
+def _master(
+    environment: Mapping[str, str], root: str, diagnostics: Diagnostics
+) -> Iterator[Finding]:
+    command = diagnostics.find("qconf")
     if not command:
         remedy = "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH"
         text = f"qconf is neither in PATH nor below {root}/bin"
         yield _finding("commands", State.BROKEN, text, remedy)
         return
-    answer = words.ask("qconf", "-sql")
+    answer = diagnostics.ask("qconf", "-sql")
     if answer.failure:
         remedy = (
             "is sge_qmaster running? It is looked for where "
@@ -95,13 +98,13 @@ def _master(environment: Mapping[str, str], root: str, words: Words) -> Iterator
         return
     yield _finding("master", State.OK, f"answers ({command})")
     yield _finding("queues", State.OK, listed(answer.output.split()))
-    yield _parallel_environments(words)
+    yield _parallel_environments(diagnostics)
 
 
-def _parallel_environments(words: Words) -> Finding:
+def _parallel_environments(diagnostics: Diagnostics) -> Finding:
     check = "parallel environments"
     try:
-        rules = words.parallel_environments()
+        rules = diagnostics.parallel_environments()
     except TryAgain as error:
         remedy = "is sge_qmaster being restarted? Try again in a minute"
         return _finding(check, State.BROKEN, str(error), remedy)

@@ -106,7 +106,7 @@ def _concerns(line: str, queues: list[str]) -> bool:
     )
 
 
-class Words:
+class Diagnostics:
     """Asks the commands and files of the Grid Engine that this environment names."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -209,7 +209,7 @@ class Words:
         return Path(folder[1], "messages") if folder else None
 
 
-class NoWords(Words):
+class NoDiagnostics(Diagnostics):
     """Where another batch system runs the jobs: this machine's Grid Engine, should it have one,
     knows nothing of them.
     """

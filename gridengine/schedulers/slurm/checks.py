@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from gridengine.schedulers.checks import Finding, State, listed
 from gridengine.schedulers.command import Answer
-from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble
+from gridengine.schedulers.failures import BatchSystemError
+from gridengine.schedulers.slurm.commands import Slurm
 
 COMMAND_SECONDS = 10.0
 _finding = functools.partial(Finding, "slurm")
@@ -49,7 +50,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _answer(environment: Mapping[str, str], *command: str) -> Answer:
     try:
         return Answer(Slurm(environment).run(*command, seconds=COMMAND_SECONDS))
-    except (Missing, Trouble, Refused) as error:
+    except BatchSystemError as error:
         return Answer("", str(error))
 
 

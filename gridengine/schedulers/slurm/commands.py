@@ -12,7 +12,8 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
+from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
+from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,
     Row,
@@ -29,18 +30,6 @@ answer (MessageTimeout).
 PROBE_SECONDS = 10.0
 MOST_CANCELLED = 100
 """How many arrays are named in one command."""
-
-
-class Missing(Exception):
-    """The command is not installed here."""
-
-
-class Trouble(Exception):
-    """Slurm cannot be reached, or does not answer: nothing is known."""
-
-
-class Refused(Exception):
-    """Slurm's answer is no; the text holds its own words."""
 
 
 def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -104,31 +93,33 @@ class Slurm:
         """Return a command's output.
 
         Raises:
-            Missing, Trouble, Refused: there is none.
+            BatchSystemError: there is none.
         """
         configuration = self._environment.get("SLURM_CONF", "")
         if configuration and not Path(configuration).exists():
             # Its commands look for it for a minute.
-            raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
+            raise Unreachable(f"there is no configuration file SLURM_CONF={configuration}")
         try:
             done = run_command(command, self._environment, seconds, waiting=RETRYING)
         except FileNotFoundError as error:
-            raise Missing(missing(command[0])) from error
+            raise Unavailable(missing(command[0])) from error
         except OSError as error:
-            raise Trouble(f"{command[0]} cannot be run: {error}") from error
+            raise Unreachable(f"{command[0]} cannot be run: {error}") from error
         except subprocess.TimeoutExpired as error:
-            words = said((error.stderr or b"").decode(errors="replace"))
+            words = error_text((error.stderr or b"").decode(errors="replace"))
             if LATER.search(words):
                 raise Refused(words) from error
-            raise Trouble(words or f"{command[0]} gave no answer within {seconds:g} s") from error
+            raise Unreachable(
+                words or f"{command[0]} gave no answer within {seconds:g} s"
+            ) from error
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
         words = (
-            said(done.stderr.decode(errors="replace"))
+            error_text(done.stderr.decode(errors="replace"))
             or f"{command[0]} ended with status {done.returncode}"
         )
         if UNREACHABLE.search(words) and not LATER.search(words):
-            raise Trouble(words)
+            raise Unreachable(words)
         raise Refused(words)
 
     def site(self, partitions: str) -> Site:
@@ -165,7 +156,7 @@ class Slurm:
         try:
             return parse_squeue(listing)
         except ValueError as error:
-            raise Trouble(str(error)) from error
+            raise Unreachable(str(error)) from error
 
     def details(self, job: str) -> dict[str, dict[str, str]]:
         """Return all that Slurm knows of each task of an array, empty when it has forgotten it."""

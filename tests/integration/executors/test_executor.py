@@ -17,7 +17,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, ConfigurationError, RemoteTraceback, WorkerCrashed
-from gridengine.serialize.pickling import OUT_OF_BAND
+from gridengine.serialize.encoding import OUT_OF_BAND
 
 ROOT = Path(gridengine.__file__).parents[1]
 SECONDS = 30

@@ -13,10 +13,10 @@ import pytest
 import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
-from gridengine.dispatcher import io_thread
 from gridengine.dispatcher.core import state
-from gridengine.dispatcher.core.events import Received, Send, Submitted
+from gridengine.dispatcher.core.events import Received, Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 
@@ -84,19 +84,23 @@ class Handed:
 
 
 def fail_at(
-    monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
 ) -> None:
-    """Have what handles or performs such fail when it is asked to for the time `at`, counted from
-    1.
+    """Have the handler of an event in a table, or a method of a class, fail when it is called for
+    the time `at`, counted from 1.
     """
-    count, plain = itertools.count(1), table[kind]
+    in_table = isinstance(owner, dict)
+    count, plain = itertools.count(1), owner[name] if in_table else getattr(owner, name)
 
     def one(*arguments: Any) -> Any:
         if next(count) == at:
             raise failure
         return plain(*arguments)
 
-    monkeypatch.setitem(table, kind, one)
+    if in_table:
+        monkeypatch.setitem(owner, name, one)
+    else:
+        monkeypatch.setattr(owner, name, one)
 
 
 @pytest.mark.timeout(60)
@@ -104,23 +108,23 @@ def fail_at(
     "failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")]
 )
 @pytest.mark.parametrize(
-    ("table", "kind", "at"),
+    ("owner", "name", "at"),
     [
         (state._HANDLERS, Received, 2),
         (state._HANDLERS, Received, 5),
-        (io_thread._PERFORM, CallsFinished, 1),
-        (io_thread._PERFORM, CallsFinished, 3),
-        (io_thread._PERFORM, Send, 2),
+        (UnsettledTasks, "settle", 1),
+        (UnsettledTasks, "settle", 3),
+        (EffectPerformer, "send", 2),
     ],
 )
 def test_whatever_the_thread_fails_at_each_call_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, table: Any, kind: type, at: int, failure: BaseException
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
 ) -> None:
     handed = Handed()
     with gridengine.ProcessScheduler(2) as scheduler:
+        fail_at(monkeypatch, owner, name, at, failure)
         one = dispatcher_of(scheduler)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
-        fail_at(monkeypatch, table, kind, at, failure)
         one.submit(make_function(slowly), tasks, handed)
         deadline = 30.0
         while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
@@ -175,8 +179,8 @@ def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
     pending, handed = UnsettledTasks(), Handed()
     pending.add([Task(1, [], 3)], Deaf())
     pending.add([Task(2, [], 5)], handed)
-    pending.tell(CallsFinished(2, 1, 2, []))
-    pending.tell(CallsFinished(2, 2, 3, []))
+    pending.settle(CallsFinished(2, 1, 2, []))
+    pending.settle(CallsFinished(2, 2, 3, []))
     assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
     assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
         (0, 1, False),

@@ -20,7 +20,7 @@ import pytest
 
 from gridengine.resources import ZERO, Cores, Memory, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.drmaa_systems import system_of, worded
+from gridengine.schedulers.grid_engine.drmaa_systems import native_request, system_of
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings
 from tests.support.script_driver import MakeScript, Script
@@ -364,14 +364,16 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
 def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
     here, settings = system_of("SLURM 22.05.8", ""), Settings()
     asked = [
-        worded(
+        native_request(
             here,
             Request(queue="main", resources={"h_rt": "0:30:00", "h_vmem": "100M"}),
             Demand(Cores(2)),
             ZERO,
             settings,
         ),
-        worded(here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings),
+        native_request(
+            here, Request(), Demand(Cores(2) & Memory(0.1) & WTime(600)), ZERO, settings
+        ),
     ]
     done = slurm.run(f"""
 import subprocess

@@ -160,7 +160,7 @@ def test_a_large_call_is_not_starved_by_small_ones() -> None:
         done = threading.Event()
         small = executor.with_options(resources=Cores(1))
         large = executor.with_options(resources=Cores(4))
-        scheduler.share(lambda: None)._state.allocator._packer.overtake_seconds = 0.5  # type: ignore[arg-type, return-value, attr-defined]
+        scheduler.share(lambda: None)._core.allocator._packer.overtake_seconds = 0.5  # type: ignore[arg-type, return-value, attr-defined]
 
         def stream() -> None:
             running = [small.submit(time.sleep, 0.05) for _ in range(8)]

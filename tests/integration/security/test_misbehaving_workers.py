@@ -23,8 +23,8 @@ from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
+from gridengine.wire.framing import MAGIC, encode
 from gridengine.wire.messages import (
-    MAGIC,
     VALUES,
     VERSION,
     Assign,
@@ -35,7 +35,6 @@ from gridengine.wire.messages import (
     Refuse,
     Result,
     Results,
-    encode,
 )
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from gridengine.wire.transport import Client

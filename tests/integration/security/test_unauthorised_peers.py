@@ -33,8 +33,8 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
+from gridengine.wire.framing import MAGIC, decode, encode
 from gridengine.wire.messages import (
-    MAGIC,
     VERSION,
     Assign,
     Assignment,
@@ -53,8 +53,6 @@ from gridengine.wire.messages import (
     Started,
     Stop,
     Welcome,
-    decode,
-    encode,
 )
 from gridengine.wire.session import Session
 from gridengine.wire.transport import Client, Server

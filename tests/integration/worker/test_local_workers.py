@@ -23,7 +23,6 @@ from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
-from gridengine.worker.output import Outlets
 from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
 from tests.support.waiting import wait_until
 
@@ -121,11 +120,7 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
 
 def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
     workers = LocalWorkers(
-        gridengine.ProcessScheduler(1),
-        run_id="run",
-        settings=settings(),
-        outlets=Outlets(lambda: None),
-        wake=lambda: None,
+        gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None
     )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     workers.close()
@@ -193,7 +188,7 @@ def test_a_stopped_nursery_is_waited_for_and_goes_on(
 
 
 def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
-    [worker] = scheduler._shared._state.workers.values()  # type: ignore[union-attr]
+    [worker] = scheduler._shared._core.workers.values()  # type: ignore[union-attr]
     return None if worker.started is None else worker.started.state
 
 

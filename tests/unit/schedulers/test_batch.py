@@ -10,11 +10,12 @@ import pytest
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany
+from gridengine.schedulers.failures import Unreachable
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain
 from gridengine.schedulers.logs import is_empty
 
 
-class Limited(BatchLauncher):
+class Limited(BatchLauncher[Demand]):
     """A batch system with room for so many tasks, in arrays of a certain size, that says what its
     limit is or does not.
     """
@@ -25,6 +26,8 @@ class Limited(BatchLauncher):
         super().__init__(LaunchContext("test", folder, folder / "connection", print), script="true")
         self.room, self.most, self.says = room, largest, says
         self.asked: list[int] = []
+        self.deleted: list[str] = []
+        self.reachable = True
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -43,8 +46,13 @@ class Limited(BatchLauncher):
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         raise NotImplementedError
 
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        raise NotImplementedError
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        self.tasks.update(dict.fromkeys(handles, demand))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        if not self.reachable:
+            raise Unreachable("the master is away")
+        self.deleted += ids
 
     def close(self) -> None:
         raise NotImplementedError
@@ -130,3 +138,33 @@ def test_what_would_be_submitted_is_told_and_nothing_written(tmp_path: Path) -> 
         "true",
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_tasks_that_are_watched_are_deleted_and_they_are_watched_no_longer(
+    tmp_path: Path,
+) -> None:
+    launcher = Limited(tmp_path)
+    first, second = launcher.launch(2)
+    launcher.cancel([first, Handle("9_9")])
+    launcher.cancel([first])
+    assert launcher.deleted == [first.id]
+    assert list(launcher.tasks) == [second]
+
+
+def test_tasks_that_cannot_be_deleted_yet_are_told_and_watched_no_longer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher = Limited(tmp_path)
+    handles = launcher.launch(2)
+    launcher.reachable = False
+    launcher.cancel(handles)
+    assert "2 cluster tasks could not be deleted yet: the master is away" in caplog.text
+    assert not launcher.tasks
+
+
+def test_a_fork_of_the_process_deletes_nothing(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path)
+    handles = launcher.launch(1)
+    launcher.owner += 1
+    launcher.cancel(handles)
+    assert launcher.deleted == []

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
-from gridengine.serialize import by_value, classes, pickling
+from gridengine.serialize import classes, encoding, functions, pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
 LOCK = threading.Lock()
@@ -59,7 +59,7 @@ def test_a_function_by_value_is_a_new_one_with_only_the_global_variables_it_name
 
 
 def test_names_of_attributes_are_not_taken_for_global_variables() -> None:
-    assert by_value.global_names((lambda x: (x.LOCK, len(SINGLE.y))).__code__) == ("SINGLE", "len")  # type: ignore[attr-defined]
+    assert functions.global_names((lambda x: (x.LOCK, len(SINGLE.y))).__code__) == ("SINGLE", "len")  # type: ignore[attr-defined]
 
 
 def test_a_class_in_the_same_process_is_the_same_class() -> None:
@@ -173,7 +173,7 @@ def test_plain_pickle_behaves_as_if_dill_were_not_there() -> None:
 
 
 def test_large_buffers_of_results_are_not_copied_and_small_ones_are_in_band() -> None:
-    large, small = bytearray(pickling.OUT_OF_BAND), bytearray(pickling.OUT_OF_BAND - 1)
+    large, small = bytearray(encoding.OUT_OF_BAND), bytearray(encoding.OUT_OF_BAND - 1)
     payload = pickling.dump_values([pickle.PickleBuffer(large), pickle.PickleBuffer(small)])
     assert len(payload) == 2
     assert memoryview(payload[1]).obj is large
@@ -181,14 +181,14 @@ def test_large_buffers_of_results_are_not_copied_and_small_ones_are_in_band() ->
 
 
 def test_an_argument_that_changes_after_it_was_handed_in_arrives_as_it_was() -> None:
-    array = bytearray(b"a" * pickling.OUT_OF_BAND)
+    array = bytearray(b"a" * encoding.OUT_OF_BAND)
     payload = pickling.dump_calls([pickle.PickleBuffer(array)])
     array[0] = 0
     assert pickling.load_calls(payload)[0][:1] == b"a"
 
 
 def test_a_writable_buffer_is_not_copied_when_it_arrives() -> None:
-    payload = pickling.dump(pickle.PickleBuffer(bytearray(pickling.OUT_OF_BAND)))
+    payload = pickling.dump(pickle.PickleBuffer(bytearray(encoding.OUT_OF_BAND)))
     arrived = bytearray(payload[1])
     back = pickling.load([payload[0], arrived])
     assert memoryview(back).obj is arrived or back is arrived
@@ -298,8 +298,10 @@ def test_what_is_nested_too_deeply_is_told_after_few_attempts(
     for _ in range(20_000):
         node = Node(node)
     attempts: list[Any] = []
-    really_try = pickling._failure
-    monkeypatch.setattr(pickling, "_failure", lambda obj: attempts.append(obj) or really_try(obj))
+    really_try = unpicklable.failure_of
+    monkeypatch.setattr(
+        unpicklable, "failure_of", lambda obj: attempts.append(obj) or really_try(obj)
+    )
     text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
     assert "argument 1 of call 0, at ['first']" in text
     assert "nested too deeply" in text
@@ -467,15 +469,15 @@ def test_an_exception_whose_own_code_fails_still_arrives() -> None:
 
 
 def test_lines_that_no_file_has_are_noted_and_lines_of_files_are_not() -> None:
-    by_value.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
-    by_value.note_source("<nowhere 7>", 1, ["first\n"])
+    functions.note_source("<nowhere 7>", 3, ["third\n", "fourth\n"])
+    functions.note_source("<nowhere 7>", 1, ["first\n"])
     linecache.checkcache()
     assert [linecache.getline("<nowhere 7>", number) for number in (1, 3, 4)] == [
         "first\n",
         "third\n",
         "fourth\n",
     ]
-    by_value.note_source(__file__, 1, ["wrong\n"])
+    functions.note_source(__file__, 1, ["wrong\n"])
     assert linecache.getline(__file__, 1).startswith('"""')
 
 

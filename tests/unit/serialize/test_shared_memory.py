@@ -18,7 +18,7 @@ import pytest
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.payload import Buffer
-from gridengine.serialize.shared_memory import LARGE, Stored, fetch, store
+from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch, store
 from gridengine.wire.messages import Define, Forget
 from gridengine.worker.agent import Agent
 from tests.unit.worker.test_runner import Stage
@@ -44,9 +44,9 @@ def first(array: Array, value: int = -1) -> int:
     return int(array.data[0])
 
 
-def stored() -> Stored:
+def stored() -> StoredPayload:
     payload = store(PAYLOAD)
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     return payload
 
 
@@ -129,15 +129,15 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert store(PAYLOAD) == PAYLOAD
     _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(b"x" * LARGE))))
-    assert not isinstance(payload, Stored)
-    assert pickling.load_function(payload)() == ord("x")
+    assert not isinstance(payload, StoredPayload)
+    assert pickling.load_function(payload)[0]() == ord("x")
 
 
 def test_a_process_that_nobody_may_look_into_makes_no_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
-    assert not isinstance(store(PAYLOAD), Stored)
+    assert not isinstance(store(PAYLOAD), StoredPayload)
     assert store(PAYLOAD) == PAYLOAD
 
 
@@ -163,20 +163,20 @@ def test_a_block_that_is_gone_is_an_error() -> None:
 
 def test_a_function_is_stored_with_its_large_buffers() -> None:
     _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))))
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     assert len(payload.others()) == 1
 
 
 def test_a_function_with_small_buffers_is_not_stored() -> None:
     _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE - 1))))
-    assert not isinstance(payload, Stored)
+    assert not isinstance(payload, StoredPayload)
 
 
 def test_what_changes_after_it_was_handed_in_changes_nothing() -> None:
     data = bytearray(b"x" * LARGE)
     _, payload = pickling.dump_function(functools.partial(first, Array(data)))
     data[0] = ord("y")
-    assert pickling.load_function(payload)() == ord("x")
+    assert pickling.load_function(payload)[0]() == ord("x")
 
 
 def test_equal_functions_have_equal_digests() -> None:
@@ -253,7 +253,7 @@ def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to
     digest, payload = pickling.dump_function(
         functools.partial(first, Array(bytearray(b"x" * LARGE)))
     )
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     others = payload.others()
     define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
     stage.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])

@@ -9,16 +9,16 @@ import functools
 import gc
 import pickle
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import gridengine
-from gridengine.client.functions import FunctionCache
+from gridengine.client.function_cache import FunctionCache
 from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
-from gridengine.serialize.shared_memory import LARGE, Stored, fetch
+from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
 from gridengine.serialize.shared_objects import (
     SharedObject,
     needs_of,
@@ -73,7 +73,7 @@ def test_arrays_small_and_large_cannot_be_written_to(items: int) -> None:
 def test_an_array_with_gaps_is_shared_as_others_are() -> None:
     array = np.arange(4 * LARGE).reshape(-1, 2)[:, 1]
     shared = gridengine.share(array)
-    assert isinstance(shared_object_of(shared).payload, Stored)
+    assert isinstance(shared_object_of(shared).payload, StoredPayload)
     assert not shared.get().flags.writeable
     assert np.array_equal(shared.get(), array)
 
@@ -84,19 +84,19 @@ def test_an_array_of_objects_is_shared() -> None:
 
 def test_a_large_object_lies_in_a_block_whole() -> None:
     payload = shared_object_of(gridengine.share([np.arange(LARGE), "text", np.arange(3)])).payload
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     assert payload.others() == []
 
 
 def test_a_large_object_without_buffers_lies_in_a_block() -> None:
     shared = gridengine.share(["x" * 100, *range(LARGE)])
-    assert isinstance(shared_object_of(shared).payload, Stored)
+    assert isinstance(shared_object_of(shared).payload, StoredPayload)
     assert shared.get()[-1] == LARGE - 1
 
 
 def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
     payload = shared_object_of(gridengine.share(Array(bytes(LARGE)))).payload
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     assert all(
         one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False)
     )  # type: ignore[union-attr]
@@ -222,25 +222,25 @@ def test_a_function_says_what_it_needs() -> None:
 def test_a_function_with_an_array_too_says_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(functools.partial(max, shared, np.arange(LARGE)))
-    assert isinstance(payload, Stored)
+    assert isinstance(payload, StoredPayload)
     assert needs_of(payload) == (shared_object_of(shared),)
 
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
     shared = gridengine.share([1])
-    wares = FunctionCache(CallOptions())
+    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
     f = functools.partial(len, shared)
-    assert wares.find(f) is wares.find(f)
+    assert cache.find(f) is cache.find(f)
 
 
 def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
     shared = gridengine.share([1])
-    wares = FunctionCache(CallOptions())
+    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
     f = functools.partial(len, shared)
-    wares.find(f)
+    cache.find(f)
     shared.close()
     with pytest.raises(gridengine.PicklingError, match="closed"):
-        wares.find(f)
+        cache.find(f)
 
 
 # ------------------------------------------------------------------ lifetimes

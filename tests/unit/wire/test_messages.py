@@ -7,10 +7,9 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize import payload
-from gridengine.wire import messages
+from gridengine.wire import framing, messages
+from gridengine.wire.framing import MAGIC, SMALL, decode, encode
 from gridengine.wire.messages import (
-    MAGIC,
-    SMALL,
     VALUES,
     Assign,
     Assignment,
@@ -22,8 +21,6 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Welcome,
-    decode,
-    encode,
     portions,
 )
 
@@ -128,7 +125,7 @@ MALFORMED = {
         header([1], ["Results", [[1, 0, 1, 0, 0.0, 2], [1, 1, 2, 0, 0.0, -1]]]),
         b"x",
     ],
-    "more sizes than allowed": [header([0] * (messages.MOST_BUFFERS + 1), ["Welcome"]), b""],
+    "more sizes than allowed": [header([0] * (framing.MOST_BUFFERS + 1), ["Welcome"]), b""],
 }
 
 

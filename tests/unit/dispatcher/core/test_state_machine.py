@@ -1757,7 +1757,7 @@ def test_the_remedy_of_a_crash_follows_from_how_it_ended(exitcode: int, remedy: 
     ],
 )
 def test_an_exit_code_is_told_in_words(exitcode: int, words: str) -> None:
-    assert failures.exit_words(exitcode) == words
+    assert failures.ending_of(exitcode) == words
 
 
 def two_demands(**policy: Any) -> Play:

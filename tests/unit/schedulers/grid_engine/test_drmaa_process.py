@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers.grid_engine import drmaa_process
-from gridengine.schedulers.grid_engine.drmaa_process import Desk, failure
+from gridengine.schedulers.grid_engine.drmaa_process import DrmaaServer, failure
 
 ALL = "all"
 
@@ -92,152 +92,158 @@ def session() -> Session:
 
 
 @pytest.fixture
-def desk(session: Session) -> Desk:
+def server(session: Session) -> DrmaaServer:
     errors = types.SimpleNamespace(**ERRORS_BY_NAME)
     package = types.SimpleNamespace(
         Session=session,
         errors=errors,
         JobControlAction=types.SimpleNamespace(TERMINATE="terminate"),
     )
-    made = Desk(package, "")
+    made = DrmaaServer(package, "")
     made.adopt(["1.1", "1.2", "1.3"])
     return made
 
 
-def sweep(desk: Desk) -> int:
+def sweep(server: DrmaaServer) -> int:
     """Delete until there is nothing to do; return how often there was something."""
     count = 0
-    while desk.sweep():
+    while server.sweep():
         count += 1
     return count
 
 
-def test_all_cluster_tasks_of_a_session_are_deleted_at_once(desk: Desk, session: Session) -> None:
-    desk.terminate(["1.1", "1.2", "1.3"])
+def test_all_cluster_tasks_of_a_session_are_deleted_at_once(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["1.1", "1.2", "1.3"])
     assert session.deleted == [ALL]
-    assert desk.left == 0
+    assert server.remaining == 0
 
 
 def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(
-    desk: Desk, session: Session
+    server: DrmaaServer, session: Session
 ) -> None:
-    desk.terminate(["1.2", "1.3"])
-    assert (session.deleted, desk.left) == ([], 2)
-    assert sweep(desk) == 2
-    assert (session.deleted, desk.left) == (["1.2", "1.3"], 0)
+    server.terminate(["1.2", "1.3"])
+    assert (session.deleted, server.remaining) == ([], 2)
+    assert sweep(server) == 2
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
 
 
 def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(
-    desk: Desk, session: Session
+    server: DrmaaServer, session: Session
 ) -> None:
-    desk.terminate(["1.2", "1.3"])
-    desk.terminate(["1.1"])
-    assert (session.deleted, desk.left) == ([ALL], 0)
+    server.terminate(["1.2", "1.3"])
+    server.terminate(["1.1"])
+    assert (session.deleted, server.remaining) == ([ALL], 0)
 
 
-def test_a_cluster_task_that_is_not_ours_is_not_touched(desk: Desk, session: Session) -> None:
-    desk.terminate(["7.1"])
-    assert (sweep(desk), session.deleted) == (0, [])
+def test_a_cluster_task_that_is_not_ours_is_not_touched(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["7.1"])
+    assert (sweep(server), session.deleted) == (0, [])
 
 
-def test_a_cluster_task_that_has_ended_is_no_error(desk: Desk, session: Session) -> None:
+def test_a_cluster_task_that_has_ended_is_no_error(server: DrmaaServer, session: Session) -> None:
     session.problems = [InvalidJobException("gone")]
-    desk.terminate(["1.1", "1.2"])
-    assert sweep(desk) == 2
+    server.terminate(["1.1", "1.2"])
+    assert sweep(server) == 2
     assert session.deleted == ["1.2"]
 
 
 @pytest.mark.parametrize("state", ["done", "failed", None])
 def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_says_of_it(
-    desk: Desk, session: Session, state: str | None
+    server: DrmaaServer, session: Session, state: str | None
 ) -> None:
     session.stubborn, session.states = {"1.1"}, {} if state is None else {"1.1": state}
-    desk.terminate(["1.1", "1.2", "1.3"])
-    assert sweep(desk) == 3
-    assert (session.deleted, desk.left) == (["1.2", "1.3"], 0)
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(server) == 3
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
 
 
 def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
-    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.stubborn, session.states = {"1.1"}, {"1.1": "running"}
-    desk.terminate(["1.1", "1.2", "1.3"])
-    assert sweep(desk) == 3
-    assert (session.deleted, desk.left) == (["1.2", "1.3"], 1)
-    assert not desk.sweep()
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(server) == 3
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 1)
+    assert not server.sweep()
     session.stubborn.clear()
     later = drmaa_process.time.monotonic() + 60
     monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: later)
-    assert (desk.sweep(), session.deleted[-1], desk.left) == (True, "1.1", 0)
+    assert (server.sweep(), session.deleted[-1], server.remaining) == (True, "1.1", 0)
 
 
 def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
-    desk: Desk, session: Session
+    server: DrmaaServer, session: Session
 ) -> None:
     session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
-    desk.clean()
+    server.clean()
     assert sorted(session.deleted) == ["1.1", "1.3"]
 
 
 def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(
-    desk: Desk, session: Session
+    server: DrmaaServer, session: Session
 ) -> None:
     session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
-    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {
+    assert server.status(["1.1", "1.2", "1.3"], 10.0) == {
         "1.1": ["undetermined", None],
         "1.2": ["running", None],
         "1.3": ["queued_active", None],
     }
 
 
-def test_when_no_answer_comes_what_was_learnt_before_is_told(desk: Desk, session: Session) -> None:
+def test_when_no_answer_comes_what_was_learnt_before_is_told(
+    server: DrmaaServer, session: Session
+) -> None:
     session.states = {"1.1": "running", "1.2": "DrmCommunicationException", "1.3": "running"}
-    assert desk.status(["1.1", "1.2", "1.3"], 10.0) == {"1.1": ["running", None]}
+    assert server.status(["1.1", "1.2", "1.3"], 10.0) == {"1.1": ["running", None]}
     with pytest.raises(DrmCommunicationException):
-        desk.status(["1.2", "1.3"], 10.0)
+        server.status(["1.2", "1.3"], 10.0)
 
 
 def test_what_cannot_be_deleted_now_is_tried_again_later(
-    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
     session.problems = [DrmCommunicationException("the master is away")]
-    desk.terminate(["1.1"])
-    assert (desk.sweep(), desk.left) == (False, 1)
-    assert (desk.sweep(), session.deleted) == (True, ["1.1"])
+    server.terminate(["1.1"])
+    assert (server.sweep(), server.remaining) == (False, 1)
+    assert (server.sweep(), session.deleted) == (True, ["1.1"])
 
 
 def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(
-    desk: Desk, session: Session
+    server: DrmaaServer, session: Session
 ) -> None:
     session.problems = [DrmCommunicationException("the master is away")]
-    desk.terminate(["1.1"])
-    assert not desk.sweep()
-    assert not desk.sweep()
-    assert (session.deleted, desk.left) == ([], 1)
+    server.terminate(["1.1"])
+    assert not server.sweep()
+    assert not server.sweep()
+    assert (session.deleted, server.remaining) == ([], 1)
 
 
 def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
-    desk: Desk, session: Session, tmp_path: Path
+    server: DrmaaServer, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "keys").touch()
     (tmp_path / "other").touch()
-    desk.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
-    desk.unguard([str(tmp_path / "other")])
-    desk.clean()
+    server.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
+    server.unguard([str(tmp_path / "other")])
+    server.clean()
     assert session.deleted == [ALL]
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_the_end_waits_for_a_master_that_is_away(
-    desk: Desk, session: Session, monkeypatch: pytest.MonkeyPatch
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
     session.problems = [
         DrmCommunicationException("the master is away"),
         DrmCommunicationException("the master is away"),
     ]
-    desk.clean()
+    server.clean()
     assert session.deleted == [ALL]
 
 

@@ -14,8 +14,8 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     SLURM,
     System,
+    native_request,
     system_of,
-    worded,
 )
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings, SlurmSite
@@ -59,7 +59,7 @@ def asked(
     factor: float = 1.0,
     site: SlurmSite | None = None,
 ) -> str:
-    return worded(
+    return native_request(
         system, request, Demand(resources, factor), ZERO, Settings(slurm=site or SlurmSite())
     ).specification()
 
@@ -181,7 +181,10 @@ def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_nam
 def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
     held = Cores(4) & Memory(8)
     request = Request(native="-l nodes=1:ppn=4,mem=8gb")
-    assert worded(TORQUE, request, Demand(held), held, Settings()).specification() == request.native
+    assert (
+        native_request(TORQUE, request, Demand(held), held, Settings()).specification()
+        == request.native
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,11 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine import options as gridengine_words
-from gridengine.schedulers.grid_engine.options import asked, first_environment, parse_environments
+from gridengine.schedulers.grid_engine.options import (
+    first_environment,
+    parse_environments,
+    request_for,
+)
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.schedulers.slurm import options as slurm_words
 from gridengine.schedulers.slurm.options import sbatch_options
@@ -54,7 +58,9 @@ def grid_engine(
     }
     request = Request(**given, resources=own)
     find = (lambda: "smp") if (resources.get(Cores) or Cores(1)).N > 1 else unasked
-    return asked(request, Demand(resources, factor), site or GridEngineSite(), find).specification()
+    return request_for(
+        request, Demand(resources, factor), site or GridEngineSite(), find
+    ).specification()
 
 
 def slurm(

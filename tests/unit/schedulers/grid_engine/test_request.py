@@ -12,17 +12,17 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine.diagnostics import (
+    Diagnostics,
     Failure,
-    Words,
     parse_accounting,
     parse_error_reasons,
     parse_id,
     parse_master_log,
     parse_scheduling,
 )
-from gridengine.schedulers.grid_engine.drmaa import Refused, child_environment
+from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused, drmaa_environment
+from gridengine.schedulers.grid_engine.endings import ending_of
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
-from gridengine.schedulers.grid_engine.scheduler import ending
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script
@@ -269,7 +269,7 @@ def test_where_scheduling_information_is_off_nothing_is_said() -> None:
 
 
 def test_without_commands_and_files_there_are_no_words(tmp_path: Path) -> None:
-    words = Words({"PATH": str(tmp_path), "SGE_ROOT": str(tmp_path)})
+    words = Diagnostics({"PATH": str(tmp_path), "SGE_ROOT": str(tmp_path)})
     assert (words.failure("1.1"), words.error_state("1.1"), words.waiting("1.1")) == (None, "", "")
 
 
@@ -282,28 +282,28 @@ def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
-    assert ending({"status": 0, "usage": {}}).clean
-    assert ending({"status": 3, "usage": {}}).reason == "exit status 3"
-    assert ending({"signal": "SIGKILL", "usage": {}}).reason == "killed by SIGKILL"
+    assert ending_of({"status": 0, "usage": {}}).clean
+    assert ending_of({"status": 3, "usage": {}}).reason == "exit status 3"
+    assert ending_of({"signal": "SIGKILL", "usage": {}}).reason == "killed by SIGKILL"
 
 
 def test_an_aborted_job_that_had_started_was_deleted() -> None:
-    end = ending({"aborted": True, "usage": {"start_time": "1795211090.0000"}})
+    end = ending_of({"aborted": True, "usage": {"start_time": "1795211090.0000"}})
     assert (end.deleted, end.started) == (True, True)
 
 
 def test_an_aborted_job_without_usage_was_deleted_while_it_waited() -> None:
-    end = ending({"aborted": True, "usage": {}})
+    end = ending_of({"aborted": True, "usage": {}})
     assert (end.deleted, end.started) == (True, False)
 
 
 def test_an_aborted_job_without_a_start_could_not_be_started() -> None:
-    end = ending({"aborted": True, "usage": {"submission_time": "1795211089.0000"}})
+    end = ending_of({"aborted": True, "usage": {"submission_time": "1795211089.0000"}})
     assert (end.deleted, end.started) == (False, False)
 
 
 def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
-    assert not ending({"words": "does not exist"}).clean
+    assert not ending_of({"words": "does not exist"}).clean
 
 
 @pytest.mark.parametrize(
@@ -322,11 +322,13 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
     ],
 )
 def test_only_a_refusal_for_a_limit_is_for_now(words: str, for_now: bool) -> None:
-    assert Refused("DeniedByDrmException", words).for_now is for_now
+    assert DrmaaRefused("DeniedByDrmException", words).for_now is for_now
 
 
 def test_what_the_library_itself_calls_later_is_for_now() -> None:
-    assert Refused("TryLaterException", "job rejected: only 1 jobs are allowed per cluster").for_now
+    assert DrmaaRefused(
+        "TryLaterException", "job rejected: only 1 jobs are allowed per cluster"
+    ).for_now
 
 
 def test_the_library_that_the_user_names_is_the_only_one() -> None:
@@ -343,16 +345,16 @@ def test_grid_engine_s_own_library_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_room_for_the_library_is_added_to_other_tunables() -> None:
-    assert child_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}, "x")[
+    assert drmaa_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}, "x")[
         "GLIBC_TUNABLES"
     ] == ("glibc.malloc.arena_max=1:glibc.rtld.optional_static_tls=8192")
 
 
 def test_relative_folders_of_the_python_path_are_not_passed_on() -> None:
-    assert "here" not in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
+    assert "here" not in drmaa_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
         ":"
     )
-    assert "/there" in child_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
+    assert "/there" in drmaa_environment({"PYTHONPATH": "here:/there:"}, "x")["PYTHONPATH"].split(
         ":"
     )
 
@@ -366,7 +368,7 @@ def test_no_parallel_environment_is_another_thing_than_no_answer(
     qconf = tmp_path / "qconf"
     qconf.write_text(f"#!/bin/sh\n{script}\n")
     qconf.chmod(0o755)
-    words = Words({"PATH": str(tmp_path)})
+    words = Diagnostics({"PATH": str(tmp_path)})
     if answer is None:
         with pytest.raises(TryAgain, match="no answer"):
             words.parallel_environments()

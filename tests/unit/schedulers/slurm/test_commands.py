@@ -13,7 +13,14 @@ from gridengine.schedulers.batch import TooMany
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.commands import command_environment, sbatch_command
 from gridengine.schedulers.slurm.options import own_options
-from gridengine.schedulers.slurm.site import Site, parse_share, refusal, said, site_of, unavailable
+from gridengine.schedulers.slurm.site import (
+    Site,
+    error_text,
+    parse_share,
+    refusal,
+    site_of,
+    unavailable,
+)
 from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_options
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
@@ -337,4 +344,4 @@ def test_what_a_command_says_is_told_once_and_without_its_name() -> None:
         'sbatch: error: no way\nsbatch: error: no way\nsbatch: fatal: it is over\nTry "sbatch '
         '--help" for more information\n'
     )
-    assert said(words) == "no way; it is over"
+    assert error_text(words) == "no way; it is over"

@@ -12,8 +12,8 @@ from gridengine.schedulers.slurm.states import (
     STATES,
     Row,
     compress,
+    end_code_words,
     end_words,
-    exit_words,
     expand,
     explanation,
     ids_of,
@@ -105,7 +105,7 @@ def test_the_fields_of_each_task_are_found_under_its_id() -> None:
     ],
 )
 def test_exit_codes_are_told_in_words(code: str, words: str) -> None:
-    assert exit_words(code) == words
+    assert end_code_words(code) == words
 
 
 def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> None:

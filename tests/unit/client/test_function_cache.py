@@ -7,12 +7,12 @@ import gc
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gridengine.client import functions
-from gridengine.client.functions import FunctionCache
+from gridengine.client import function_cache
+from gridengine.client.function_cache import FunctionCache
 from gridengine.client.options import CallOptions
 from gridengine.serialize import pickling
 
@@ -28,29 +28,29 @@ def defined(source: str, space: dict[str, Any]) -> Any:
     return space["f"]
 
 
-def called(shelf: FunctionCache, f: Callable[..., Any], *args: Any) -> Any:
+def called(cache: FunctionCache, f: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns where it arrives, as it is submitted now."""
-    return pickling.load_function(shelf.find(f).works[0].function.payload)(*args)
+    return pickling.load_function(cache.find(f).templates[0].function.payload)[0](*args)
 
 
 @pytest.fixture
-def shelf() -> FunctionCache:
-    return FunctionCache(CallOptions())
+def cache() -> FunctionCache:
+    return FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
 
 
 @pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
-def test_what_can_be_imported_is_pickled_once(shelf: FunctionCache, f: Callable[..., Any]) -> None:
-    assert shelf.find(f) is shelf.find(f)
+def test_what_can_be_imported_is_pickled_once(cache: FunctionCache, f: Callable[..., Any]) -> None:
+    assert cache.find(f) is cache.find(f)
 
 
-def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: FunctionCache) -> None:
+def test_what_refers_to_nothing_that_can_change_is_pickled_once(cache: FunctionCache) -> None:
     f = defined(
         "import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + "
         "SIZE[0]",
         local(),
     )
-    assert shelf.find(f) is shelf.find(f)
-    assert called(shelf, f, 4) == 3
+    assert cache.find(f) is cache.find(f)
+    assert called(cache, f, 4) == 3
 
 
 @pytest.mark.parametrize(
@@ -79,28 +79,28 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(shelf: FunctionC
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
     ],
 )
-def test_what_has_changed_is_pickled_anew(shelf: FunctionCache, source: str, change: str) -> None:
+def test_what_has_changed_is_pickled_anew(cache: FunctionCache, source: str, change: str) -> None:
     space = local(number=1)
     f = defined(source, space)
-    assert called(shelf, f) == 1
+    assert called(cache, f) == 1
     exec(change, space)
-    assert called(shelf, f) == 2
+    assert called(cache, f) == 2
 
 
 def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before(
-    shelf: FunctionCache,
+    cache: FunctionCache,
 ) -> None:
     f = defined("numbers = [1]\ndef f(): return numbers", local())
-    assert shelf.find(f).works is shelf.find(f).works
+    assert cache.find(f).templates is cache.find(f).templates
 
 
-def test_what_holds_very_much_is_not_looked_at_again(shelf: FunctionCache) -> None:
+def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache) -> None:
     numpy = pytest.importorskip("numpy")
-    f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
-    assert shelf.find(f) is shelf.find(f)
+    f = functools.partial(len, numpy.zeros(function_cache.LARGE_BYTES))
+    assert cache.find(f) is cache.find(f)
 
 
-def test_what_its_user_has_forgotten_is_not_kept(shelf: FunctionCache) -> None:
+def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache) -> None:
     class Thing:
         def method(self) -> None: ...
 
@@ -110,23 +110,23 @@ def test_what_its_user_has_forgotten_is_not_kept(shelf: FunctionCache) -> None:
     thing, other = Thing(), Thing()
     ends = [weakref.ref(thing), weakref.ref(other)]
     f = capture(other)
-    shelf.find(thing.method)
-    shelf.find(f)
+    cache.find(thing.method)
+    cache.find(f)
     del thing, other, f
     gc.collect()
     assert [end() for end in ends] == [None, None]
-    assert shelf._kept == {}
+    assert cache._kept == {}
 
 
-def test_only_so_many_are_kept(shelf: FunctionCache) -> None:
-    made = [functools.partial(pow, n) for n in range(2 * functions.KEPT_FUNCTIONS)]
+def test_only_so_many_are_kept(cache: FunctionCache) -> None:
+    made = [functools.partial(pow, n) for n in range(2 * function_cache.KEPT_FUNCTIONS)]
     for f in made:
-        shelf.find(f)
-    assert len(shelf._kept) == functions.KEPT_FUNCTIONS
+        cache.find(f)
+    assert len(cache._kept) == function_cache.KEPT_FUNCTIONS
 
 
-def test_only_so_much_is_kept(shelf: FunctionCache) -> None:
-    made = [functools.partial(len, bytes(functions.KEPT_BYTES // 3)) for _ in range(5)]
+def test_only_so_much_is_kept(cache: FunctionCache) -> None:
+    made = [functools.partial(len, bytes(function_cache.KEPT_BYTES // 3)) for _ in range(5)]
     for f in made:
-        shelf.find(f)
-    assert len(shelf._kept) == 2
+        cache.find(f)
+    assert len(cache._kept) == 2

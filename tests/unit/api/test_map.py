@@ -161,7 +161,7 @@ def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
 def test_few_small_calls_of_a_known_number_are_submitted_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gridengine.api.map_results.GATHER_SECONDS", 3600)
+    monkeypatch.setattr("gridengine.client.map_run.GATHER_SECONDS", 3600)
     dispatcher = FakeDispatcher()
     assert gridengine.map(square, range(10), scheduler=FakeScheduler(dispatcher)) == [
         number**2 for number in range(10)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client import batcher
+from gridengine.client import lifetime
 from gridengine.dispatcher.core.model import Pace
 from gridengine.dispatcher.core.task_queue import BATCH_SECONDS, LEAST_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.io_thread import MOST_EVENTS
+from gridengine.dispatcher.io_loop import MOST_EVENTS
 from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
@@ -78,7 +78,7 @@ class Simulated(FakeDispatcher):
                 task.id, start, stop, pickling.dump_values([None] * (stop - start)), seconds=seconds
             )
         )
-        while self.requests:  # what the intake's threads are asked for
+        while self.requests:  # what the batcher's threads are asked for
             self.requests.popleft()()
 
     def _batch(self, count: int) -> int:
@@ -126,7 +126,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls
     """Submit so many calls, one by one, and return the workers that have done them."""
     dispatcher = Simulated(slots, seconds)
     monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
-    monkeypatch.setattr(batcher, "Helper", Request)
+    monkeypatch.setattr(lifetime, "HelperThread", Request)
     with gridengine.Executor(FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):
