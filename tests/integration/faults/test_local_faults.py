@@ -461,13 +461,13 @@ def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> N
     dispatcher = start()
     try:
         run = dispatcher.run(call, [0], timeout=60.0)
-        dispatcher.until(begun.exists)
+        dispatcher.wait_until(begun.exists)
         now = time.monotonic()
         dispatcher.agent.tick(now)
         dispatcher.agent.tick(now + 1000)
         fifo.write_text("done")
         assert dispatcher.results(run, 1) == ["done"]
-        assert dispatcher.heard(Crashed) == []
+        assert dispatcher.messages(Crashed) == []
     finally:
         dispatcher.agent.close()
 

@@ -135,17 +135,17 @@ def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_ena
 
 
 TESTS = Path(__file__).parents[2]
-LINE_FILES = ("chaos/faults.py", "chaos/places.py", "support/tcp_scheduler.py")
-LINE = """
+PROXY_FILES = ("chaos/faults.py", "chaos/places.py", "support/tcp_scheduler.py")
+PROXY = """
 import threading
 from dataclasses import replace
 
-from faults import Line
+from faults import Proxy
 from gridengine.wire.connection import Connection
-from places import LedGridEngine
+from places import ProxiedGridEngine
 
-scheduler = LedGridEngine(max_workers=1)
-scheduler.line, scheduler.connections = Line(), []
+scheduler = ProxiedGridEngine(max_workers=1)
+scheduler.proxy, scheduler.connections = Proxy(), []
 
 
 def when(name, act):
@@ -159,18 +159,18 @@ def when(name, act):
 """
 
 
-def over_line(grid_engine: GridEngine, script: str) -> Scenario:
-    """Play a script whose workers call home by a line."""
-    files = {Path(name).name: (TESTS / name).read_text() for name in LINE_FILES}
-    return play(grid_engine, LINE + script, files=files, environment=IMPATIENT)
+def over_proxy(grid_engine: GridEngine, script: str) -> Scenario:
+    """Play a script whose workers connect through a proxy."""
+    files = {Path(name).name: (TESTS / name).read_text() for name in PROXY_FILES}
+    return play(grid_engine, PROXY + script, files=files, environment=IMPATIENT)
 
 
-def test_a_worker_whose_line_comes_back_goes_on(grid_engine: GridEngine) -> None:
-    scenario = over_line(
+def test_a_worker_whose_network_comes_back_goes_on(grid_engine: GridEngine) -> None:
+    scenario = over_proxy(
         grid_engine,
         """
-when("down", lambda: scheduler.line.cut(down=True))
-when("up", scheduler.line.up)
+when("down", lambda: scheduler.proxy.cut(down=True))
+when("up", scheduler.proxy.up)
 tell(results=gridengine.map(alone, [0], scheduler=scheduler))
 """,
     )
@@ -184,19 +184,19 @@ tell(results=gridengine.map(alone, [0], scheduler=scheduler))
     assert len(scenario.begun()) == 1
 
 
-def test_the_calls_of_a_worker_whose_line_stays_down_run_elsewhere_when_it_has_ended_them(
+def test_the_calls_of_a_worker_whose_network_stays_down_run_elsewhere_when_it_has_ended_them(
     grid_engine: GridEngine,
 ) -> None:
-    scenario = over_line(
+    scenario = over_proxy(
         grid_engine,
         """
 def down():
     [path] = scheduler.connections
     connection = Connection.load(path)
     path.unlink()
-    # Who comes next does without the line.
-    replace(connection, addresses=(f"tcp://127.0.0.1:{scheduler.line.port}",)).save(path)
-    scheduler.line.cut(down=True)
+    # Who comes next does without the proxy.
+    replace(connection, addresses=(f"tcp://127.0.0.1:{scheduler.proxy.port}",)).save(path)
+    scheduler.proxy.cut(down=True)
 
 when("down", down)
 tell(results=gridengine.map(alone, [0], scheduler=scheduler))

@@ -22,6 +22,7 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.errors import Cancelled, RemoteTraceback
+from tests.support.waiting import wait_until
 
 ROOT = Path(gridengine.__file__).parents[1]
 
@@ -106,7 +107,7 @@ def test_a_running_job_is_ended(
 ) -> None:
     job = Job(target=time.sleep, args=(600,), scheduler=scheduler)
     job.start()
-    wait_for(lambda: job.pid is not None)
+    wait_until(lambda: job.pid is not None)
     end(job)
     job.join()
     assert (job.exitcode, job.is_alive()) == (exitcode, False)
@@ -125,18 +126,10 @@ def test_a_job_that_ignores_sigterm_is_killed(
 
     job = Job(target=stubborn, scheduler=scheduler)
     job.start()
-    wait_for(ready.exists)
+    wait_until(ready.exists)
     job.terminate()
     job.join()
     assert job.exitcode == -signal.SIGKILL
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return when it holds; fail when it does not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def test_a_job_that_has_not_begun_never_runs(

@@ -14,8 +14,8 @@ import pytest
 import gridengine
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Results, portions
-from tests.integration.worker.test_worker_process import Office
 from tests.support.waiting import wait_until
+from tests.support.worker_driver import WorkerDriver
 
 np = pytest.importorskip("numpy")
 
@@ -151,16 +151,11 @@ def test_inline_a_call_that_writes_into_its_array_writes_into_its_own() -> None:
     assert array.sum() == ITEMS
 
 
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path)
-    yield made
-    made.close()
-
-
-def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(office: Office) -> None:
-    office.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
-    message, buffers = office.until_heard(Results)
+def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(
+    driver: WorkerDriver,
+) -> None:
+    driver.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
+    message, buffers = driver.wait_for(Results)
     assert isinstance(message, Results)
     [(_, payload)] = portions(message.results, buffers)
     assert pickling.load_values(payload[:-2]) == ([(ITEMS, True, 0)], True)

@@ -1,4 +1,4 @@
-"""Strangers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes
+"""Attackers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes
 on.
 """
 
@@ -82,7 +82,7 @@ def square(x: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A run that is under way, and what a stranger may try at it."""
+    """A run that is under way, and what an attacker may try at it."""
 
     scheduler: gridengine.ProcessScheduler
     folder: Path
@@ -99,7 +99,7 @@ class Site:
         return pickle.dumps(Bomb(self.mark))
 
     def check(self) -> None:
-        """Honest work goes on, and nothing of a stranger's has run."""
+        """Honest work goes on, and nothing of an attacker's has run."""
         assert gridengine.map(square, range(50), scheduler=self.scheduler) == [
             x * x for x in range(50)
         ]
@@ -145,7 +145,7 @@ def target(over_tcp: Site) -> Iterator[Site]:
     over_tcp.check()
 
 
-# ---------------------------------------------------------------- strangers who speak ZeroMQ
+# ---------------------------------------------------------------- attackers who speak ZeroMQ
 
 Keys = tuple[bytes, bytes]
 
@@ -159,7 +159,7 @@ def hello(run_id: str, **other: Any) -> Hello:
         "protocol": VERSION,
         "version": __version__,
         "python": python_version(),
-        "host": "stranger",
+        "host": "attacker",
         "pid": 1,
         "slots": 1,
         "log": "",
@@ -167,7 +167,7 @@ def hello(run_id: str, **other: Any) -> Hello:
     return Hello(**{"run_id": run_id, **facts, **other})
 
 
-class Stranger:
+class Attacker:
     """A ZeroMQ socket with any keys, or none, at the dispatcher's address."""
 
     def __init__(
@@ -224,29 +224,29 @@ def intrude(target: Site, *, server_key: str, keys: Keys | None) -> set[zmq.Even
     """Try to be a worker and to bring a bomb; return what became of the connection."""
     address = target.connection.addresses[-1]
     with contextlib.closing(
-        Stranger(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")
-    ) as stranger:
-        stranger.send(envelope(0, 1), *map(bytes, encode(hello(target.connection.run_id))))
-        stranger.send(
+        Attacker(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")
+    ) as attacker:
+        attacker.send(envelope(0, 1), *map(bytes, encode(hello(target.connection.run_id))))
+        attacker.send(
             envelope(0, 2), *map(bytes, encode(Results([Result(1, 0, 1, 0, 0.1)]), [target.bomb]))
         )
-        events = stranger.events_until_refused()
-        assert not stranger.socket.poll(0)
+        events = attacker.events_until_refused()
+        assert not attacker.socket.poll(0)
         return events
 
 
-def test_a_stranger_without_keys_is_not_let_in(target: Site) -> None:
+def test_an_attacker_without_keys_is_rejected(target: Site) -> None:
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key="", keys=None)
 
 
-def test_a_stranger_with_keys_of_his_own_is_not_let_in(target: Site) -> None:
+def test_an_attacker_with_other_keys_is_rejected(target: Site) -> None:
     public, _ = zmq.curve_keypair()
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
         target, server_key=public.decode(), keys=zmq.curve_keypair()
     )
 
 
-def test_a_stranger_who_knows_the_dispatchers_public_key_is_not_let_in(target: Site) -> None:
+def test_an_attacker_who_knows_the_dispatchers_public_key_is_rejected(target: Site) -> None:
     events = intrude(target, server_key=target.connection.server_key, keys=zmq.curve_keypair())
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in events
     assert (
@@ -254,7 +254,7 @@ def test_a_stranger_who_knows_the_dispatchers_public_key_is_not_let_in(target: S
     )  # by the check of the client's key, and nothing before it
 
 
-def test_a_stranger_who_knows_both_public_keys_is_not_let_in(target: Site) -> None:
+def test_an_attacker_who_knows_both_public_keys_is_rejected(target: Site) -> None:
     _, secret = zmq.curve_keypair()
     keys = target.connection.worker_public.encode(), secret
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
@@ -271,7 +271,7 @@ def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
 
 
 def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_tcp: Site) -> None:
-    """A stranger who has taken over the dispatcher's address has not its secret key, even if he
+    """An attacker who has taken over the dispatcher's address has not its secret key, even if he
     lets everybody in.
     """
     context = zmq.Context()
@@ -300,7 +300,7 @@ def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_t
         trap.disable_monitor()
 
 
-# ---------------------------------------------------------------- strangers who do not
+# ---------------------------------------------------------------- attackers who do not
 
 RANDOM = b"".join(((n * 2654435761) % 2**32).to_bytes(4, "little") for n in range(1, 5000))
 BYTES = {
@@ -327,20 +327,20 @@ def read_to_the_end(end: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("content", BYTES.values(), ids=BYTES.keys())
-def test_a_stranger_who_sends_anything_else_is_hung_up_on(target: Site, content: bytes) -> None:
+def test_an_attacker_who_sends_anything_else_is_disconnected(target: Site, content: bytes) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         with contextlib.suppress(ConnectionError):
             end.sendall(content)
         read_to_the_end(end)
 
 
-def test_a_stranger_who_says_nothing_is_hung_up_on(target: Site) -> None:
+def test_an_attacker_who_says_nothing_is_disconnected(target: Site) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         read_to_the_end(end)
 
 
 @pytest.mark.parametrize("length", [PIECE + 10_000, 2**31, 2**62, 2**64 - 1])
-def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_it(
+def test_an_attacker_who_announces_a_long_frame_is_disconnected_before_he_has_sent_it(
     target: Site, length: int
 ) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
@@ -350,7 +350,7 @@ def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_
         read_to_the_end(end)
 
 
-def test_strangers_who_send_long_frames_cost_no_memory(target: Site) -> None:
+def test_attackers_who_send_long_frames_cost_no_memory(target: Site) -> None:
     before = psutil.Process().memory_info().rss
     with contextlib.ExitStack() as held:
         for _ in range(20):
@@ -368,12 +368,12 @@ def test_strangers_who_send_long_frames_cost_no_memory(target: Site) -> None:
 
 
 @pytest.fixture
-def insider(target: Site) -> Iterator[Stranger]:
+def rogue(target: Site) -> Iterator[Attacker]:
     """Somebody with the workers' key."""
     connection = target.connection
     keys = connection.worker_public.encode(), connection.worker_secret.encode()
     with contextlib.closing(
-        Stranger(connection.addresses[-1], server_key=connection.server_key, keys=keys)
+        Attacker(connection.addresses[-1], server_key=connection.server_key, keys=keys)
     ) as one:
         yield one
 
@@ -418,19 +418,19 @@ MALFORMED: dict[str, Sequence[bytes]] = {
 
 
 @pytest.mark.parametrize("frames", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_frames_from_an_insider_are_dropped(
-    target: Site, insider: Stranger, frames: Sequence[bytes]
+def test_malformed_frames_from_a_rogue_worker_are_dropped(
+    target: Site, rogue: Attacker, frames: Sequence[bytes]
 ) -> None:
-    insider.send(*frames)
+    rogue.send(*frames)
     # What was sent before is looked at before: when this is refused, that has been survived.
-    insider.send(envelope(1, 0), *map(bytes, encode(hello("another run"))))
-    while "another run" not in insider.receive_a(Refuse).reason:
+    rogue.send(envelope(1, 0), *map(bytes, encode(hello("another run"))))
+    while "another run" not in rogue.receive_a(Refuse).reason:
         pass
 
 
-def test_a_hello_of_an_earlier_run_is_refused(target: Site, insider: Stranger) -> None:
-    insider.send(envelope(0, 1), *map(bytes, encode(hello("20200101-000000-1-abcdef"))))
-    assert target.connection.run_id in insider.receive_a(Refuse).reason
+def test_a_hello_of_an_earlier_run_is_refused(target: Site, rogue: Attacker) -> None:
+    rogue.send(envelope(0, 1), *map(bytes, encode(hello("20200101-000000-1-abcdef"))))
+    assert target.connection.run_id in rogue.receive_a(Refuse).reason
 
 
 def words(target: Site) -> list[tuple[Message, list[bytes]]]:
@@ -454,29 +454,29 @@ def words(target: Site) -> list[tuple[Message, list[bytes]]]:
     ]
 
 
-def test_an_insider_who_talks_nonsense_is_ignored(target: Site, insider: Stranger) -> None:
+def test_a_rogue_worker_that_sends_nonsense_is_ignored(target: Site, rogue: Attacker) -> None:
     theirs = Session(PIECE)
 
-    def say(message: Message, buffers: Sequence[bytes] = ()) -> None:
+    def send(message: Message, buffers: Sequence[bytes] = ()) -> None:
         for frames in theirs.number(encode(message, buffers)):
-            insider.send(*map(bytes, frames))
+            rogue.send(*map(bytes, frames))
 
-    say(hello(target.connection.run_id))
-    insider.receive_a(Welcome)
+    send(hello(target.connection.run_id))
+    rogue.receive_a(Welcome)
     for message, buffers in words(target):
-        say(message, buffers)
-    say(Goodbye("done"))
+        send(message, buffers)
+    send(Goodbye("done"))
     # To be told that nobody here is known by this name, all of it must have been looked at.
-    insider.send(envelope(1, 0), *map(bytes, encode(Beat())))
-    assert "does not know you" in insider.receive_a(Refuse).reason
+    rogue.send(envelope(1, 0), *map(bytes, encode(Beat())))
+    assert "does not know you" in rogue.receive_a(Refuse).reason
 
 
 def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as server:
         keys = server.worker_public.encode(), server.worker_secret.encode()
         with contextlib.closing(
-            Stranger(server.addresses[0], server_key=server.server_key, keys=keys)
-        ) as stranger:
+            Attacker(server.addresses[0], server_key=server.server_key, keys=keys)
+        ) as attacker:
             theirs = Session(PIECE)
             first, *others = [
                 [bytes(frame) for frame in theirs.number(encode(message))[0]]
@@ -489,8 +489,8 @@ def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> Non
             heard: list[Message] = []
             poller = server.poller()
             for frames in (first, first, *others[::-1], *others, *others, first):
-                stranger.send(*frames)
-            stranger.send(envelope(1, 0), *map(bytes, encode(Welcome())))
+                attacker.send(*frames)
+            attacker.send(envelope(1, 0), *map(bytes, encode(Welcome())))
             while not heard or not isinstance(heard[-1], Welcome):
                 assert poller.poll(PATIENCE_SECONDS * 1000)
                 heard += [
@@ -676,7 +676,7 @@ with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
 def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
     grid_engine: GridEngine,
 ) -> None:
-    runs = grid_engine.folder / "runs-of-strangers"
+    runs = grid_engine.folder / "runs-of-attackers"
     done = grid_engine.run(IN_A_CLUSTER_JOB, environment={"GRIDENGINE_RUN_DIRECTORY": str(runs)})
     connection, (told, processes) = json.loads(done.stdout)
     assert "job_number" in told

@@ -1,5 +1,5 @@
-"""Workers of this machine: their agents are in this process, their nurseries and runners below it.
-How they come, last and go.
+"""Workers of this machine: their agents are in this process, their fork servers and runners below
+it. How they come, last and go.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def linger(path: str) -> None:
 
 
 def processes(path: Path) -> list[int]:
-    """Return the nursery, the runner and the process that has got away, once they are there."""
+    """Return the fork server, the runner and the process that has got away, once they are there."""
     wait_until(written(path))
     return list(map(int, path.read_text().split()))
 
@@ -107,7 +107,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- coming
 
 
-def test_a_nursery_that_cannot_start_is_told_with_its_status(
+def test_a_fork_server_that_cannot_start_is_told_with_its_status(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"
@@ -118,7 +118,7 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
         gridengine.map(abs, [-1], scheduler=scheduler)
 
 
-def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
+def test_a_fork_server_that_comes_when_all_is_closed_is_turned_away() -> None:
     workers = LocalWorkers(
         gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None
     )
@@ -151,7 +151,7 @@ gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 # ---------------------------------------------------------------- lasting
 
 
-def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
+def test_when_the_fork_server_is_killed_its_calls_are_run_on_a_new_one(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     path = tmp_path / "pids"
@@ -171,14 +171,14 @@ def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
     assert second != first
 
 
-def test_a_stopped_nursery_is_waited_for_and_goes_on(
+def test_a_stopped_fork_server_is_waited_for_and_goes_on(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     [(first, runner)] = gridengine.map(
         lambda _: (os.getppid(), os.getpid()), [0], scheduler=scheduler
     )
     os.kill(first, signal.SIGSTOP)
-    os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
+    os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the fork server goes on
     job = gridengine.Job(target=fork_server, scheduler=scheduler)
     job.start()
     wait_until(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
@@ -201,7 +201,7 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
-def test_close_ends_a_nursery_and_all_below_it(
+def test_close_ends_a_fork_server_and_all_below_it(
     before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -216,7 +216,7 @@ def test_close_ends_a_nursery_and_all_below_it(
     assert not any(map(alive, pids))
 
 
-def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
+def test_nothing_is_left_of_a_fork_server_that_was_idle_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gridengine.ProcessScheduler, "idle_seconds", 0.0)
@@ -248,7 +248,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("way", ["alone", "forked"])
-def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
+def test_when_the_dispatcher_is_killed_its_fork_server_ends_and_all_below_it(
     way: str, tmp_path: Path
 ) -> None:
     """Even when a process that was forked from the dispatcher lives on, and with it the socket."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
-from tests.integration.worker.test_worker_process import Office
 from tests.support.script_driver import ROOT, MakeScript, Script
+from tests.support.worker_driver import WorkerDriver
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
@@ -75,33 +75,33 @@ def ignore() -> None:
 def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(
     tmp_path: Path, inherit: object, how: str
 ) -> None:
-    office = Office(tmp_path, preexec=inherit)
+    driver = WorkerDriver(tmp_path, preexec=inherit)
     try:
         if how == "killed":
-            office.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
+            driver.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
         else:
-            office.assign(lambda _: signal.pause(), None, timeout=0.2)
-        crashed, _ = office.until_heard(Crashed)
+            driver.assign(lambda _: signal.pause(), None, timeout=0.2)
+        crashed, _ = driver.wait_for(Crashed)
         assert isinstance(crashed, Crashed)
         ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
         assert (crashed.reason, crashed.exitcode) == ended
-        office.server.send(office.peer, Stop())
-        assert office.process.wait(30) == 0
+        driver.server.send(driver.peer, Stop())
+        assert driver.process.wait(30) == 0
     finally:
-        office.close()
+        driver.close()
 
 
 @pytest.mark.parametrize("inherit", [block, ignore])
 def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
     tmp_path: Path, inherit: object
 ) -> None:
-    office = Office(tmp_path, preexec=inherit)
+    driver = WorkerDriver(tmp_path, preexec=inherit)
     try:
-        office.until_heard(Hello)
-        office.process.terminate()
-        assert office.process.wait(30) == 0
+        driver.wait_for(Hello)
+        driver.process.terminate()
+        assert driver.process.wait(30) == 0
     finally:
-        office.close()
+        driver.close()
 
 
 # ---------------------------------------------------------------- threads and processes that calls
@@ -234,18 +234,18 @@ def test_workers_have_the_flags_of_the_interpreter(script: MakeScript, flags: st
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-@pytest.mark.parametrize(("flags", "strangers"), [("-I", 0), ("-E", 0), ("-O", 2)])
+@pytest.mark.parametrize(("flags", "times"), [("-I", 0), ("-E", 0), ("-O", 2)])
 def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
-    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, strangers: int
+    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, times: int
 ) -> None:
     (tmp_path / "planted").mkdir()
-    (tmp_path / "planted" / "sitecustomize.py").write_text("print('a stranger')")
+    (tmp_path / "planted" / "sitecustomize.py").write_text("print('planted code')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "planted"))
     made = script(f"""{LOOK}
         there()
     """)
     done = with_flags(made, flags).run()
-    assert (done.stdout, done.stderr) == ("a stranger\n" * strangers, "")
+    assert (done.stdout, done.stderr) == ("planted code\n" * times, "")
 
 
 def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
