@@ -111,7 +111,9 @@ logs = {{handle.log for handle in handles}}
 tell(count=len(set(handles)), logs=len(logs), jobs=len(jobs), known=len(known))
 """,
     )
-    assert told == {"count": limit + 203, "logs": limit + 203, "jobs": 2, "known": 1203}
+    # Slurm tells of all at once; DRMAA is asked for each, and for no longer than a poll may take.
+    assert told["known"] == 1203 if cluster.name == "slurm" else told["known"] > 0
+    assert (told["count"], told["logs"], told["jobs"]) == (limit + 203, limit + 203, 2)
 
 
 def test_tasks_that_somebody_deletes_are_reported_as_deleted(cluster: Cluster) -> None:
