@@ -127,7 +127,7 @@ def wait_for_ended_tasks(script: Script) -> None:
     (speaker,) = [
         process
         for process in script.processes()
-        if any("_drmaa_child" in word for word in words_of(process))
+        if any("drmaa_process" in word for word in words_of(process))
     ]
     until = time.monotonic() + 30
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
