@@ -175,10 +175,6 @@ class Packer(Generic[TaskT, HolderT]):
         """How many tasks have no place yet."""
         return len(self._entries)
 
-    def offer(self, resources: Resource) -> None:
-        """Count on holders of these resources to come."""
-        self._offers.append(resources)
-
     # ---------------------------------------------------------------- holders
 
     def open(self, key: HolderT, resources: Resource, now: float) -> None:
