@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
-from gridengine.dispatcher.core.calls import OpenTask, Span
+from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
@@ -87,31 +87,35 @@ def requeue(state: CoreState, span: Span) -> None:
     """Have calls that were assigned wait again, before all others; settle those that are not wanted
     any more.
     """
-    wanted, unwanted = split_unwanted(span) if span.open_task.unwanted else ([span], [])
-    for one in unwanted:
-        settle_unwanted(state, one)
-    for one in reversed(wanted):
-        if one.stop > one.start:
-            queue = state.queue_for(one.demand)
-            queue.put_back(one)
+    wanted = [span]
+    for one in sorted(span.open_task.unwanted, key=_recalled_last):
+        if one.signal or span.attempt == 1:
+            wanted, rejected = cut(wanted, one)
+            for part in rejected:
+                settle_unwanted(state, part, one.signal)
+    for part in reversed(wanted):
+        if part.stop > part.start:
+            queue = state.queue_for(part.demand)
+            queue.put_back(part)
             state.dirty_queues[queue] = None
 
 
-def split_unwanted(span: Span) -> tuple[list[Span], list[Span]]:
-    """Return what of a span is to run, and what somebody has cancelled, or recalled in time."""
-    wanted, unwanted = [span], list[Span]()
-    for one in span.open_task.unwanted:
-        if one.signal or span.attempt == 1:
-            parts, wanted = wanted, []
-            for part in parts:
-                start, stop = max(one.start, part.start), min(one.stop, part.stop)
-                if start >= stop:
-                    wanted.append(part)
-                    continue
-                unwanted.append(replace(part, start=start, stop=stop))
-                around = replace(part, stop=start), replace(part, start=stop)
-                wanted += [rest for rest in around if rest.calls]
-    return wanted, unwanted
+def _recalled_last(unwanted: Unwanted) -> bool:
+    return not unwanted.signal
+
+
+def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
+    """Return what of spans of a task is wanted, and what is not."""
+    outside, inside = list[Span](), list[Span]()
+    for span in spans:
+        start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
+        if start >= stop:
+            outside.append(span)
+            continue
+        inside.append(replace(span, start=start, stop=stop))
+        around = replace(span, stop=start), replace(span, start=stop)
+        outside += [part for part in around if part.calls]
+    return outside, inside
 
 
 def drop_waiting(
@@ -143,9 +147,8 @@ def give_up(
 # ------------------------------------------------------------------ calls that are settled
 
 
-def settle_unwanted(state: CoreState, span: Span) -> None:
-    """Settle calls that somebody cancelled, or recalled before they began."""
-    number = span.open_task.cancelled_by(span.start)
+def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
+    """Settle calls that somebody cancelled by a signal, or with 0 recalled before they began."""
     if number:
         settle_cancelled(state, span, -number)
     else:

@@ -307,3 +307,13 @@ def test_cancelling_one_task_leaves_the_others() -> None:
     play.submit(1, 2, 3)
     play.play(CancelRequested([2], signal.SIGTERM))
     assert play.core.state.calls_waiting == 4
+
+
+def test_what_was_recalled_is_not_cancelled_with_one_call_of_it() -> None:
+    play, _, run = batch()
+    span = play.core.state.runs[run].span
+    play.play(RecallRequested([(2, span.start, span.stop)]))
+    play.play(CancelRequested([], 9, [(2, span.start, span.start + 1)]))
+    play.say(Returned([run]))
+    assert recalled(play) == [(2, span.start + 1, span.stop)]
+    assert [one.start for one in play.seen(CallsFinished) if not one.recalled] == [span.start]
