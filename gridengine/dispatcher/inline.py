@@ -99,12 +99,17 @@ class InlineDispatcher:
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""
 
-    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks that are being run, from inside a call: after the call."""
-        for task in tasks:
-            run = self._runs.get(task)
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks that are being run, and calls of such, from inside a call: after the call."""
+        tasks, calls = tuple(tasks), tuple(calls)
+        for run in {self._runs.get(task) for task in (*tasks, *(task for task, _, _ in calls))}:
             if run is not None:
-                run.cancelled.append((task, number))
+                run.requests.append(CancelRequested(tasks, number, calls))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Nothing waits here."""
@@ -155,8 +160,10 @@ class InlineRun:
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
         }
-        self.cancelled: deque[tuple[int, int]] = deque()
-        """Tasks to be ended, each with a signal. Any thread may add."""
+        self._cancelled: dict[int, int] = {}
+        """The runs that are to be ended, and by which signal."""
+        self.requests: deque[CancelRequested] = deque()
+        """Any thread may add; they are handled between two calls."""
 
     def run(self) -> None:
         """Run all calls; those that an exception keeps from being run are settled as cancelled."""
@@ -165,7 +172,6 @@ class InlineRun:
             self._handle(Submitted(self._function, list(self._tasks.values())))
             while self._assigned:
                 self._run(self._assigned.popleft())
-                self._cancel()
         except BaseException:
             error = Cancelled(f"{self._function.name} was ended before it was done")
             for failure in self._unsettled.fail(error):
@@ -186,41 +192,38 @@ class InlineRun:
         if isinstance(message, Assign):
             self._assigned.extend(message.assignments)
         elif isinstance(message, Cancel):
-            ended = [one for one in self._assigned if one.run in message.runs]
-            for one in ended:
-                self._assigned.remove(one)
-                self._send(Crashed(one.run, -1, -message.signal, CANCELLED, 0), [b"", b""])
-
-    def _cancel(self) -> None:
-        while self.cancelled:
-            task, number = self.cancelled.popleft()
-            self._handle(CancelRequested((task,), number))
+            self._cancelled.update(dict.fromkeys(message.runs, message.signal))
 
     def _run(self, assignment: Assignment) -> None:
-        """Run the calls of an assignment, until its task is cancelled."""
-        if assignment.watched:
-            self._send(Started(assignment.run, os.getpid()))
+        """Run the calls of an assignment, unless and until it is cancelled."""
+        index = assignment.start
+        while index < assignment.stop and assignment.run not in self._cancelled:
+            if index == assignment.start and assignment.watched:
+                self._send(Started(assignment.run, os.getpid()))
+            index = self._run_some(assignment, index)
+            while self.requests:
+                self._handle(self.requests.popleft())
+        if index < assignment.stop:
+            number = self._cancelled[assignment.run]
+            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
+
+    def _run_some(self, assignment: Assignment, index: int) -> int:
+        """Run the calls of an assignment from this one on until something is to be cancelled;
+        return the index of the next.
+        """
         self._load(assignment)
         results: list[Result] = []
         buffers: list[Any] = []
         try:
-            for index in range(assignment.start, assignment.stop):
+            while index < assignment.stop and not self.requests:
                 result, payload = self._call(assignment, index, self._calls[index])
                 results.append(result)
                 buffers += payload
-                if self.cancelled and self._is_cancelled(assignment.task):
-                    break
+                index += 1
         finally:  # should an exception end all, what was done before has its outcome
             if results:
                 self._send(Results(results), buffers)
-        if results[-1].stop < assignment.stop:
-            number = self._is_cancelled(assignment.task)
-            self._cancel()
-            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
-
-    def _is_cancelled(self, task: int) -> int:
-        """Return the signal with which a task is to be ended; 0 when it is not."""
-        return next((number for one, number in self.cancelled if one == task), 0)
+        return index
 
     def _load(self, assignment: Assignment) -> None:
         """Have the calls of an assignment at hand, as they were submitted."""

@@ -15,7 +15,6 @@ from gridengine.dispatcher.core.events import (
     Received,
     Tick,
 )
-from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
@@ -59,7 +58,7 @@ class IOLoop:
         self._poll_seconds = poll_seconds
         self._tick_at = self._poll_at = self._rebalance_at = 0.0
         self._leave_by = math.inf
-        self.snapshot = Snapshot()
+        self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
         """Return once the core was told to close, and its workers have left or had time to."""
