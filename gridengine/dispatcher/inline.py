@@ -1,6 +1,6 @@
 """A dispatcher without workers: what is submitted is run at once, in the caller's own process and
-thread. The core decides as for other workers; here it has one, which is asked and answers without
-any transport.
+thread. The core decides as for other workers; here it has one, to which messages are passed by a
+function call.
 """
 
 from __future__ import annotations
