@@ -189,7 +189,7 @@ def test_a_stopped_fork_server_is_waited_for_and_goes_on(
 
 def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
     [worker] = scheduler._shared._core.state.workers.values()  # type: ignore[union-attr]
-    return None if worker.launched is None else worker.launched.state
+    return None if worker.launch is None else worker.launch.state
 
 
 # ---------------------------------------------------------------- going
