@@ -35,7 +35,7 @@ def make_function(
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
-    own_modules().look()
+    own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     directory, path, text = surroundings()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__

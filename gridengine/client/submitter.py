@@ -25,7 +25,7 @@ from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
-from gridengine.serialize.snapshot import frozen
+from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
@@ -128,15 +128,15 @@ class Submitter:
             templates = self._functions.find(f)
             if kwargs:
                 template = templates[FULL]
-                call: Any = frozen((args, kwargs), FULL, template.function.name)
+                call: Any = snapshot((args, kwargs), FULL, template.function.name)
             elif len(args) == 1:
                 template = templates[SINGLE]
                 call = args[0]
                 if type(call) not in PLAIN:
-                    call = frozen(call, SINGLE, template.function.name)
+                    call = snapshot(call, SINGLE, template.function.name)
             else:
                 template = templates[STAR]
-                call = frozen(args, STAR, template.function.name)
+                call = snapshot(args, STAR, template.function.name)
         except Exception as error:
             batcher.check()
             return CallFuture(self._no_function, None, Failed(error))

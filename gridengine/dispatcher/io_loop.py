@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import select
 import time
-from collections.abc import Callable
 
 from gridengine.dispatcher.core.events import (
     Continue,
@@ -16,7 +15,6 @@ from gridengine.dispatcher.core.events import (
     Received,
     Tick,
 )
-from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
@@ -56,25 +54,28 @@ class IOLoop:
         self._queue = queue
         self._link = link
         self._launcher = launcher
-        self._perform: Callable[..., None] = effects.perform
+        self._perform = effects.perform
         self._poll_seconds = poll_seconds
         self._tick_at = self._poll_at = self._rebalance_at = 0.0
         self._leave_by = math.inf
-        self.snapshot = Snapshot()
+        self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
         """Return once the core was told to close, and its workers have left or had time to."""
         poller = self._link.poller()
         poller.register(self._queue.fd, select.POLLIN)
-        core, state = self._core, self._state
+        state = self._state
         while not (state.closing and self._may_leave()):
             ready = self._wait(poller)
             now = time.monotonic()
             self._take_events(ready, now)
             if state.deferred:
-                self._perform(core.handle(Continue(), now))
-            if now >= self._tick_at or now >= self._poll_at or state.rebalance_due:
-                self._handle_due(now)
+                self._handle(Continue(), now)
+            if now >= self._tick_at:
+                self._tick(now)
+            if state.rebalance_due and now >= self._rebalance_at:
+                self._rebalance_at = now + REBALANCE_SECONDS
+                self._handle(Rebalance(), now)
 
     def _may_leave(self) -> bool:
         now = time.monotonic()
@@ -83,30 +84,27 @@ class IOLoop:
 
     def _wait(self, poller: Poller) -> dict[int, int]:
         """Sleep until there is something to do; return what polled as readable."""
-        queue = self._queue
+        state, queue = self._state, self._queue
+        until = min(self._link.next_deadline(), self._tick_at)
+        if state.rebalance_due:
+            until = min(until, self._rebalance_at)
         queue.sleeping = True
         try:
             # What was posted before the line above found nobody asleep.
-            busy = queue.events or queue.barriers
-            ready = dict(poller.poll(0 if busy else self._milliseconds()))
+            if queue.events or queue.barriers or state.deferred:
+                timeout: int | None = 0
+            elif until == math.inf:
+                timeout = None
+            else:
+                timeout = max(0, math.ceil((until - time.monotonic()) * 1000))
+            ready = dict(poller.poll(timeout))
         finally:
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
+        if self._tick_at == math.inf:
+            self._tick_at = 0.0  # there may be something to look after again
         return ready
-
-    def _milliseconds(self) -> int | None:
-        """Return how long to sleep at most; None is until something wakes us."""
-        state, deadline, now = self._state, self._link.next_deadline(), time.monotonic()
-        if state.deferred:
-            return 0
-        if state.is_idle and deadline > now:
-            self.snapshot = self._state.snapshot()  # until something comes there is no tick
-            return None
-        deadline = min(deadline, self._tick_at)
-        if state.rebalance_due:
-            deadline = min(deadline, self._rebalance_at)
-        return max(0, math.ceil((deadline - now) * 1000))
 
     def _take_events(self, ready: dict[int, int], now: float) -> None:
         """Handle what was posted, and what workers have sent."""
@@ -121,17 +119,18 @@ class IOLoop:
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
             self._queue.barriers.popleft().set()
 
-    def _handle_due(self, now: float) -> None:
-        """Handle the timers that are due."""
+    def _tick(self, now: float) -> None:
+        """Have the core look after what time brings, ask for the workers' states, and publish a
+        snapshot. While there is nothing to look after, no next tick is due.
+        """
         state = self._state
-        if now >= self._tick_at:
-            self._handle(Tick(), now)
-            self._tick_at = now + (GATHER_SECONDS if state.gathering else TICK_SECONDS)
-            self.snapshot = self._state.snapshot()
-        if state.rebalance_due and now >= self._rebalance_at:
-            self._rebalance_at = now + REBALANCE_SECONDS
-            self._handle(Rebalance(), now)
-        if now >= self._poll_at and not state.is_idle:
+        self._handle(Tick(), now)
+        self.snapshot = state.snapshot()
+        if state.is_idle:
+            self._tick_at = math.inf
+            return
+        self._tick_at = now + (GATHER_SECONDS if state.gathering else TICK_SECONDS)
+        if now >= self._poll_at:
             self._poll_at = now + self._poll_seconds
             self._launcher.poll([one.handle for one in state.launched_workers()])
 

@@ -120,7 +120,7 @@ class DispatcherThread:
                 was forked from; or no worker can hold what a task asks for.
         """
         modules = own_modules()
-        modules.look_now_and_then()
+        modules.check_if_due()
         with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
             if self._closed or os.getpid() != self._owner:
                 self._refuse()

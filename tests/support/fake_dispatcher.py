@@ -104,7 +104,7 @@ class FakeDispatcher:
         task = entry.task
         if task.watched:
             entry.listener.began(TaskStarted(task.id, 4711, "here", 1))
-        for index, call in enumerate(pickling.load_calls(task.payload)):
+        for index, call in enumerate(pickling.load(task.payload)):
             if index not in self.given_back.get(task.id, ()):
                 self.settle(entry, self._outcome(entry, index, call))
 

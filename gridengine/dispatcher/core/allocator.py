@@ -29,16 +29,10 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
     """Have a worker's slots given out; return the error if it cannot give what it was launched
     for.
     """
-    if state.packer is None:
-        error = _give_all(state, worker)
-        if error is not None:
-            return error
-    else:
-        assert state.policy.resources is not None
-        held = lasting(state.policy.resources, worker.leave_at - now)
-        state.packer.open(worker.id, held, now)
-        state.room_freed = True
-    worker.open = True
+    if state.shared is None:
+        return _give_all(state, worker)
+    state.packer.open(worker.id, lasting(state.shared, worker.leave_at - now), now)
+    state.room_freed = worker.open = True
     return None
 
 
@@ -57,6 +51,7 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         _grant(state, group, given, _cores(given, slots))
     group.queue.add(group)
     state.dirty_queues[group.queue] = None
+    worker.open = True
     return None
 
 
@@ -66,14 +61,14 @@ def close_worker(state: CoreState, worker: Worker) -> None:
         group.queue.remove(group)
         state.dirty_queues[group.queue] = None
         state.freed_slots.pop(group, None)
-    if worker.open and state.packer is not None:
+    if worker.open and state.shared:
         state.packer.shut(worker.id)
     worker.open = False
 
 
 def pause_worker(state: CoreState, worker: Worker) -> None:
     """Allocate nothing more of a worker until it is resumed."""
-    if worker.open and state.packer is not None:
+    if worker.open and state.shared:
         state.packer.pause(worker.id)
 
 
@@ -81,7 +76,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
     """Give out the slots of a worker again."""
     for group in worker.slot_groups:
         state.freed_slots[group] = state.dirty_queues[group.queue] = None
-    if worker.open and state.packer is not None:
+    if worker.open and state.shared:
         state.packer.resume(worker.id)
         state.room_freed = True
 
@@ -93,14 +88,16 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
     """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
     though nothing has happened.
     """
+    pending = state.pending_requests
     for group in state.freed_slots:
-        if _others_wait(state, group.queue) and group.worker.phase is Phase.READY:
+        others = len(pending) - (group.queue in pending) if pending else 0
+        if others and group.worker.phase is Phase.READY:
             _release(state, group)
         else:
             group.queue.relist(group)
     state.freed_slots.clear()
     fresh = _fill_queues(state, now)
-    if state.pending_requests and (state.room_freed or fresh or again):
+    if pending and (state.room_freed or fresh or again):
         state.room_freed = False
         _allocate(state, now)
         for queue in fresh:
@@ -121,15 +118,11 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
             if not queue.calls:
                 if queue in state.pending_requests:
                     _drop_request(state, queue)
-                state.forget_if_unused(queue)
+                if not queue.slots:
+                    state.forget_if_unused(queue)
             elif queue not in state.pending_requests and _request(state, queue):
                 fresh.append(queue)
     return fresh
-
-
-def _others_wait(state: CoreState, queue: TaskQueue) -> bool:
-    pending = state.pending_requests
-    return bool(pending) and len(pending) > (queue in pending)
 
 
 # ------------------------------------------------------------------ allocations
@@ -137,7 +130,7 @@ def _others_wait(state: CoreState, queue: TaskQueue) -> bool:
 
 def _request(state: CoreState, queue: TaskQueue) -> bool:
     """Have a queue ask for one more allocation, where there are any; return whether it does."""
-    if state.packer is None or queue in state.deferred:
+    if not state.shared or queue in state.deferred:
         return False
     first = queue.waiting.begin_turn()[0].open_task
     state.last_allocation = number = state.last_allocation + 1
@@ -155,19 +148,18 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
 
 def _drop_request(state: CoreState, queue: TaskQueue) -> None:
     number = state.pending_requests.pop(queue, None)
-    if number is not None and state.packer is not None:
+    if number is not None:
         del state.requesting_queues[number]
         state.packer.remove(number)
 
 
 def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
     _drop_request(state, queue)
-    outcomes.fail(state, queue, failures.cannot_give(queue.demand.resources, error))
+    outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
 def _allocate(state: CoreState, now: float) -> None:
     """Have the packer decide whose turn it is, and assign calls to what it allocates."""
-    assert state.packer is not None
     while True:
         try:
             for placed in state.packer.place(now):
@@ -229,7 +221,6 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
 
 def _release(state: CoreState, group: SlotGroup) -> None:
     """Release the allocations of a slot group that have nothing to do."""
-    assert state.packer is not None
     worker, queue = group.worker, group.queue
     while group.slots > max(group.batches, 0):
         try:

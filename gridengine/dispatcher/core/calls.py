@@ -72,18 +72,13 @@ class Unwanted(Struct, frozen=True):
     stop: int
     signal: int = 0
 
-    def is_within(self, other: Unwanted) -> bool:
-        """Return whether the other says all that this one does."""
-        return other.start <= self.start and self.stop <= other.stop and other.signal == self.signal
-
 
 class OpenTask(Struct, gc=False):
     """A task not all of whose calls are settled.
 
     `needs` are the shared objects that it or its function refers to; `order` is its place among all
-    tasks, and `since` when it was submitted; `cancelled` is the signal by which all of it was
-    cancelled, 0 while it was not; `unwanted` are the parts that were cancelled or recalled while
-    workers had them.
+    tasks, and `since` when it was submitted; `unwanted` are the parts of it that were cancelled or
+    recalled.
     """
 
     task: Task
@@ -94,20 +89,16 @@ class OpenTask(Struct, gc=False):
     needs: tuple[RemoteObject, ...] = ()
     order: int = 0
     since: float = 0.0
-    cancelled: int = 0
     unwanted: tuple[Unwanted, ...] = ()
     runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] = field(default_factory=dict)
 
     def cancelled_by(self, index: int) -> int:
-        """Return the signal by which one of its calls was cancelled, 0 when it was not."""
-        numbers = (one.signal for one in self.unwanted if one.start <= index < one.stop)
-        return next(filter(None, numbers), self.cancelled)
-
-    def reject(self, unwanted: Unwanted) -> None:
-        """Note that calls that workers have are not wanted any more."""
-        others = (one for one in self.unwanted if not one.is_within(unwanted))
-        self.unwanted = *others, unwanted
+        """Return the signal by which one of its calls was cancelled last, 0 when it was not."""
+        if not self.unwanted:
+            return 0
+        numbers = [one.signal for one in self.unwanted if one.start <= index < one.stop]
+        return next(filter(None, reversed(numbers)), 0)
 
 
 class Span(Struct, frozen=True, gc=False):

@@ -36,19 +36,10 @@ def can_hold(policy: Policy, request: Resource) -> None:
     Packer[int, int]([offered(policy, policy.resources)]).add(0, booked(request), 0.0)
 
 
-def is_possible(policy: Policy, demand: Demand) -> bool:
-    """Return whether a worker can hold this; one that is launched for a demand always can."""
-    if policy.resources is None:
-        return True
-    try:
-        request = booked(demand.request)
-        return bool(Books(offered(policy, policy.resources)).of(request)._request(request))
-    except BaseException:  # what it raised comes out when it is asked for
-        return False
-
-
 def fitting(policy: Policy, request: Resource) -> int:
-    """Return how many such requests one worker holds at a time, at least 1."""
+    """Return how many such requests one worker holds at a time, 0 if it can never hold one; a
+    worker that is launched for a request has as many slots as all.
+    """
     if policy.resources is None:
         return policy.slots
     request = booked(request)
@@ -56,10 +47,10 @@ def fitting(policy: Policy, request: Resource) -> int:
         books = Books(offered(policy, policy.resources)).of(request)
         for count in range(MOST_FITTING):
             if not books._request(request):
-                return max(count, 1)
+                return count
             books._alloc(request)
     except BaseException:  # what it raised comes out when it is asked for
-        return 1
+        return 0
     return MOST_FITTING
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
 from gridengine.dispatcher.core.calls import OpenTask, Span
-from gridengine.dispatcher.core.feasibility import is_possible
+from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
@@ -78,142 +78,101 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
 def may_grow(state: CoreState, span: Span) -> bool:
     """Return whether calls that ran out of memory may run again with more."""
     factor = span.open_task.task.escalate_memory
-    return factor != 1 and is_possible(
-        state.policy, span.demand.with_factor(span.demand.factor * factor)
-    )
+    grown = span.demand.with_factor(span.demand.factor * factor)
+    return factor != 1 and fitting(state.policy, grown.request) > 0
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Have calls that were assigned wait again, before all others; settle those that somebody has
-    cancelled or recalled meanwhile.
+    """Have calls that were assigned wait again, before all others; settle those that are not wanted
+    any more.
     """
-    if span.start == span.stop:
-        return
-    one = span.open_task
-    if one.cancelled:
-        settle_cancelled(state, span, one.cancelled)
-    elif one.unwanted:
-        _requeue_wanted(state, span)
-    else:
-        _put_back(state, span)
+    wanted, unwanted = split_unwanted(span) if span.open_task.unwanted else ([span], [])
+    for one in unwanted:
+        settle_unwanted(state, one)
+    for one in reversed(wanted):
+        if one.stop > one.start:
+            queue = state.queue_for(one.demand)
+            queue.put_back(one)
+            state.dirty_queues[queue] = None
 
 
-def _requeue_wanted(state: CoreState, span: Span) -> None:
-    wanted = [span]
-    for unwanted in span.open_task.unwanted:
-        if not unwanted.signal and span.attempt > 1:
-            continue
-        parts, wanted = wanted, []
-        for part in parts:
-            kept, taken = cut(part, unwanted.start, unwanted.stop)
-            wanted += kept
-            for one in taken:
-                if unwanted.signal:
-                    settle_cancelled(state, one, unwanted.signal)
-                else:
-                    settle_recalled(state, one)
-    for part in reversed(wanted):
-        _put_back(state, part)
-
-
-def _put_back(state: CoreState, span: Span) -> None:
-    queue = state.queue_for(span.demand)
-    queue.put_back(span)
-    state.dirty_queues[queue] = None
-
-
-def cut(span: Span, start: int, stop: int) -> tuple[list[Span], list[Span]]:
-    """Return what of a span is outside, and what is within these calls."""
-    start, stop = max(start, span.start), min(stop, span.stop)
-    if start >= stop:
-        return [span], []
-    around = replace(span, stop=start), replace(span, start=stop)
-    return [one for one in around if one.calls], [replace(span, start=start, stop=stop)]
+def split_unwanted(span: Span) -> tuple[list[Span], list[Span]]:
+    """Return what of a span is to run, and what somebody has cancelled, or recalled in time."""
+    wanted, unwanted = [span], list[Span]()
+    for one in span.open_task.unwanted:
+        if one.signal or span.attempt == 1:
+            parts, wanted = wanted, []
+            for part in parts:
+                start, stop = max(one.start, part.start), min(one.stop, part.stop)
+                if start >= stop:
+                    wanted.append(part)
+                    continue
+                unwanted.append(replace(part, start=start, stop=stop))
+                around = replace(part, stop=start), replace(part, start=stop)
+                wanted += [rest for rest in around if rest.calls]
+    return wanted, unwanted
 
 
 def drop_waiting(
-    state: CoreState, which: Callable[[Span], bool], settle: Callable[[CoreState, Span], None]
+    state: CoreState, queues: Iterable[TaskQueue], settle: Callable[[CoreState, Span], None]
 ) -> None:
-    """Take such spans out of all queues, and settle them."""
-    for queue in list(state.queues.values()):
-        _drop(state, queue, which, settle)
+    """Take all out of these queues, and settle it."""
+    for queue in list(queues):
+        for span in queue.take_out(lambda span: ([], [span])):
+            settle(state, span)
+        state.dirty_queues[queue] = None
 
 
-def fail(state: CoreState, queue: TaskQueue, error: GridEngineError) -> None:
-    """Fail all calls that wait in a queue."""
-    _drop(
-        state,
-        queue,
-        lambda span: True,
-        lambda state, span: _settle_all(state, span, error=error, exitcode=1),
-    )
-
-
-def _drop(
-    state: CoreState,
-    queue: TaskQueue,
-    which: Callable[[Span], bool],
-    settle: Callable[[CoreState, Span], None],
-) -> None:
-    for span in queue.take_out(lambda span: ([], [span]) if which(span) else ([span], [])):
-        settle(state, span)
-    state.dirty_queues[queue] = None
+def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
+    """Fail all calls that wait in these queues."""
+    drop_waiting(state, queues, lambda state, span: settle(state, span, error=error, exitcode=1))
 
 
 def give_up(
-    state: CoreState, error: GridEngineError, now: float, only: Provisioner | None = None
+    state: CoreState, error: GridEngineError, now: float, provisioners: Iterable[Provisioner]
 ) -> None:
-    """Fail all that waits, since no worker can be had; the next that is submitted asks anew."""
-    for queue in list(state.queues.values()):
-        if only is None or queue.provisioner is only:
-            fail(state, queue, error)
-    for provisioner in list(state.provisioners.values()) if only is None else [only]:
-        state.effects += provisioner.give_up(now)
+    """Fail all that waits for these, since no worker can be had; the next that is submitted asks
+    anew.
+    """
+    for one in list(provisioners):
+        fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
+        state.effects += one.give_up(now)
 
 
 # ------------------------------------------------------------------ calls that are settled
 
 
+def settle_unwanted(state: CoreState, span: Span) -> None:
+    """Settle calls that somebody cancelled, or recalled before they began."""
+    number = span.open_task.cancelled_by(span.start)
+    if number:
+        settle_cancelled(state, span, -number)
+    else:
+        error = failures.why_cancelled(span, None)
+        settle(state, span, error=error, exitcode=1, recalled=True)
+
+
 def settle_cancelled(
-    state: CoreState,
-    span: Span,
-    number: int,
-    stdout: bytes = b"",
-    stderr: bytes = b"",
-    *,
-    worker: Worker | None = None,
+    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: bytes
 ) -> None:
-    """Settle calls that somebody cancelled; `number` is the signal, and `worker` where the first of
-    them ran.
-    """
-    error = failures.why_cancelled(span, worker)
-    _settle_all(state, span, error=error, exitcode=-number, stdout=stdout, stderr=stderr)
+    """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
+    settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
-def settle_recalled(state: CoreState, span: Span) -> None:
-    """Settle calls that somebody recalled before they began."""
-    error = failures.why_cancelled(span, None)
-    _settle_all(state, span, error=error, exitcode=1, recalled=True)
-
-
-def _settle_all(state: CoreState, span: Span, **outcome: Any) -> None:
-    settle(state, span, span.start, span.stop, **outcome)
-
-
-def settle(state: CoreState, span: Span, start: int, stop: int, **outcome: Any) -> None:
+def settle(state: CoreState, span: Span, **outcome: Any) -> None:
     """Tell the outcome of calls, once."""
-    one, calls = span.open_task, stop - start
-    one.unsettled -= calls
-    attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
+    one, start, stop = span.open_task, span.start, span.stop
+    one.unsettled -= stop - start
+    attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
     last = not one.unsettled
     finished = CallsFinished(
         one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last
     )
     state.effects.append(finished)
     if finished.error is None and not finished.raised:
-        state.done += calls
+        state.done += stop - start
     elif not finished.recalled:
-        state.failed += calls
+        state.failed += stop - start
     if last:
         _close_task(state, one)
 

@@ -4,19 +4,13 @@ their submitter, or by the core for the sake of others.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
+from gridengine.dispatcher.core.calls import Submitter, Unwanted
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.model import Phase, Run, Worker
-from gridengine.dispatcher.core.outcomes import (
-    cut,
-    drop_waiting,
-    settle_cancelled,
-    settle_recalled,
-)
+from gridengine.dispatcher.core.outcomes import settle_unwanted, split_unwanted
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.wire.messages import Cancel, Recall
 
@@ -26,111 +20,55 @@ SHARE_SECONDS = 0.05
 MOST_SEARCHED = 200
 """How many runs are searched for workers that have too much."""
 
-Calls = tuple[int, int]
-"""The first of some calls of a task, and the one after the last."""
-
 
 def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> None:
     """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
-    cancel(state, event.tasks, event.signal)
-    calls = _by_task(state, event.calls)
-    for span in _take_waiting(state, calls, last_attempt=math.inf):
-        settle_cancelled(state, span, event.signal)
-    runs = []
-    for one, parts in _still_open(state, calls):
-        for start, stop in parts:
-            one.reject(Unwanted(start, stop, event.signal))
-        runs += [run for run in _runs(state, one) if any(_overlaps(run, part) for part in parts)]
-    _cancel_runs(state, runs, event.signal)
+    tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
+    calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
+    for worker, runs in reject(state, calls, event.signal):
+        numbers = [run.number for run in runs]
+        state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
     state.scale_due = True
-
-
-def cancel(state: CoreState, tasks: Iterable[int], number: int) -> None:
-    """End these tasks by this signal."""
-    cancelled = [state.open_tasks[id] for id in tasks if id in state.open_tasks]
-    if not cancelled:
-        return
-    for one in cancelled:
-        one.cancelled = number
-    runs = [run for one in cancelled for run in _runs(state, one)]
-    drop_waiting(
-        state,
-        lambda span: bool(span.open_task.cancelled),
-        lambda state, span: settle_cancelled(state, span, number),
-    )
-    _cancel_runs(state, runs, number)
-
-
-def _cancel_runs(state: CoreState, runs: Iterable[Run], number: int) -> None:
-    for worker, its in _by_worker(runs):
-        state.effects.append(Send(worker.id, Cancel([run.number for run in its], number)))
 
 
 def recall_requested(state: CoreState, event: RecallRequested, now: float) -> None:
-    """Take calls out of the queues, and have workers give back those that have not begun."""
-    calls = _by_task(state, event.calls)
-    for span in _take_waiting(state, calls, last_attempt=1):
-        settle_recalled(state, span)
-    for one, parts in _still_open(state, calls):
-        for part in parts:
-            _recall_assigned(state, one, part, now)
+    """Take calls out of the queues, and have workers that have some that have not begun give back
+    all that has not begun: runners let go of it as a whole.
+    """
+    for worker, runs in reject(state, event.calls, 0):
+        begun = worker.under_way()
+        if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
+            _recall(state, worker, worker.spare(), now)
     state.scale_due = True
 
 
-def _recall_assigned(state: CoreState, one: OpenTask, part: Calls, now: float) -> None:
-    """Have workers that have such calls, not begun, give back all that has not begun: runners let
-    go of it as a whole.
+def _is_unwanted_after(run: Run) -> bool:
+    """Return whether some of the calls of a run are not wanted but the next."""
+    unwanted = run.span.open_task.unwanted
+    return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
+
+
+def reject(
+    state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
+) -> list[tuple[Worker, list[Run]]]:
+    """Note that calls of tasks, from one to before another, are not wanted; settle those that wait,
+    and return the runs of the others, by worker.
     """
-    runs = [run for run in _runs(state, one) if run.span.attempt == 1 and _overlaps(run, part)]
-    for worker, its in _by_worker(runs):
-        begun = worker.under_way()
-        if any(run.number not in begun or part[1] > run.done + 1 for run in its):
-            one.reject(Unwanted(*part))
-            _recall(state, worker, worker.spare(), now)
-
-
-def _take_waiting(
-    state: CoreState, calls: Mapping[int, Sequence[Calls]], *, last_attempt: float
-) -> list[Span]:
-    """Take such calls out of all queues, and return them."""
-
-    def split(span: Span) -> tuple[list[Span], list[Span]]:
-        stays, goes = [span], list[Span]()
-        for part in calls.get(span.open_task.task.id, ()) if span.attempt <= last_attempt else ():
-            pieces = [cut(one, *part) for one in stays]
-            stays = [one for outside, _ in pieces for one in outside]
-            goes += [one for _, inside in pieces for one in inside]
-        return stays, goes
-
-    submitters = dict.fromkeys(one.submitter for one, _ in _still_open(state, calls))
-    taken: list[Span] = []
-    for queue in state.queues.values():
-        taken += queue.take_out(split, submitters)
-        state.dirty_queues[queue] = None
-    return taken
-
-
-def _by_task(state: CoreState, calls: Iterable[tuple[int, int, int]]) -> dict[int, list[Calls]]:
-    found: dict[int, list[Calls]] = {}
+    submitters: dict[Submitter, None] = {}
+    runs: dict[int, Run] = {}
     for task, start, stop in calls:
-        if task in state.open_tasks:
-            found.setdefault(task, []).append((start, stop))
-    return found
-
-
-def _still_open(
-    state: CoreState, calls: Mapping[int, Sequence[Calls]]
-) -> list[tuple[OpenTask, Sequence[Calls]]]:
-    open_tasks = state.open_tasks
-    return [(open_tasks[task], parts) for task, parts in calls.items() if task in open_tasks]
-
-
-def _runs(state: CoreState, one: OpenTask) -> list[Run]:
-    return [state.runs[number] for number in one.runs]
-
-
-def _overlaps(run: Run, part: Calls) -> bool:
-    return part[0] < run.span.stop and run.done < part[1]
+        one, unwanted = state.open_tasks.get(task), Unwanted(start, stop, number)
+        if one is None:
+            continue
+        one.unwanted = *(other for other in one.unwanted if other != unwanted), unwanted
+        submitters[one.submitter] = None
+        its = map(state.runs.__getitem__, one.runs)
+        runs |= {run.number: run for run in its if start < run.span.stop and run.done < stop}
+    for queue in state.queues.values():
+        for span in queue.take_out(split_unwanted, submitters):
+            settle_unwanted(state, span)
+        state.dirty_queues[queue] = None
+    return _by_worker(run for run in runs.values() if number or run.span.attempt == 1)
 
 
 def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:

@@ -36,43 +36,39 @@ class CoreState:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.closing = False
+        # What the event that is being handled has to have done.
         self.effects: list[Effect] = []
-        """What the event that is being handled has to have done."""
 
         self.open_tasks: dict[int, OpenTask] = {}
+        # Who has open tasks.
         self.submitters: dict[int, Submitter] = {}
-        """Who has open tasks."""
         self.runs: dict[int, Run] = {}
         self.workers: dict[bytes, Worker] = {}
+        # Functions by their digests, shared objects by their names.
         self.objects: dict[bytes, RemoteObject] = {}
-        """Functions by their digests, shared objects by their names."""
+        # The functions that no task uses, oldest first, with their sizes in bytes.
         self.retired: dict[bytes, int] = {}
-        """The functions that no task uses, oldest first, with their sizes in bytes."""
         self.times = GroupTimes()
+        # Of the caller's modules, the latest that something was submitted with.
         self.generation = 0
-        """Of the caller's modules, the latest that something was submitted with."""
         self.last_run = self.last_order = self.last_allocation = 0
 
         self.done = self.failed = self.retried = 0
+        # How many workers are in each phase.
         self.phases = dict.fromkeys(Phase, 0)
-        """How many workers are in each phase."""
 
-        shared = policy.resources
-        self.packer: Packer[int, bytes] | None = None
-        if shared is not None:
-            offers = [feasibility.offered(policy, shared)]
-            self.packer = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.shared = shared = policy.resources
+        offers = [] if shared is None else [feasibility.offered(policy, shared)]
+        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        # The queues that ask the packer for one more allocation, and its number.
         self.pending_requests: dict[TaskQueue, int] = {}
-        """The queues that ask the packer for one more allocation, and its number."""
         self.requesting_queues: dict[int, TaskQueue] = {}
+        # Whether the packer may find room where it found none before.
         self.room_freed = False
-        """Whether the packer may find room where it found none before."""
+        # By what they may be recognised: the workers that connected before their launch was known.
         self.unmatched: dict[str, bytes] = {}
-        """By what they may be recognised: the workers that connected before their launch was
-        known.
-        """
+        # The workers that may not connect any more.
         self.withdrawn: dict[str, None] = {}
-        """The workers that may not connect any more."""
         self.queues: dict[Demand, TaskQueue] = {}
         self.provisioners: dict[Demand, Provisioner] = {}
         self._fitting_known: dict[Demand, int] = {}
@@ -80,20 +76,19 @@ class CoreState:
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)
 
+        # Where a batch has ended in this event.
         self.freed_slots: dict[SlotGroup, None] = {}
-        """Where a batch has ended in this event."""
+        # The queues whose calls or slots have changed in this event.
         self.dirty_queues: dict[TaskQueue, None] = {}
-        """The queues whose calls or slots have changed in this event."""
+        # Whether the number of workers may have to change after this event.
         self.scale_due = False
-        """Whether the number of workers may have to change after this event."""
+        # The queues with more calls for their workers than one event may assign: the next event is
+        # to be `Continue`.
         self.deferred: dict[TaskQueue, None] = {}
-        """The queues with more calls for their workers than one event may assign: the next event
-        is to be `Continue`.
-        """
+        # Whether a `Rebalance` may find something: a worker holds calls that have not begun.
         self.rebalance_due = False
-        """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
+        # When calls were last recalled for a submitter that had no share of the workers.
         self.recalled_for_new_at = -math.inf
-        """When calls were last recalled for a submitter that had no share of the workers."""
 
     # ---------------------------------------------------------------- what there is
 
@@ -148,7 +143,8 @@ class CoreState:
         if demand not in self._fitting_known:
             if len(self._fitting_known) >= MOST_REMEMBERED:
                 self._fitting_known.clear()
-            self._fitting_known[demand] = feasibility.fitting(self.policy, demand.request)
+            fitting = feasibility.fitting(self.policy, demand.request)
+            self._fitting_known[demand] = max(fitting, 1)
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
@@ -184,7 +180,7 @@ class CoreState:
 
     def queue_for(self, demand: Demand) -> TaskQueue:
         """Return the queue of a demand, made if need be."""
-        shared = self.policy.resources is not None
+        shared = self.shared is not None
         if demand is ANY or not (shared or self.policy.pooled):
             return self.common_queue
         if shared and demand.factor != 1 and demand.resources.get(Memory) is None:

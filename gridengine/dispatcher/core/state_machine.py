@@ -123,7 +123,7 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
         queue.put(Span(one, 0, task.count, task.demand))
         state.dirty_queues[queue] = None
     if state.closing:
-        recall.cancel(state, [task.id for task in event.tasks], signal.SIGKILL)
+        recall.reject(state, [(task.id, 0, task.count) for task in event.tasks], signal.SIGKILL)
         return
     _provide(state, one.submitter, now)
 
@@ -149,19 +149,16 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
     try:
         can_hold(state.policy, queue.demand.resources)
     except BaseException as error:  # a kind may be a user's own
-        outcomes.fail(state, queue, failures.cannot_give(queue.demand.resources, error))
+        outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
 def _closing(state: CoreState, event: Closing, now: float) -> None:
     state.closing = True
-    outcomes.drop_waiting(
-        state,
-        lambda span: True,
-        lambda state, span: outcomes.settle_cancelled(state, span, signal.SIGKILL),
-    )
+    everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
+    recall.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
-        outcomes.settle_cancelled(state, run.rest, signal.SIGKILL)
+        outcomes.requeue(state, run.rest)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason, now)
@@ -185,7 +182,8 @@ def _received(state: CoreState, event: Received, now: float) -> None:
     worker.heard_at = now
     if worker.phase is Phase.SILENT:
         worker_lifecycle.heard_again(state, worker)
-        worker_lifecycle.finished_batch(state, worker, now)
+        if not worker.batches:
+            worker_lifecycle.finished_batch(state, worker, now)
     handler = worker_messages.HANDLERS.get(type(message))
     if handler is not None:
         handler(state, worker, message, event.buffers, now)

@@ -143,7 +143,7 @@ def _unlist(worker: Worker) -> None:
 
 def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
     """Note since when a worker has nothing to do; have it leave when it has done its share."""
-    if worker.phase is Phase.READY and not worker.batches:
+    if worker.phase is Phase.READY:
         worker.idle_since = now
         share = state.policy.jobs_per_worker
         if share is not None and worker.taken >= share:
@@ -157,13 +157,15 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         span = run.rest
-        if span.open_task.cancelled or now - run.touched <= WHOLE_LIFE * (now - worker.since):
+        whole_life = now - run.touched > WHOLE_LIFE * (now - worker.since)
+        if not whole_life or span.open_task.cancelled_by(span.start):
             requeue(state, span)
             continue
         requeue(state, replace(span, start=span.start + 1))
+        span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, "the walltime of its worker was over")
         error = failures.why_relieved(worker, span)
-        settle(state, span, span.start, span.start + 1, error=error, exitcode=-signal.SIGKILL)
+        settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker, now)
     state.scale_due = True
 
@@ -246,7 +248,8 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         span = run.rest
-        if span.open_task.cancelled or (blamed is not None and run.number not in blamed):
+        innocent = blamed is not None and run.number not in blamed
+        if innocent or span.open_task.cancelled_by(span.start):
             requeue(state, span)
             continue
         if blamed is not None and span.calls > 1:
@@ -261,11 +264,11 @@ def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> No
     report = worker.launch.report if worker.launch is not None else None
     fault = report.fault if report is not None else None
     grown = fault is OutOfMemory and may_grow(state, span)
-    stuck = fault is OutOfMemory and not grown and state.policy.resources is not None
+    stuck = fault is OutOfMemory and not grown and state.shared is not None
     if report is not None and report.blameless:
         requeue(state, span)
     elif span.attempt <= span.open_task.task.retries and fault is not TimeoutError and not stuck:
         retry(state, span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)
-        settle(state, span, span.start, span.stop, error=error, exitcode=-signal.SIGKILL)
+        settle(state, span, error=error, exitcode=-signal.SIGKILL)

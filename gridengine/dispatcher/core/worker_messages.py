@@ -65,7 +65,8 @@ def results(
             return
         worker.fruitless = 0
         _result(state, run, result, payload, now)
-    worker_lifecycle.finished_batch(state, worker, now)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: float) -> None:
@@ -86,15 +87,14 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if one.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
+    if calls < span.stop - span.start:
+        span = replace(span, start=result.start, stop=result.stop)
     if raised and _is_retried(state, span, result):
-        again = replace(span, start=result.start, stop=result.stop)
-        retry(state, again, out_of_memory=result.status == OUT_OF_MEMORY)
+        retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
         return
     settle(
         state,
         span,
-        result.start,
-        result.stop,
         payload=payload,
         raised=raised,
         exitcode=int(raised),
@@ -107,7 +107,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
     again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and may_grow(state, span))
     one = span.open_task
-    return again and span.attempt <= one.task.retries and not one.cancelled
+    return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
 
 def crashed(
@@ -131,26 +131,22 @@ def crashed(
     if index != -1:
         outcome = failures.OUTCOMES[message.reason](message.exitcode)
         record_attempt(run, index, now, outcome, message.exitcode, message.peak_memory)
-    if run.span.open_task.cancelled:
-        who, output = (None if index == -1 else worker), map(bytes, buffers)
-        settle_cancelled(state, run.rest, -message.exitcode, *output, worker=who)
-    elif index == -1:
-        requeue(state, run.rest)
-    else:
         requeue(state, replace(run.span, start=index + 1))
         requeue(state, replace(run.span, start=run.done, stop=index))
         _crashed_call(state, run, message, buffers)
-    worker_lifecycle.finished_batch(state, worker, now)
+    else:
+        requeue(state, run.rest)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload) -> None:
     """Decide on the one call that its runner was in when it died."""
     index, reason, retries = message.index, message.reason, run.span.open_task.task.retries
-    call = replace(run.span, start=index, stop=index + 1)
-    stdout, stderr = map(bytes, buffers)
-    number = run.span.open_task.cancelled_by(index)
-    if number:
-        settle_cancelled(state, call, number, stdout, stderr, worker=run.worker)
+    call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
+    output = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
+    if call.open_task.cancelled_by(index):
+        settle_cancelled(state, call, exitcode, run.worker, **output)
         return
     if reason == CANCELLED:  # for the sake of another call
         requeue(state, call)
@@ -161,10 +157,7 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
         retry(state, call, out_of_memory=grown)
         return
     error = failures.why_crashed(run, index, message)
-    exitcode = message.exitcode
-    settle(
-        state, call, index, index + 1, error=error, exitcode=exitcode, stdout=stdout, stderr=stderr
-    )
+    settle(state, call, error=error, exitcode=exitcode, **output)
 
 
 def returned(
@@ -181,7 +174,8 @@ def returned(
     for run in runs:
         end_run(state, run)
         requeue(state, run.rest)
-    worker_lifecycle.finished_batch(state, worker, now)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def shortened(
@@ -200,7 +194,8 @@ def shortened(
     requeue(state, rest)
     if run.done == stop:
         end_run(state, run)
-    worker_lifecycle.finished_batch(state, worker, now)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def started(

@@ -47,12 +47,6 @@ def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float
             before.idle.remove(worker.id)
             provisioner.idle.add(worker.id)
         worker.provisioner = provisioner
-        queue = state.queue_for(provisioner.demand)
-        for group in list(worker.slot_groups):
-            group.queue.remove(group)
-            group.queue = queue
-            queue.add(group)
-            state.dirty_queues[queue] = None
     if not worker.open and worker.phase is Phase.READY:
         _open(state, worker, now)
 
@@ -71,7 +65,7 @@ def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
             )
         )
     else:
-        give_up(state, event.error, now, provisioner)
+        give_up(state, event.error, now, [provisioner])
 
 
 def polled(state: CoreState, event: Polled, now: float) -> None:
@@ -82,7 +76,7 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
                 _start_failed(state, provisioner, launch, now)
         error = None if provisioner.workers else provisioner.impossible()
         if error is not None:
-            give_up(state, error, now, provisioner)
+            give_up(state, error, now, [provisioner])
     state.scale_due = True
 
 
@@ -111,7 +105,7 @@ def check_launches(state: CoreState, now: float) -> None:
         state.effects += provisioner.explain(now, waited_for=needed[provisioner] > 0)
         late = provisioner.start_timed_out(now)
         if late is not None:
-            give_up(state, late, now, provisioner)
+            give_up(state, late, now, [provisioner])
     state.forget_provisioners(now)
 
 
@@ -123,7 +117,7 @@ def _start_failed(
     if error is not None and provisioner.workers:
         state.effects.append(Warn(error.message))
     elif error is not None:
-        give_up(state, error, now, provisioner)
+        give_up(state, error, now, [provisioner])
 
 
 # ------------------------------------------------------------------ who connects
@@ -147,7 +141,7 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         worker_lifecycle.forget_launch(state, id, launch, provisioner)
         provisioner.hold_back(now)
         if not state.workers:
-            give_up(state, mismatch, now)
+            give_up(state, mismatch, now, state.provisioners.values())
         return
     provisioner.reset_failures()
     worker = Worker(
@@ -172,7 +166,7 @@ def _open(state: CoreState, worker: Worker, now: float) -> None:
     worker.leave_at = now + stay - worker.hello.elapsed
     error = allocator.open_worker(state, worker, now)
     if error is not None:
-        fail(state, state.queue_for(provisioner.demand), error)
+        fail(state, [state.queue_for(provisioner.demand)], error)
         worker_lifecycle.stop(state, worker, now)
 
 

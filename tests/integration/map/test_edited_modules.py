@@ -22,7 +22,7 @@ from gridengine import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.serialize.module_changes import LOOK_SECONDS, own_modules
+from gridengine.serialize.module_changes import CHECK_SECONDS, own_modules
 
 if TYPE_CHECKING:
     from tests.conftest import GridEngine, Slurm
@@ -121,7 +121,7 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
         job.start()
         assert job.result() == 22
         project.write("VALUE = 333")
-        own_modules()._looked_at -= LOOK_SECONDS  # as if that had passed
+        own_modules()._checked_at -= CHECK_SECONDS  # as if that had passed
         assert executor.submit(project.model.value, 0).result() == 333
 
 

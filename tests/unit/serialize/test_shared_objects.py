@@ -25,7 +25,7 @@ from gridengine.serialize.shared_objects import (
     resolving_locally,
     shared_object_of,
 )
-from gridengine.serialize.snapshot import CallSnapshot, frozen
+from gridengine.serialize.snapshot import CallSnapshot, snapshot
 from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
@@ -50,7 +50,7 @@ def used(keeper: Keeper, obj: Any = "object") -> gridengine.Shared[Any]:
 def arrived(payload: Any) -> Any:
     """Return what a call gets of a payload."""
     with resolving_locally():
-        return pickling.load_calls(payload)
+        return pickling.load(payload)
 
 
 # ------------------------------------------------------------------ handles
@@ -161,8 +161,8 @@ def test_where_calls_are_run_a_name_is_the_object() -> None:
 
 def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
     shared = gridengine.share([1])
-    [call] = pickling.load_calls(pickling.dump_calls([shared]))
-    again = frozen(call, SINGLE)
+    [call] = pickling.load(pickling.dump_calls([shared]))
+    again = snapshot(call, SINGLE)
     assert isinstance(again, CallSnapshot)
     assert needs_of(again.payload) == (shared_object_of(shared),)
     assert arrived(again.payload) == [[1]]
