@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from gridengine.client.batch import Batch
 from gridengine.client.future import (
@@ -31,14 +30,12 @@ from gridengine.client.future import (
     release,
 )
 from gridengine.client.lifetime import Lifetime
+from gridengine.client.submission import Submission
 from gridengine.client.window import Window
 from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled
 from gridengine.serialize.snapshot import CallSnapshot
-
-if TYPE_CHECKING:
-    from gridengine.client.submission import Submission
-    from gridengine.dispatcher.interface import Dispatcher
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""

@@ -5,24 +5,22 @@ from __future__ import annotations
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from msgspec import Struct
 
 from gridengine.client.connect import connect
-from gridengine.client.function_cache import function_of_map
+from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.snapshot import Snapshot
-    from gridengine.dispatcher.interface import Dispatcher
 
 
 class MapRequest(Struct, frozen=True):

@@ -7,12 +7,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
@@ -20,6 +19,7 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapRequest, Submission, check_chunksize
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
@@ -27,9 +27,6 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
 
 Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
