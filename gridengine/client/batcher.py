@@ -299,9 +299,7 @@ class Batcher(Lifetime):
     def _settle(
         self, futures: Sequence[CallFuture], outcome: FutureOutcome, calls: int, load: int
     ) -> None:
-        """Give futures their outcome, the last `calls` calls of which, of this load each, have
-        ended with it.
-        """
+        """Give futures an outcome, with which so many calls of this load each have ended."""
         with_condition, locks = [], []
         with self.lock:
             for future in futures:
