@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gridengine.client.batch import Batch
 from gridengine.client.future import (
@@ -35,6 +35,7 @@ from gridengine.client.window import Window
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled
+from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.snapshot import CallSnapshot
 
 RECALL_SECONDS = 1.0
@@ -48,7 +49,8 @@ class Batcher(Lifetime):
     outcomes.
 
     Args:
-        close: is called once this was closed and all its calls have ended.
+        scheduler: is kept alive until this was closed and all its calls have ended.
+        ours: it is closed then.
         most: how many calls are handed over at a time; None is as the time they take suggests.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
@@ -56,12 +58,13 @@ class Batcher(Lifetime):
     def __init__(
         self,
         dispatcher: Dispatcher,
-        close: Callable[[], None],
+        scheduler: Scheduler,
         *,
+        ours: bool,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
-        super().__init__(close, daemon=daemon)
+        super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
         self.submitter = dispatcher.new_id()
         """The number that all calls have in common, by which they take turns with others."""

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.base import Scheduler
 
 log = logging.getLogger("gridengine")
 
@@ -21,14 +22,16 @@ class Lifetime(ABC):
     """Counts the calls that have not ended, and closes once there are none.
 
     Args:
-        close: is called once this was closed and all its calls have ended.
+        scheduler: is kept alive until this was closed and all its calls have ended.
+        ours: it is closed then.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
 
-    def __init__(self, close: Callable[[], None], *, daemon: bool) -> None:
+    def __init__(self, scheduler: Scheduler, *, ours: bool, daemon: bool) -> None:
         self.lock = threading.Lock()
         """Held for moments, to change futures and this, and never while anything is waited for."""
-        self._close = close
+        self._scheduler: Scheduler | None = scheduler
+        self._ours = ours
         self._daemon = daemon
         self._owner = os.getpid()
         self._closed = False
@@ -113,7 +116,9 @@ class Lifetime(ABC):
             for helper in (self._courier, self._callbacks):
                 if helper is not None:
                     helper.end(wait=wait)
-            self._close()
+            scheduler, self._scheduler = self._scheduler, None
+            if self._ours and scheduler is not None:
+                scheduler.close()
         finally:
             self._finishing.release()
 
@@ -127,7 +132,7 @@ class Lifetime(ABC):
             return
         if self._daemon:
             self.kill_all()
-        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is told
+        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is logged
             try:
                 self.close(wait=True)
             except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next

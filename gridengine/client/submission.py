@@ -67,11 +67,15 @@ class Submission(OutcomeListener):
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, options: CallOptions, form: int, submitter: int = 0
+        self,
+        dispatcher: Dispatcher,
+        function: Function,
+        form: int,
+        options: CallOptions,
+        submitter: int = 0,
     ) -> None:
         self.dispatcher = dispatcher
-        self.function: Function | None = None
-        """What is called; to be set before calls are added."""
+        self._function = function
         self._options = options
         self._form = form
         self._submitter = submitter
@@ -95,8 +99,8 @@ class Submission(OutcomeListener):
         """
         function = function_of_map(request.f, request.options.exceptions)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
-        made = cls(dispatcher, request.options, request.form)
-        made.function, made._scheduler, made._ours = function, scheduler, ours
+        made = cls(dispatcher, function, request.form, request.options)
+        made._scheduler, made._ours = scheduler, ours
         return made
 
     @property
@@ -144,9 +148,8 @@ class Submission(OutcomeListener):
     def flush(self) -> None:
         """Send the tasks that were added."""
         if self._added:
-            assert self.function is not None
             tasks, self._added = self._added, []
-            self.dispatcher.submit(self.function, tasks, self)
+            self.dispatcher.submit(self._function, tasks, self)
 
     def settled(self, event: CallsFinished) -> None:
         """Take an event, in the I/O thread."""

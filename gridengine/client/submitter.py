@@ -67,12 +67,7 @@ class Submitter:
         self.slots = dispatcher.slots
         # The batcher alone may outlive its users: what they submitted still runs, and then their
         # workers end.
-        self.batcher = Batcher(
-            dispatcher,
-            self._scheduler.close if ours else _Keep(self._scheduler),
-            most=most,
-            daemon=daemon,
-        )
+        self.batcher = Batcher(dispatcher, self._scheduler, ours=ours, most=most, daemon=daemon)
         self._initializer = initializer
         self._set_options(options)
 
@@ -186,8 +181,13 @@ class TrackedSubmission(Submission):
     """
 
     def __init__(self, template: CallTemplate, batcher: Batcher) -> None:
-        super().__init__(batcher.dispatcher, template.options, template.form, batcher.submitter)
-        self.function = template.function
+        super().__init__(
+            batcher.dispatcher,
+            template.function,
+            template.form,
+            template.options,
+            batcher.submitter,
+        )
         self.end = CallFuture(template, None, RUNNING)
         self._pace = template.pace
         self._batcher = batcher
@@ -237,17 +237,6 @@ class TrackedSubmission(Submission):
 def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
     if options.demand is not ANY:
         dispatcher.check(options.demand)
-
-
-class _Keep:
-    """Keeps another's scheduler alive until it is called, when the batcher is closed."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler: Scheduler | None = scheduler
-
-    def __call__(self) -> None:
-        """Let it go."""
-        self._scheduler = None
 
 
 def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
