@@ -1,21 +1,22 @@
 """The whole error tree: whose fault, what happened where, what to look at, what to try.
 
-    GridEngineError ├── ConfigurationError (ValueError)     an argument, a setting or the machine's
-    set-up: yours to change │   ├── SchedulerUnavailable            no such batch system here, or
-    this user may not submit │   └── VersionMismatch                 worker and dispatcher run
-    different versions ├── ClusterError                        the batch system or a machine of it │
-    ├── SubmissionRefused               the batch system will not take the request; its own words │
-    ├── WorkerNotStarted                a cluster task ended before its worker called home │   ├──
-    WorkerLost                      a worker was killed or fell silent, too often │   └── JobDeleted
-    somebody deleted the cluster task ├── CallError                           the user's call,
-    stopped or spoiled from outside of it │   ├── WorkerCrashed                   the process that
-    ran the call died of it │   ├── OutOfMemory (MemoryError)       the call went over its memory
-    limit │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time │
-    ├── Cancelled                       terminated, killed, or its dispatcher was closed │   └──
-    PicklingError (pickle's too)    an argument, function or result that cannot travel └──
-    ProtocolError                       a peer broke the protocol: a fault of this package
-        └── MessageTooLong                  what a worker sends is more than it said, or than fits
-        here
+    GridEngineError
+    ├── ConfigurationError (ValueError)   an argument, a setting or the machine's set-up
+    │   ├── SchedulerUnavailable          no such batch system here, or this user may not submit
+    │   └── VersionMismatch               worker and dispatcher run different versions
+    ├── ClusterError                      the batch system or a machine of it
+    │   ├── SubmissionRefused             the batch system refuses the request; its own text
+    │   ├── WorkerNotStarted              a cluster task ended before its worker connected
+    │   ├── WorkerLost                    a worker was killed or sent nothing, too often
+    │   └── JobDeleted                    the cluster task was deleted from outside
+    ├── CallError                         the user's call, stopped or spoiled from outside of it
+    │   ├── WorkerCrashed                 the process that ran the call died of it
+    │   ├── OutOfMemory (MemoryError)     the call went over its memory limit
+    │   ├── TimeoutError (builtin too)    the call, or a wait for it, ran over its time
+    │   ├── Cancelled                     terminated, killed, or its dispatcher was closed
+    │   └── PicklingError (pickle's too)  an argument, function or result that cannot travel
+    └── ProtocolError                     a peer broke the protocol: a fault of this package
+        └── MessageTooLong                what a worker sends is more than announced, or than fits
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
 `__cause__`.

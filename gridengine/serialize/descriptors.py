@@ -3,8 +3,8 @@
 
 The pickle has a name for each. Who unpickles it asks for a duplicate, as often as
 calls are made again; the one that is kept here goes with the last call that may ask. What is taken
-apart and how is `multiprocessing`'s own, which here believes that it starts a child. Imported only
-where such a thing is pickled.
+apart and how is `multiprocessing`'s own, as when it starts a child process. Imported only where
+such a thing is pickled.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """An open file of this process that calls need: a duplicate, closed when nobody refers to this
-    any more.
+    """An open file of this process that calls need: a duplicate, closed when this is no longer
+    referred to.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -154,7 +154,7 @@ def open_lock(kind: Any, state: object) -> Any:
     """Return a lock, or semaphore, of `multiprocessing` that has a name on this machine.
 
     Raises:
-        PicklingError: nobody has one of that name here.
+        PicklingError: there is none of that name here.
     """
     lock = kind.__new__(kind)
     try:

@@ -71,15 +71,15 @@ def _is_importable(variable: Any) -> bool:
 
 
 def _options(variable: Any) -> dict[str, Any]:
-    """Return what a variable's constructor is told by keywords, as far as this Python knows it."""
+    """Return the keywords of a variable's constructor, as far as this Python has them."""
     options = {
         name: getattr(variable, f"__{name}__", False)
         for name in ("covariant", "contravariant", "infer_variance")
     }
-    said = {name: True for name, value in options.items() if value}
+    options = {name: True for name, value in options.items() if value}
     if getattr(variable, "has_default", bool)():
-        said["default"] = variable.__default__
-    return said
+        options["default"] = variable.__default__
+    return options
 
 
 def _reduce_variable(pickler: Any, variable: Any) -> Any:

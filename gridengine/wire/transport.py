@@ -60,7 +60,7 @@ class Server:
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
-        host: the one address or name that workers are told; empty for every address of this
+        host: the one address or name that workers get; empty for every address of this
             machine.
         workers: how many will connect at a time, at most.
 
@@ -318,7 +318,7 @@ class _WorkersKey:
         self._key = key
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Say whether this client's key (in Z85) is the workers'."""
+        """Return whether this client's key (in Z85) is the workers'."""
         return secrets.compare_digest(key, self._key)
 
 

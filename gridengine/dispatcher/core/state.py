@@ -211,7 +211,7 @@ class StateMachine:
         time = pool.demand.resources.get(WTime)
         if time is not None and time.group is not None:
             known = self.times.limits(time.group)
-            self.times.ran(time.group, seconds)
+            self.times.record(time.group, seconds)
             if known != self.times.limits(time.group):
                 for one in self.pools.values():
                     self._limit(one)
