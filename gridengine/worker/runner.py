@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, out_of_memory
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.estimates import replaced
 from gridengine.resources.kinds import Cores, GPUs
@@ -54,13 +54,7 @@ from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.affinity import keep_to
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver import Ends
-from gridengine.worker.memory_limit import (
-    MemoryLimit,
-    data_of,
-    forget_peak,
-    out_of_memory,
-    peak_memory,
-)
+from gridengine.worker.memory_limit import MemoryLimit, data_of, forget_peak, peak_memory
 from gridengine.worker.process_setup import (
     Controller,
     flush_output,

@@ -9,13 +9,13 @@ import functools
 import gc
 import pickle
 import weakref
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine.client.function_cache import FunctionCache
-from gridengine.client.options import CallOptions
+from gridengine.client.functions import make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
@@ -228,14 +228,14 @@ def test_a_function_with_an_array_too_says_what_it_needs() -> None:
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
     shared = gridengine.share([1])
-    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
+    cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     assert cache.find(f) is cache.find(f)
 
 
 def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
     shared = gridengine.share([1])
-    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
+    cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     cache.find(f)
     shared.close()
