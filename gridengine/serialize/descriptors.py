@@ -142,9 +142,8 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
 def _parts_of(obj: Any) -> Reduction:
     synchronize = sys.modules.get("multiprocessing.synchronize")
     is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
-    if (
-        is_lock and obj._semlock.name is None
-    ):  # others would take its address for one of theirs; Python before 3.11.5 lets them
+    # Another process would take its address for one of its own; Python before 3.11.5 lets it.
+    if is_lock and obj._semlock.name is None:
         raise RuntimeError(_FORKED)
     reduction = obj.__reduce_ex__(5)
     return (open_lock, (type(obj), reduction[2])) if is_lock else reduction

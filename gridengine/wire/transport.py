@@ -116,9 +116,7 @@ class Server:
         return poller
 
     def patience(self, now: float) -> float:
-        """Return after how many seconds to be asked for messages even if the poller does not
-        wake.
-        """
+        """Return after how many seconds to call `receive` even if the poller does not wake."""
         return 3600.0
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
