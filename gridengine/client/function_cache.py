@@ -15,8 +15,9 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from gridengine.client.functions import Surroundings, make_function, surroundings
 from gridengine.dispatcher.core.tasks import Function
@@ -54,8 +55,7 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFunction(Generic[T]):
+class CachedFunction(Struct, Generic[T], frozen=True):
     """What is kept of a function, and what must be as it was for that to be good still;
     `references` is None when that cannot be known.
 

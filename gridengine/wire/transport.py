@@ -167,7 +167,7 @@ class Server:
     def _decode(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
         session = self._sessions.get(peer)
         if session is None:
-            return self._greet(peer, frames)
+            return self._receive_hello(peer, frames)
         content, answers = session.receive(frames)
         message = decode(content) if content is not None else (Beat(), [])
         for answer in answers:
@@ -182,7 +182,9 @@ class Server:
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
-    def _greet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+    def _receive_hello(
+        self, peer: bytes, frames: Sequence[Buffer]
+    ) -> tuple[Message, list[Buffer]] | None:
         """Return the first message of a worker. One that sends another was forgotten, and is
         refused.
         """

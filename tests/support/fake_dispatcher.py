@@ -41,7 +41,9 @@ class FakeController:
 
 @dataclass
 class FakeDispatcher:
-    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each task."""
+    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each
+    task.
+    """
 
     slots: int = 2
     at_once: bool = False
