@@ -9,13 +9,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import needs_of
+
+Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes]
 
 
 def make_function(
@@ -33,28 +35,32 @@ def make_function(
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
-    own_modules().look()
+    own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
+    directory, path, text = surroundings()
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    # The same function in another folder, or with another path, may do something else.
+    digest = hashlib.blake2b(text, key=digest, digest_size=16).digest()
+    return Function(digest, payload, path, directory, str(name), needs_of(payload))
+
+
+def surroundings() -> Surroundings:
+    """Return the working directory, `sys.path` with absolute entries, and both as one text.
+
+    Raises:
+        ConfigurationError: the working directory is gone.
+    """
     try:
-        directory = os.getcwd()  # noqa: PTH109 - a path object takes thirty times as long
+        return _surroundings(os.getcwd(), tuple(sys.path))  # noqa: PTH109 - paid for each map
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
             f"there is no working directory: {error.strerror}; it has been removed, perhaps",
             hint=hint,
         ) from error
-    place, path, encoded = _encoded(directory, tuple(sys.path))
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
-    # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(place, key=digest, digest_size=16).digest()
-    return Function(digest, payload, path, encoded, str(name), needs_of(payload))
 
 
-@functools.lru_cache(maxsize=4)
-def _encoded(directory: str, path: tuple[str, ...]) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """Return a working directory and `sys.path` in one piece, and each encoded as the file system
-    has them; the entries of the path as whole paths.
-    """
-    entries = [str(Path(directory, entry)) for entry in path]
-    place = "\0".join([directory, *entries]).encode(errors="surrogateescape")
-    return place, tuple(map(os.fsencode, entries)), os.fsencode(directory)
+@functools.lru_cache(maxsize=1)
+def _surroundings(directory: str, entries: tuple[Any, ...]) -> Surroundings:
+    path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
+    return os.fsencode(directory), path, b"\0".join([os.fsencode(directory), *path])

@@ -66,9 +66,15 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks: calls not started never run; those that run are sent the signal. The listener
-        receives an outcome of each all the same.
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks, and of others these calls (a task, its first call, the one after the last):
+        calls not started never run; those that run are sent the signal. The listener receives an
+        outcome of each all the same.
         """
         ...
 

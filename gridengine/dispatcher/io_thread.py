@@ -120,7 +120,7 @@ class DispatcherThread:
                 was forked from; or no worker can hold what a task asks for.
         """
         modules = own_modules()
-        modules.look_now_and_then()
+        modules.check_if_due()
         with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
@@ -156,11 +156,17 @@ class DispatcherThread:
                 self._possible.clear()
             self._possible.add(demand)
 
-    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks: calls not started never run; those that run are sent the signal. The listener
-        receives an outcome of each all the same.
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks, and of others these calls (a task, its first call, the one after the last):
+        calls not started never run; those that run are sent the signal. The listener receives an
+        outcome of each all the same.
         """
-        self._post(CancelRequested(tuple(tasks), number))
+        self._post(CancelRequested(tuple(tasks), number, tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Withdraw what has not begun of these calls (a task, its first call, the one after the

@@ -133,8 +133,8 @@ def plain(part: Resource) -> Resource:
 
 @dataclass
 class Item:
-    """A run as its worker sees it; what comes before `done` is answered. It has what lane `allocation`
-    was given.
+    """A run as its worker sees it; what comes before `done` is answered. It has what `allocation`
+    holds.
     """
 
     run: int

@@ -275,7 +275,8 @@ def product(_):
     return gridengine.GVAR.res.product, type(gridengine.GVAR.res).__name__
 
 if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2, worker_resources=Seats("matlab", 2) & Broken("x")) as scheduler:
+    held = Seats("matlab", 2) & Broken("x")
+    with gridengine.ProcessScheduler(2, worker_resources=held) as scheduler:
         print(gridengine.map(product, range(3), scheduler=scheduler, resources=Seats("matlab")))
         for resources in (Broken("x"), Seats("other")):
             try:
