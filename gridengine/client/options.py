@@ -50,7 +50,8 @@ class CallOptions(Struct, frozen=True):
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         number("escalate_memory", self.escalate_memory, least=1)
-        force_setattr(self, "retry_on", _classes(self.retry_on))
+        if self.retry_on != ():
+            force_setattr(self, "retry_on", _classes(self.retry_on))
         demand = ANY
         if self.resources is not None:
             _check_resources(self.resources)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 
-from gridengine.resources.base import ZERO, Resource, says
+from gridengine.resources.base import ZERO, Resource, key_of
 from gridengine.resources.estimates import scaled
 from gridengine.resources.kinds import Memory
 from gridengine.resources.units import to_bytes
@@ -30,7 +30,7 @@ class Demand:
     def __init__(self, resources: Resource = ZERO, factor: float = 1.0) -> None:
         self.resources = resources
         self.factor = factor
-        self.key = says(resources)
+        self.key = key_of(resources)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Demand):

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import Combined, Resource, Says, says
+from gridengine.resources.base import Combined, Resource, ResourceKey, key_of
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -132,7 +132,7 @@ class _Queue(Struct, eq=False):
     """
 
     request: Resource
-    key: Says
+    key: ResourceKey
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[Says, _Queue] = {}
+        self._queues: dict[ResourceKey, _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._last_holder = self._last_order = self._last_entry = 0
@@ -231,7 +231,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        key = says(request)
+        key = key_of(request)
         queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request)

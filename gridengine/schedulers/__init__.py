@@ -14,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES
@@ -58,7 +58,7 @@ def best_available() -> Scheduler:
     for entry in BATCH_SYSTEMS:
         try:
             reasons.append(f"{entry.system_here(os.environ)} takes jobs of this user")
-        except ConfigurationError as error:
+        except SchedulerUnavailable as error:
             reasons.append(f"not {entry.system}, because {error}")
         else:
             chosen = entry

@@ -1,8 +1,9 @@
 """What batch systems have in common: workers are the tasks of array jobs, started by a script in
 the run directory.
 
-To add one is to write a file with two classes: a `BatchScheduler`, whose arguments are the system's
-own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words.
+To add one is to write two classes in a folder of its own, a `BatchScheduler`, whose arguments are
+the system's own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words;
+and an entry in `registry`.
 """
 
 from __future__ import annotations

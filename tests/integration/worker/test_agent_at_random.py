@@ -47,7 +47,7 @@ class Book:
         self.ends: dict[int, str] = {}
         self.cancelled: set[int] = set()
 
-    def hear(self, message: Message, buffers: Payload) -> None:
+    def receive(self, message: Message, buffers: Payload) -> None:
         match message:
             case Results(results=results):
                 for result in results:
@@ -118,7 +118,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 @pytest.mark.parametrize("seed", range(2))
 def test_every_run_ends_once_whatever_happens(dispatcher: Dispatcher, seed: int) -> None:
     dice, book = random.Random(seed), Book()
-    dispatcher.agent.send = book.hear
+    dispatcher.agent.send = book.receive
     function = dispatcher.define(misbehave)
     deadline = time.monotonic() + 2 * PATIENCE
     while len(book.stop) < RUNS or book.under_way():

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers import best_available, detect
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler
+from gridengine.settings.values import settings
 
 
 @pytest.fixture
@@ -72,3 +74,15 @@ def test_grid_engine_s_own_library_comes_first(tmp_path: Path) -> None:
     library.parent.mkdir(parents=True)
     library.touch()
     assert library_paths({"SGE_ROOT": str(tmp_path)})[0] == str(library)
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_DRMAA_LIBRARY", "/nosuch")
+    monkeypatch.setenv("GRIDENGINE_MAX_WORKERS", "none")
+    settings.cache_clear()
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_MAX_WORKERS"):
+        best_available()
+    settings.cache_clear()
