@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import MOST
 
-# The descriptions are what errors say that a value is not.
+# An error says that a value is not what the description of its type says.
 WholeNumber: TypeAlias = Annotated[
     int, Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}")
 ]
