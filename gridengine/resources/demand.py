@@ -23,10 +23,9 @@ class Demand:
     compare them afterwards runs no user's code.
     """
 
+    # Not a dataclass, nor a struct: a local worker's process is started before those are imported.
     __slots__ = ("factor", "key", "resources")
 
-    # Not a dataclass, nor a struct: to import what makes these takes longer than all that local
-    # workers need to start.
     def __init__(self, resources: Resource = ZERO, factor: float = 1.0) -> None:
         self.resources = resources
         self.factor = factor
