@@ -23,12 +23,6 @@ ROOT = Path(gridengine.__file__).parents[1]
 SECONDS = 30
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 @pytest.fixture
 def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
     with gridengine.Executor(scheduler) as executor:

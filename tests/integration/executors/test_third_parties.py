@@ -18,12 +18,6 @@ import gridengine
 WHY = "one of the optional libraries of setup.cfg's third-parties"
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 @pytest.fixture
 def joblib(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
     """The library, with our backend in use."""

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,28 +27,6 @@ from tests.support.agent_driver import (
     written,
 )
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def dispatcher() -> Iterator[Dispatcher]:
-    made = start()
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def two() -> Iterator[Dispatcher]:
-    made = start(slots=2)
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def hasty() -> Iterator[Dispatcher]:
-    made = start(grace_seconds=0.2)
-    yield made
-    made.agent.close()
-
 
 # Orphans
 
