@@ -184,3 +184,20 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'
+
+
+def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
+    """Return the error of a call that went over its memory limit; both in bytes, 0 when not
+    known.
+    """
+    known = (
+        [how] * bool(how)
+        + [f"its limit was {limit / 2**30:.2f} GB"] * bool(limit)
+        + [f"the peak seen was {peak / 2**30:.2f} GB"] * bool(peak)
+    )
+    text = ": " + ", ".join(known) if known else ""
+    return OutOfMemory(
+        f"{what} ran out of memory{text}",
+        hint="ask for more memory, or set escalate_memory=2",
+        **facts,
+    )

@@ -49,7 +49,8 @@ class CallOptions:
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         number("escalate_memory", self.escalate_memory, least=1)
-        object.__setattr__(self, "retry_on", _classes(self.retry_on))
+        if self.retry_on != ():
+            object.__setattr__(self, "retry_on", _classes(self.retry_on))
         if self.resources is not None:
             _check_resources(self.resources)
             if not is_nothing(self.resources):

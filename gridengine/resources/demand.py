@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from gridengine.resources.base import ZERO, Resource, Says, says
+from gridengine.resources.base import ZERO, Resource, ResourceKey, key_of
 from gridengine.resources.estimates import scaled
 from gridengine.resources.kinds import Memory
 from gridengine.resources.units import to_bytes
@@ -27,10 +27,10 @@ class Demand:
 
     resources: Resource = field(default=ZERO, compare=False)
     factor: float = 1.0
-    key: Says = field(init=False, repr=False)
+    key: ResourceKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", says(self.resources))
+        object.__setattr__(self, "key", key_of(self.resources))
 
     def with_factor(self, factor: float) -> Demand:
         """Return the same with another factor."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import Combined, Resource, Says, says
+from gridengine.resources.base import Combined, Resource, ResourceKey, key_of
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -134,7 +134,7 @@ class _Queue:
     """
 
     request: Resource
-    key: Says
+    key: ResourceKey
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -165,7 +165,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[Says, _Queue] = {}
+        self._queues: dict[ResourceKey, _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._last_holder = self._last_order = self._last_entry = 0
@@ -233,7 +233,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        key = says(request)
+        key = key_of(request)
         queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request)

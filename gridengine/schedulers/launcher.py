@@ -62,12 +62,30 @@ class TryAgain(Exception):
     """
 
 
+class BatchSystemError(Exception):
+    """A batch system gave no answer, or another than was hoped for; the text holds its own
+    words.
+    """
+
+
+class Unreachable(BatchSystemError):
+    """It cannot be reached now, or does not answer: nothing is known."""
+
+
+class Unavailable(BatchSystemError):
+    """What speaks to it is not here, or does not work: a command, a library."""
+
+
+class Refused(BatchSystemError):
+    """Its answer is no."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
     """What a launcher needs to know of the dispatcher it works for.
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run
-    directory `directory` (0700). On this machine its nursery is handed over by `adopt(socket,
+    directory `directory` (0700). On this machine its fork server is handed over by `adopt(socket,
     process)`.
     """
 

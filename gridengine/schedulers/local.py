@@ -23,7 +23,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
@@ -156,12 +156,9 @@ class SpawnedForkServer:
 
 def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
-    if not isinstance(resources, Resource):
-        raise TypeError(
-            f"worker_resources must be resources, as Memory(8) & Token('a'), not {resources!r}"
-        )
-    said = resources.get(Cores)
-    if said is not None and asked and cores != said.N:
+    check_resources("worker_resources", resources)
+    given = resources.get(Cores)
+    if given is not None and asked and cores != given.N:
         raise ConfigurationError(
             f"max_workers={cores}, and worker_resources={resources!r}: which is it?",
             hint="say it once",

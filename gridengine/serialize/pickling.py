@@ -19,7 +19,7 @@ from gridengine.errors import PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler
 from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
-from gridengine.serialize.exceptions import presentable, traceback_text
+from gridengine.serialize.exceptions import picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
@@ -155,16 +155,6 @@ def dump_calls(
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
 
 
-def load_calls(payload: Payload) -> list[Any]:
-    """Return the calls of a payload.
-
-    Raises:
-        Exception: whatever rebuilding an argument raised.
-    """
-    calls: list[Any] = load(payload)
-    return calls
-
-
 def dump_values(
     values: Sequence[Any], *, describe: Callable[[int], str] = "the result of call {}".format
 ) -> list[Buffer]:
@@ -222,7 +212,7 @@ def _dump_error(error: BaseException) -> list[Buffer]:
     try:
         return with_dill(functools.partial(encode, error, for_caller=True))
     except Exception:
-        shown = presentable(error, lambda obj: failure_of(obj) is None)
+        shown = picklable_copy(error, lambda obj: failure_of(obj) is None)
         return with_dill(functools.partial(encode, shown, for_caller=True))
 
 

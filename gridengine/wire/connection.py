@@ -23,7 +23,7 @@ which leaves for want of a dispatcher.
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What a worker must know to call home; lives in the connection file.
+    """What a worker must know to connect to its dispatcher; kept in the connection file.
 
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
     of this run use.
@@ -131,8 +131,9 @@ def _open_to_all(folder: Path) -> Path | None:
     """Return this folder, or the first above it, if everybody may rename and replace what others
     have in it; None when there is none.
     """
-    for one in (folder, *folder.parents):
-        mode = one.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return one
-    return None
+    open_to_all = (
+        one
+        for one in (folder, *folder.parents)
+        if one.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    )
+    return next(open_to_all, None)

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, out_of_memory
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.estimates import replaced
 from gridengine.resources.kinds import Cores, GPUs
-from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize import main_module, pickling, shared_objects
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
@@ -54,13 +54,7 @@ from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.affinity import keep_to
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver import Ends
-from gridengine.worker.memory_limit import (
-    MemoryLimit,
-    data_of,
-    forget_peak,
-    out_of_memory,
-    peak_memory,
-)
+from gridengine.worker.memory_limit import MemoryLimit, data_of, forget_peak, peak_memory
 from gridengine.worker.process_setup import (
     Controller,
     flush_output,
@@ -200,7 +194,7 @@ class Runner:
         for digest in message.functions:
             _, define, _ = self._defined.pop(digest, ([], None, ()))
             self._loaded.pop(digest, None)
-            self.main.forget(digest)
+            main_module.forget(self.main, digest)
             shared_objects.unregister(digest)
             large = large or (define is not None and bool(define.block))
         if large:
@@ -454,7 +448,7 @@ class Runner:
         """
         path, define, payload = self._defined[assignment.function]
         move_to(path, os.fsdecode(define.directory))
-        self.main.enter(assignment.function)
+        main_module.enter(self.main, assignment.function)
         if assignment.function not in self._loaded:
             self._loaded[assignment.function] = _load(define, payload)
         function, self._retry_on = self._loaded[assignment.function]

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 RUNNER = """
 import pickle, sys
-from gridengine.serialize.pickling import dump_exception, dump_values, load_calls, load_function
+from gridengine.serialize.pickling import dump_exception, dump_values, load, load_function
 
 given, answers = sys.stdin.buffer, sys.stdout.buffer
 sys.stdout = sys.stderr
@@ -25,7 +25,7 @@ sys.stdout = sys.stderr
 def answer(function, calls):
     try:
         function = load_function(function)[0]
-        return "values", dump_values([function(*call) for call in load_calls(calls)])
+        return "values", dump_values([function(*call) for call in load(calls)])
     except BaseException as error:
         return "raised", dump_exception(error)
 

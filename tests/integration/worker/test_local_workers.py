@@ -188,8 +188,8 @@ def test_a_stopped_fork_server_is_waited_for_and_goes_on(
 
 
 def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
-    [worker] = scheduler._shared._core.workers.values()  # type: ignore[union-attr]
-    return None if worker.started is None else worker.started.state
+    [worker] = scheduler._shared._core.state.workers.values()  # type: ignore[union-attr]
+    return None if worker.launched is None else worker.launched.state
 
 
 # ---------------------------------------------------------------- going
