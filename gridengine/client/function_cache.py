@@ -15,8 +15,9 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from gridengine.client.functions import Surroundings, make_function, surroundings
 from gridengine.dispatcher.core.tasks import Function
@@ -54,8 +55,7 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFunction(Generic[T]):
+class CachedFunction(Struct, Generic[T], frozen=True):
     """What is kept of a function, and what must be as it was for that to be good still;
     `references` is None when that cannot be known.
 
@@ -139,7 +139,7 @@ def function_of_map(f: Callable[..., Any], retry_on: tuple[type[BaseException], 
     """
     if retry_on:
         return make_function(f, retry_on, most_digested=shared_memory.KEPT_BYTES)
-    own_modules().look()
+    own_modules().check()
     return _recent_functions(surroundings()).find(f)
 
 

@@ -15,9 +15,10 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import outcomes_of
@@ -68,8 +69,7 @@ class FutureBatcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallTemplate:
+class CallTemplate(Struct, frozen=True, eq=False):
     """What calls must share to travel together, and how long they take."""
 
     batcher: FutureBatcher

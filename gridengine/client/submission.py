@@ -5,8 +5,9 @@ from __future__ import annotations
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
 
 from gridengine.client.connect import connect
 from gridengine.client.function_cache import function_of_map
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
 
-@dataclass(frozen=True, slots=True)
-class MapRequest:
+class MapRequest(Struct, frozen=True):
     """What a user asks for with many calls.
 
     Raises:
@@ -55,8 +55,7 @@ def check_chunksize(chunksize: int) -> None:
     whole("chunksize", chunksize, most=sys.maxsize)
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """A task: the number of its first call, how many calls it has, and how many are unsettled."""
 
     first: int

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import Combined, Resource, ResourceKey, key_of
@@ -76,8 +77,7 @@ class Books:
         return self._parts[kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[TaskT, HolderT]):
+class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
     """A task that may begin, where, and what it was given. `order` is its place in the queue, for
     what is left of it or runs again.
     """
@@ -99,8 +99,7 @@ class _Waiting(NamedTuple):
     task: Hashable
 
 
-@dataclass(slots=True, eq=False)
-class _Holder:
+class _Holder(Struct, eq=False):
     """`books` is what is given from; `empty` what could be given if nothing else were."""
 
     key: Hashable
@@ -124,8 +123,7 @@ class _Holder:
         return used / all_of_it if all_of_it else 0.0
 
 
-@dataclass(slots=True, eq=False)
-class _Queue:
+class _Queue(Struct, eq=False):
     """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders
     that may have room.
 

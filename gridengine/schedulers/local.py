@@ -15,8 +15,8 @@ import subprocess
 import sys
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
@@ -105,8 +105,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
         return "UnboundedProcessScheduler()"
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnedForkServer:
+class SpawnedForkServer(NamedTuple):
     """A fork server that no agent has taken over: our end of its socket, its process, and with what
     environment and by whom it was started.
     """

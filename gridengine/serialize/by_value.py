@@ -9,9 +9,7 @@ has been made, so recursion needs no further care.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import importlib
 import io
 import marshal
@@ -73,7 +71,8 @@ class Pickler(pickle.Pickler):
             return self.reduce_class(obj)
         if issubclass(kind, BaseException):
             return self.reduce_exception(obj)
-        recipe = self.recipes.get(kind)
+        recipes = self.recipes if kind.__module__ != "dataclasses" else _dataclass_recipes()
+        recipe = recipes.get(kind)
         return NotImplemented if recipe is None else recipe(self, obj)
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
@@ -177,6 +176,8 @@ class _VersionPickler(Pickler):
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return what fills a class's skeleton, with its version."""
     parts = classes.attributes(cls), classes.member_attributes(cls)
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
     pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
@@ -278,9 +279,18 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
             weakref.WeakValueDictionary,
             (dict(one),),
         ),
+    }
+)
+
+
+@functools.cache
+def _dataclass_recipes() -> Mapping[type, Recipe]:
+    """Return how the marks of `dataclasses`, of which there is one each, are pickled: by name."""
+    import dataclasses  # here, since few need it, and all would start later for it
+
+    return {
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",
         type(dataclasses.KW_ONLY): lambda pickler, one: "KW_ONLY",
         type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]
         type(dataclasses._FIELD): lambda pickler, one: one.name,  # type: ignore[attr-defined]
     }
-)

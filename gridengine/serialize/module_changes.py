@@ -12,9 +12,10 @@ import os
 import sys
 import time
 import types
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 CHECK_SECONDS = 0.05
 MAINS = frozenset({"__main__", "__mp_main__"})
@@ -26,8 +27,7 @@ none.
 """
 
 
-@dataclass(slots=True)
-class _Own:
+class _Own(Struct):
     """A module, the `__spec__` that it was loaded by, which a reload replaces, and what its file
     was when last checked.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import math
 import os
 import pickle
@@ -107,6 +106,8 @@ def dump_function(
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
+    import hashlib  # here, since a runner has no use for it, and starts the sooner
+
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
     def encode_with(recipes: Mapping[type, Recipe]) -> list[Buffer]:

@@ -5,7 +5,8 @@ have connected, which never will.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
@@ -18,8 +19,7 @@ FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
 
 
-@dataclass(slots=True)
-class LaunchedWorker:
+class LaunchedWorker(Struct):
     """A launched worker. `worker` is set when it has connected."""
 
     handle: Handle
@@ -48,8 +48,7 @@ def log_key(path: str) -> str:
     return "/".join(path.rsplit("/", 2)[-2:])
 
 
-@dataclass(slots=True, eq=False)
-class Provisioner:
+class Provisioner(Struct, eq=False):
     """Decides how many workers of one demand to ask for and to withdraw, and recognises them when
     they connect.
 

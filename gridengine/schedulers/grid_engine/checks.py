@@ -14,7 +14,7 @@ from gridengine.schedulers.grid_engine.drmaa import named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.options import PER_SLOT
 from gridengine.schedulers.launcher import TryAgain, Unavailable
-from gridengine.settings.values import told
+from gridengine.settings.values import sources
 
 _finding = functools.partial(Finding, "grid_engine")
 
@@ -125,6 +125,6 @@ def _named_environment() -> str:
     is told elsewhere.
     """
     try:
-        return str(told()["grid_engine.parallel_environment"].value)
+        return str(sources()["grid_engine.parallel_environment"].value)
     except ConfigurationError:
         return ""

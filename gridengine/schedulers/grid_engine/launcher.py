@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
@@ -281,9 +281,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         fault = task.request.fault(end.usage) if end.killed else None
         if end.killed and task.request.limits:
             reason += f" (its limits: {task.request.limits})"
-        return replace(
-            _report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault
-        )
+        report = _report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
+        return report._replace(fault=fault)
 
     def _error_report(self, handle: Handle) -> Report:
         """Delete a task that the batch system calls failed, and which has not ended: it is in the

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gridengine.errors import GridEngineError
@@ -122,7 +122,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             srun = self._immediate.command(self._options_for(demand), self._log(1, "\0"))
         except Unsuitable:
             return plan
-        return replace(plan, request={**plan.request, "srun": srun})
+        return plan._replace(request={**plan.request, "srun": srun})
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
         room = 0 if self._in_doubt else min(count, self._immediate.room)

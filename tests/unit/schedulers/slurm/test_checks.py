@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers.checks import State
-from gridengine.schedulers.slurm.checks import findings
+from gridengine.schedulers.slurm.checks import findings, parse_partitions
 
 COMMANDS = {
     "sbatch": "echo slurm-wlm 22.05.8",
@@ -56,4 +56,11 @@ def test_commands_that_are_missing_are_named(tmp_path: Path) -> None:
     some = {name: COMMANDS[name] for name in ("sbatch", "scontrol")}
     assert found(tmp_path, **some) == [
         ("commands", State.BROKEN, "not in PATH: squeue, scancel, sinfo")
+    ]
+
+
+def test_the_names_states_and_sizes_of_partitions_are_read() -> None:
+    assert parse_partitions("main*|up|2\nclosed|down|12\n\nodd\n") == [
+        ("main*", "up", "2"),
+        ("closed", "down", "12"),
     ]
