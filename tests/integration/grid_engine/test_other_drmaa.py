@@ -206,7 +206,7 @@ def refusal(resources=None, **given):
 """
 
 
-def test_what_cannot_be_said_is_refused_by_name(site: Site) -> None:
+def test_what_the_system_has_no_option_for_is_refused_by_name(site: Site) -> None:
     done = site.run(
         REFUSALS
         + "print(json.dumps([refusal(parallel_environment='smp 2'), refusal(s_vmem='1G')]))"
@@ -216,7 +216,7 @@ def test_what_cannot_be_said_is_refused_by_name(site: Site) -> None:
         assert f"{said} cannot be said to SLURM 22.05.8" in text
 
 
-def test_another_system_is_told_what_native_says_and_nothing_else(site: Site) -> None:
+def test_another_system_is_given_what_native_says_and_nothing_else(site: Site) -> None:
     done = site.run(
         REFUSALS
         + """

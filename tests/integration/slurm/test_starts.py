@@ -162,7 +162,7 @@ tell(ids=ids, said=said)
     assert line.startswith("srun started 0 of 2 workers at once; sbatch is asked for the others: ")
 
 
-def test_workers_that_srun_cannot_start_are_nobody_s_fault_and_left_to_sbatch_from_then_on(
+def test_workers_that_srun_cannot_start_are_not_charged_and_left_to_sbatch_from_then_on(
     slurm: Slurm,
 ) -> None:
     told = run(

@@ -200,7 +200,7 @@ def test_a_flood_of_output_is_bounded() -> None:
     )
 
 
-def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
+def test_a_watched_run_sends_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
     started = dispatcher.wait_for(Started)
     assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]

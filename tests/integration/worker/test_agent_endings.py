@@ -106,7 +106,7 @@ def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(tmp_path: Path
 @pytest.mark.parametrize(
     "calls", [3, 200]
 )  # of many the runner looks only now and then whether there is something else to do
-def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(
+def test_a_process_forked_by_a_call_sends_nothing_and_runs_no_further_calls(
     dispatcher: Dispatcher, tmp_path: Path, calls: int
 ) -> None:
     def call(x: int) -> bool:
