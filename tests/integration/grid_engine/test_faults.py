@@ -138,7 +138,7 @@ TESTS = Path(__file__).parents[2]
 PROXY_FILES = ("chaos/faults.py", "chaos/places.py", "support/tcp_scheduler.py")
 PROXY = """
 import threading
-from dataclasses import replace
+from msgspec.structs import replace
 
 from faults import Proxy
 from gridengine.wire.connection import Connection

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import msgspec
 import psutil
 import pytest
 import zmq
+from msgspec.structs import replace
 from zmq.utils.monitor import recv_monitor_message
 
 import gridengine
