@@ -107,7 +107,7 @@ def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted
     assert scenario.ended() == [0, 1, 2, 3]
 
 
-def test_who_deletes_a_job_again_and_again_is_obeyed_after_as_many_retries(
+def test_a_job_deleted_again_and_again_is_an_error_after_as_many_retries(
     cluster: Cluster,
 ) -> None:
     scenario = play(
@@ -127,7 +127,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2
     assert told["job"] == cluster.worker_id(scenario.begun()[-1])
 
 
-def test_who_deletes_waiting_jobs_again_and_again_is_obeyed_after_as_many_retries(
+def test_waiting_jobs_deleted_again_and_again_are_an_error_after_as_many_retries(
     cluster: Cluster,
 ) -> None:
     seen = before = cluster.jobs()
@@ -200,7 +200,7 @@ NEVER_WORDS = {
 
 
 @pytest.mark.timeout(200)
-def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(cluster: Cluster) -> None:
+def test_workers_that_never_connect_are_an_error_with_the_reason_soon(cluster: Cluster) -> None:
     words = NEVER_WORDS[cluster.name]
     seconds = {"grid_engine": 30, "slurm": 80}[cluster.name]
     told = play(cluster, f"NAMES = {list(words)}\n{NEVER}").result(2 * seconds)

@@ -107,7 +107,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- coming
 
 
-def test_a_fork_server_that_cannot_start_is_told_with_its_status(
+def test_the_error_of_a_fork_server_that_cannot_start_has_its_exit_status(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"
