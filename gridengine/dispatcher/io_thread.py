@@ -65,8 +65,8 @@ from gridengine.serialize.shared_objects import all_needed
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Allocate, Beat, Message, Output, OutputTaken
 from gridengine.wire.open_files import check_threads
-from gridengine.worker.output import Outlets
 from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
@@ -126,8 +126,8 @@ class DispatcherThread:
         self._inbox: deque[Event] = deque()
         self._wake_up = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._sleeping = False
-        self._outlets = Outlets(self._wake)
-        self._jobs_output = JobsOutput(self._outlets)
+        self._streams = StandardStreams(self._wake)
+        self._jobs_output = JobsOutput(self._streams)
         try:
             self._link, self._run = self._open(scheduler, settings)
         except BaseException:
@@ -150,8 +150,8 @@ class DispatcherThread:
             target=self._work, name=f"gridengine-{self._run_id}", daemon=True
         )
         self._thread.start()
-        for outlet in self._outlets:
-            outlet.start()
+        for stream in self._streams:
+            stream.start()
         # Not when the thread ends: another may be about to wake it, and the number would be another
         # file's.
         weakref.finalize(self, os.close, self._wake_up).atexit = False
@@ -164,7 +164,7 @@ class DispatcherThread:
                 scheduler,
                 run_id=self._run_id,
                 settings=settings,
-                outlets=self._outlets,
+                streams=self._streams,
                 wake=self._wake,
             )
             return local, LaunchContext(self._run_id, Path(), Path(), local.adopt)
@@ -288,7 +288,7 @@ class DispatcherThread:
         """Wait until our standard output and error have taken what was printed up to now, or so
         many seconds, at most five.
         """
-        self._outlets.flush(seconds)
+        self._streams.flush(seconds)
 
     def _check(self) -> None:
         if os.getpid() != self._owner:
@@ -308,12 +308,12 @@ class DispatcherThread:
         try:
             self._wait_for_jobs()
             self._end(wait=True)
-            self._outlets.close()
+            self._streams.close()
         except (
             KeyboardInterrupt
         ):  # another: what is left ends by itself, its end of the line being gone
             self._end(wait=False)
-            self._outlets.drop("interrupted")
+            self._streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
         """Wait for what is not daemon, until an interrupt, and not at all when an exception ends
@@ -495,7 +495,7 @@ class DispatcherThread:
                 steps.callback(tidy, self._run)
             steps.callback(self._let_exit)
             steps.callback(objects.clear, self._state)
-            steps.callback(self._outlets.end)
+            steps.callback(self._streams.end)
             steps.callback(self._link.close)
             steps.callback(self._desk.close)
             if isinstance(self._link, LocalWorkers):

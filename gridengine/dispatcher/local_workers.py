@@ -25,8 +25,8 @@ from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welco
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import Agent, introduce
 from gridengine.worker.forkserver import ForkServer, is_ready
-from gridengine.worker.multiprocessing_server import here
-from gridengine.worker.output import Outlets
+from gridengine.worker.parent_requests import answer_in_user_process
+from gridengine.worker.stream_writer import StandardStreams
 
 
 class LocalWorkers:
@@ -35,7 +35,7 @@ class LocalWorkers:
     Args:
         scheduler: says how many calls one worker runs at a time, and how many processes with
             nothing to do it keeps.
-        outlets: where what calls print is passed on to.
+        streams: where what calls print is passed on to.
         wake: wakes that thread when it may be asleep.
 
     Raises:
@@ -48,7 +48,7 @@ class LocalWorkers:
         *,
         run_id: str,
         settings: Settings,
-        outlets: Outlets,
+        streams: StandardStreams,
         wake: Callable[[], None],
     ) -> None:
         self._slots = scheduler.slots
@@ -56,7 +56,7 @@ class LocalWorkers:
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
         self._run_id = run_id
         self._settings = settings
-        self._outlets = outlets
+        self._streams = streams
         self._wake = wake
         self._newcomers: deque[tuple[socket.socket, subprocess.Popen[bytes]]] = deque()
         self._starting: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
@@ -124,8 +124,8 @@ class LocalWorkers:
             spare=self._spare,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
-            outlets=self._outlets,
-            answer=here,
+            streams=self._streams,
+            answer=answer_in_user_process,
         )
         self._poller.register(agent.fileno(), select.POLLIN)
         self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))

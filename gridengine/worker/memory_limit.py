@@ -30,7 +30,8 @@ class MemoryLimit:
 
     def __init__(self, base: int) -> None:
         self._base = base
-        self._wanted = 0
+        self.wanted = 0
+        """How many bytes were allowed by `set`."""
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
     @property
@@ -38,8 +39,8 @@ class MemoryLimit:
         """The limit in force in bytes: ours, or one of address space or data that somebody else has
         set; 0 when there is none.
         """
-        if self._wanted:
-            return self._wanted
+        if self.wanted:
+            return self.wanted
         others = [
             resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
         ]
@@ -47,20 +48,20 @@ class MemoryLimit:
 
     def set(self, size: int) -> None:
         """Allow so many bytes, but no more than were allowed before; 0 is just as many as that."""
-        if size != self._wanted:
-            self._wanted = size
+        if size != self.wanted:
+            self.wanted = size
             self._apply(size)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
         """Within, there is no limit."""
-        if self._wanted:
+        if self.wanted:
             self._apply(0)
         try:
             yield
         finally:
-            if self._wanted:
-                self._apply(self._wanted)
+            if self.wanted:
+                self._apply(self.wanted)
 
     def _apply(self, size: int) -> None:
         limits = [self._base + size] * bool(size) + [self._before] * (

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gridengine.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from gridengine.worker.forkserver import Ends
+    from gridengine.worker.forkserver_process import RunnerDescriptors
 
 
-def take_over_streams(ends: Ends) -> None:
+def take_over_streams(descriptors: RunnerDescriptors) -> None:
     """Make the pipes that a runner was given its standard output and error."""
-    for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
+    for fd, number in ((descriptors.stdout, 1), (descriptors.stderr, 2)):
         os.dup2(fd, number)
         os.close(fd)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
@@ -41,9 +41,13 @@ def flush_output() -> None:
     """Write out what Python has buffered for standard output and error; user code may have closed
     or replaced them.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
 
 class Controller:
@@ -87,7 +91,11 @@ def move_to(path: list[str], directory: str) -> None:
     """
     if sys.path != path:
         sys.path[:] = path
-    if _here() == directory:
+    try:
+        here = os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
+    except OSError:  # a call has removed the directory it was in
+        here = ""
+    if here == directory:
         return
     try:
         os.chdir(directory)
@@ -97,10 +105,3 @@ def move_to(path: list[str], directory: str) -> None:
             f"{error.strerror}",
             hint="run from a folder that every node has",
         ) from error
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
-    except OSError:  # a call has removed the folder it was in
-        return ""

@@ -23,7 +23,7 @@ from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
-from gridengine.worker.output import Outlets
+from gridengine.worker.stream_writer import StandardStreams
 from tests.support.agent_driver import (
     PATIENCE,
     ROOT,
@@ -128,7 +128,7 @@ def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
         gridengine.ProcessScheduler(1),
         run_id="run",
         settings=settings(),
-        outlets=Outlets(lambda: None),
+        streams=StandardStreams(lambda: None),
         wake=lambda: None,
     )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

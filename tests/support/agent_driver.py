@@ -19,7 +19,7 @@ from gridengine.wire.messages import VALUES, Assign, Assignment, Define, Message
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.output import Outlets
+from gridengine.worker.stream_writer import StandardStreams
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -137,7 +137,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,
-        outlets=Outlets(lambda: None),
+        streams=StandardStreams(lambda: None),
     )
     dispatcher = Dispatcher(agent, said)
     return dispatcher

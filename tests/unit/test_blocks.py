@@ -220,7 +220,7 @@ class NoNursery:
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
-        self.questions, self._theirs = socket.socketpair()
+        self.requests, self._theirs = socket.socketpair()
 
     def fileno(self) -> int:
         return self._reading
@@ -228,7 +228,7 @@ class NoNursery:
     def close(self) -> None:
         for fd in (self._reading, self._writing):
             os.close(fd)
-        self.questions.close()
+        self.requests.close()
         self._theirs.close()
 
 
@@ -239,7 +239,7 @@ def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten
         slots=1,
         grace_seconds=1.0,
         output_bytes=0,
-        outlets=None,
+        streams=None,
     )  # type: ignore[arg-type]
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []

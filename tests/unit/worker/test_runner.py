@@ -33,7 +33,8 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker.process_setup import Controller
-from gridengine.worker.runner import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE, Runner
+from gridengine.worker.runner import Runner
+from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, WORDS_SIZE
 
 
 class Script:
@@ -183,7 +184,7 @@ def test_only_the_calls_of_the_assignment_are_made(stage: Stage) -> None:
 def test_the_words_name_the_call_in_progress_and_none_after_it(stage: Stage) -> None:
     seen: list[tuple[int, int]] = []
     watch = _watcher(stage, seen)
-    stage.runner._loaded[stage.define(len)] = watch, ()
+    stage.runner.functions._loaded[stage.define(len)] = watch, ()
     stage.assign(len, [[], []], [[]])
     stage.play()
     assert seen == [(1, 0), (1, 1), (2, 0)]
@@ -200,7 +201,10 @@ def _watcher(stage: Stage, seen: list[tuple[int, int]]) -> Callable[[Any], int]:
 
 def test_the_beginning_of_a_call_is_noted_only_when_its_time_is_limited(stage: Stage) -> None:
     seen: list[bool] = []
-    stage.runner._loaded[stage.define(len)] = (lambda call: seen.append(stage.words[START] > 0)), ()
+    stage.runner.functions._loaded[stage.define(len)] = (
+        (lambda call: seen.append(stage.words[START] > 0)),
+        (),
+    )
     stage.assign(len, [[]])
     stage.assign(len, [[]], timeout=5.0)
     stage.play()
@@ -310,7 +314,7 @@ def test_a_forgotten_function_is_not_kept(stage: Stage) -> None:
     digest = stage.channel.coming[0][0].function  # type: ignore[union-attr]
     stage.channel.coming.append((Forget([digest, b"another"]), []))
     stage.play()
-    assert (stage.runner._loaded, stage.runner._defined) == ({}, {})
+    assert (stage.runner.functions._loaded, stage.runner.functions._defined) == ({}, {})
 
 
 # Exceptions to be retried, and calls that come back too late
@@ -336,7 +340,7 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
         return x
 
     monkeypatch.setattr("gridengine.worker.runner.leave", end)
-    stage.runner._loaded[stage.define(len)] = condemn, ()
+    stage.runner.functions._loaded[stage.define(len)] = condemn, ()
     stage.assign(len, [0, 1, 0], timeout=5.0)
     stage.play()
     assert stage.values() == [0]
