@@ -34,7 +34,8 @@ from gridengine.dispatcher.core.state import StateMachine
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import ProtocolError
 from gridengine.wire import messages
-from gridengine.wire.messages import MAGIC, SMALL, Assignment, Message, Result, decode, encode
+from gridengine.wire.framing import MAGIC, SMALL, decode, encode
+from gridengine.wire.messages import Assignment, Message, Result
 from gridengine.wire.session import Session
 
 Frames = list[bytes]
@@ -145,7 +146,7 @@ def message(chance: random.Random) -> tuple[Message, Frames]:
         lambda: messages.Goodbye(chance.choice(["walltime", "other"])),
     ]
     chosen = chance.choice(make)()
-    count = messages.count_buffers(chosen)
+    count = chosen.count_buffers()
     return chosen, [
         bytes(SMALL + 1) if chance.random() < 0.02 else blob(chance, 9) for _ in range(count)
     ]
@@ -258,7 +259,7 @@ class Trial:
 
     def _outcome(self, frames: Frames, chance: random.Random) -> str:
         try:
-            self.session.take([self._envelope(chance), *frames])
+            self.session.receive([self._envelope(chance), *frames])
         except ProtocolError:
             self.session = Session(256 * 1024)
         if chance.random() < 0.01:
@@ -267,7 +268,7 @@ class Trial:
             said, buffers = decode(frames)
         except ProtocolError:
             return "refused"
-        if len(buffers) != messages.count_buffers(said) or sum(map(len, buffers)) != sum(
+        if len(buffers) != said.count_buffers() or sum(map(len, buffers)) != sum(
             map(len, frames[1:])
         ):
             raise AssertionError("accepted, and its buffers are not what was sent")

@@ -24,7 +24,9 @@ The user's own exception is not in the tree: it arrives as itself, with a `Remot
 from __future__ import annotations
 
 import builtins
+import math
 import pickle
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,12 +78,29 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
-def safe_repr(value: object) -> str:
-    """Return the `repr` of what may be of a user's own class, whatever that raises."""
+def safe_repr(value: object, *, most: float = math.inf) -> str:
+    """Return the `repr` of what may be of a user's own class, whatever that raises; one of over
+    `most` characters is cut to half as many.
+    """
     try:
-        return repr(value)
+        text = repr(value)
     except BaseException as error:
+        if isinstance(value, int):  # Python writes no numbers of thousands of digits
+            return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
+    return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
+
+
+def exit_words(status: int) -> str:
+    """Return the exit status of a process, negative for a signal, in words: "exit status 3",
+    "killed by SIGKILL".
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
 
 
 def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:

@@ -35,8 +35,8 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     Args:
         scheduler: as in `Executor`; one that is made here is closed at the end of each `Parallel`
             call, or of its `with`.
-        limits: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls that
-            joblib makes. (joblib's own `timeout` is how long it waits.)
+        options: `retries`, `timeout` and the others of `gridengine.map`, of each batch of calls
+            that joblib makes. (joblib's own `timeout` is how long it waits.)
     """
 
     supports_retrieve_callback = True
@@ -48,13 +48,13 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         inner_max_num_threads: int | None = None,
         *,
         scheduler: SchedulerSpec = None,
-        **limits: Any,
+        **options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
         self._place = scheduler
         self._made: Scheduler | None = None
-        self._limits = CallOptions(**limits)
-        self._line: Submitter | None = None
+        self._options = CallOptions(**options)
+        self._submitter: Submitter | None = None
 
     def _scheduler(self) -> Scheduler:
         if self._made is None:
@@ -75,14 +75,19 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         slots = connect(self._scheduler())[0].slots
         return min(n_jobs, slots) if n_jobs > 0 else max(slots + 1 + n_jobs, 1)
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **ignored: Any) -> int:
         """Make ready for a `Parallel`; return how many calls run at a time."""
         if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         jobs = self.effective_n_jobs(n_jobs)
-        self._line = Submitter(
-            self._scheduler(), None, initial=None, limits=self._limits, most=jobs, daemon=True
+        self._submitter = Submitter(
+            self._scheduler(),
+            None,
+            initializer=None,
+            options=self._options,
+            most=jobs,
+            daemon=True,
         )
         return jobs
 
@@ -90,11 +95,11 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None
     ) -> Future[Any]:
         """Have a batch of calls made."""
-        assert self._line is not None
-        promise = self._line.submit(run_batch, (func,), {})
+        assert self._submitter is not None
+        future = self._submitter.submit(run_batch, (func,), {})
         if callback is not None:
-            promise.add_done_callback(callback)
-        return promise
+            future.add_done_callback(callback)
+        return future
 
     def retrieve_result_callback(self, future: Future[Any]) -> Any:
         """Return what a batch returned."""
@@ -110,16 +115,16 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """End all batches: one has failed."""
-        if self._line is not None:
-            self._line.batcher.kill_all()
+        if self._submitter is not None:
+            self._submitter.batcher.kill_all()
         self._let_go()
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
     def _let_go(self) -> None:
-        if self._line is not None:
-            self._line.batcher.close(wait=False)
-            self._line = None
+        if self._submitter is not None:
+            self._submitter.batcher.close(wait=False)
+            self._submitter = None
 
 
 def run_batch(batch: Callable[[], Any]) -> Any:

@@ -255,7 +255,7 @@ def grid_engine(_grid_engine: GridEngine) -> Iterator[GridEngine]:
         "unable to send message to qmaster" in _grid_engine.command("qconf", "-sh")
         and not os.getuid()
     ):
-        from tests.integration.scenario import bring_up
+        from tests.support.scenario import bring_up
 
         warnings.warn(
             "Grid Engine's master was gone before this test, and is started again", stacklevel=1

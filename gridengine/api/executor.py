@@ -11,9 +11,9 @@ from typing import Any, Self, TypeVar
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
-from gridengine.client.initializer import initial_of
+from gridengine.client.initializer import initializer_of
 from gridengine.client.options import CallOptions, Raisable, given
-from gridengine.client.submitter import Submitter, results_of
+from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -53,13 +53,16 @@ class Executor(concurrent.futures.Executor):
         escalate_memory: float = 1,
         resources: Resource | None = None,
     ) -> None:
-        limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Submitter(
-            scheduler, max_workers, initial=initial_of(initializer, initargs), limits=limits
+        options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        self._submitter = Submitter(
+            scheduler,
+            max_workers,
+            initializer=initializer_of(initializer, initargs),
+            options=options,
         )
-        self._max_workers = self._line.batcher.slots
+        self._max_workers = self._submitter.slots
         # When it is collected, what was submitted still runs, and then its workers end.
-        weakref.finalize(self, self._line.batcher.close, wait=False).atexit = False
+        weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
     def submit(
         self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
@@ -73,7 +76,7 @@ class Executor(concurrent.futures.Executor):
         Raises:
             RuntimeError: the executor was shut down.
         """
-        return self._line.submit(fn, args, kwargs)
+        return self._submitter.submit(fn, args, kwargs)
 
     def map(
         self,
@@ -98,10 +101,8 @@ class Executor(concurrent.futures.Executor):
             return iter(())
         until = None if timeout is None else time.monotonic() + timeout
         form, calls = zipped(fn, iterables)
-        stretches = self._line.stretches(fn, form, calls, length_of(iterables), chunksize)
-        return results_of(
-            self._line, stretches, lambda: None if until is None else until - time.monotonic()
-        )
+        run, _ = self._submitter.map(fn, form, calls, length_of(iterables), chunksize)
+        return run.in_order(lambda: None if until is None else until - time.monotonic())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and end the workers that were started for this executor once its
@@ -111,17 +112,17 @@ class Executor(concurrent.futures.Executor):
             wait: return when they have.
             cancel_futures: withdraw those that have not begun.
         """
-        self._line.batcher.stop()
+        self._submitter.batcher.stop()
         if cancel_futures:
-            self._line.batcher.cancel_waiting()
-        self._line.batcher.close(wait=wait)
+            self._submitter.batcher.cancel_waiting()
+        self._submitter.batcher.close(wait=wait)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
         """Shut down, and wait for the calls; but end them when it is for a Ctrl-C."""
         if isinstance(error, KeyboardInterrupt):
-            self._line.batcher.kill_all()
+            self._submitter.batcher.kill_all()
         self.shutdown(wait=True)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
@@ -131,9 +132,12 @@ class Executor(concurrent.futures.Executor):
         Raises:
             ValueError: the future is not of this executor.
         """
-        if not isinstance(future, CallFuture) or future.home is not self._line.batcher:
+        if (
+            not isinstance(future, CallFuture)
+            or future.template.batcher is not self._submitter.batcher
+        ):
             raise ValueError(f"{future!r} is not a future of this executor")
-        return self._line.batcher.kill(future)
+        return self._submitter.batcher.kill(future)
 
     def with_options(
         self,
@@ -147,16 +151,17 @@ class Executor(concurrent.futures.Executor):
         """Return an executor whose calls have other limits and that shares all else with this one;
         what is left out stays.
         """
-        others = given(
+        changed = given(
             retries=retries,
             timeout=timeout,
             retry_on=retry_on,
             escalate_memory=escalate_memory,
             resources=resources,
         )
-        line = self._line.with_limits(dataclasses.replace(self._line.limits, **others))
+        options = dataclasses.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))
+        # This one must not be collected before the other.
         vars(other).update(
-            vars(self), _line=line, _whole=self
-        )  # this one must not be collected before the other
+            vars(self), _submitter=self._submitter.with_options(options), _origin=self
+        )
         return other

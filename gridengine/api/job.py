@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of, messages_of
 from gridengine.api.job_target import (
-    NAME,
     JobOutcome,
     Target,
     accepts_controller,
@@ -21,7 +20,7 @@ from gridengine.api.job_target import (
 from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
-from gridengine.client.submission import outcomes_of
+from gridengine.client.outcomes import outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import TimeoutError
 from gridengine.resources.base import Resource
@@ -31,7 +30,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 
@@ -177,9 +176,7 @@ class Job:
                 scheduler.close()
             raise
 
-    def start_at(
-        self, dispatcher: DispatcherThread, defaults: Mapping[str, Any] | None = None
-    ) -> None:
+    def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
         """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
         scheduler.
 
@@ -429,11 +426,10 @@ class Job:
                 SINGLE,
                 wanted,
             )
-        call = (self._args, {**self._kwargs, NAME: self._name})
         return JobPayload(
             self._name,
             make_function(Target(self._target), limits.exceptions),
-            self._pickled(call),
+            self._pickled((self._args, self._kwargs)),
             FULL,
             wanted,
         )

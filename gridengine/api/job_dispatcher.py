@@ -14,14 +14,14 @@ from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 
 class Startable(Protocol):
     """What a dispatcher needs of a `Job`."""
 
     def start_at(
-        self, dispatcher: DispatcherThread, defaults: Mapping[str, Any] | None = None
+        self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None
     ) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
     def is_alive(self) -> bool: ...

@@ -22,7 +22,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 log = logging.getLogger("gridengine")
 
@@ -42,7 +42,7 @@ class JobHandle:
     """A started job as the I/O thread tells of it."""
 
     def __init__(
-        self, dispatcher: DispatcherThread, scheduler: Scheduler | None, *, ours: bool, daemon: bool
+        self, dispatcher: Dispatcher, scheduler: Scheduler | None, *, ours: bool, daemon: bool
     ) -> None:
         self.task = dispatcher.new_id()
         self._name = ""

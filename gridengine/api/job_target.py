@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,10 +42,6 @@ OWN = frozenset(
     ]
 )
 """The attributes that `Job` itself gives a job."""
-NAME = "gridengine job name"
-"""The keyword under which a job's name travels with its arguments; no identifier, so that it is
-nobody else's.
-"""
 
 
 class Target:
@@ -56,17 +52,12 @@ class Target:
         self.__name__ = getattr(target, "__name__", type(target).__name__)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        name = kwargs.pop(NAME)
         if self.target is None:
             return None
         try:
-            with named(name):
-                return self.target(*args, **kwargs)
+            return self.target(*args, **kwargs)
         except BaseException as error:
-            with contextlib.suppress(
-                Exception
-            ):  # the stream may be closed, and the outcome tells it all the same
-                tell(name, error)
+            print_uncaught(error)
             raise
 
 
@@ -85,11 +76,9 @@ def run(job: Runnable, controller: Any = None) -> Any:
     """Run a job that travelled as a whole."""
     job._here = True
     try:
-        with named(job.name):
-            value = job.run() if controller is None else job.run(controller)
+        value = job.run() if controller is None else job.run(controller)
     except BaseException as error:
-        with contextlib.suppress(Exception):
-            tell(job.name, error)
+        print_uncaught(error)
         if not job._mutable:
             raise
         return JobOutcome(
@@ -100,37 +89,25 @@ def run(job: Runnable, controller: Any = None) -> Any:
     return JobOutcome(attributes_of(job), value) if job._mutable else value
 
 
-@contextlib.contextmanager
-def named(name: str) -> Iterator[None]:
-    """Within, `multiprocessing.current_process()` has a job's name."""
-    from multiprocessing.process import current_process
-
-    process = current_process()
-    before, process.name = process.name, name
-    try:
-        yield
-    finally:
-        process.name = before
-
-
 def attributes_of(job: object) -> dict[str, Any]:
     """Return the attributes that are the user's and not the class's own."""
     return {name: value for name, value in vars(job).items() if name not in OWN}
 
 
-def tell(name: str, error: BaseException) -> None:
-    """Print an uncaught exception to standard error as `multiprocessing` does."""
-    if isinstance(error, SystemExit):
-        if not (error.code is None or isinstance(error.code, int)):
+def print_uncaught(error: BaseException) -> None:
+    """Print an uncaught exception of a job to standard error as `multiprocessing` does."""
+    with contextlib.suppress(Exception):  # the stream may be closed; the outcome says it too
+        if not isinstance(error, SystemExit):
+            from multiprocessing.process import current_process
+
+            name = current_process().name
+            # The first frame is the caller's in this module, and says nothing to the user;
+            # arguments that do not fit have no other.
+            top = error.__traceback__
+            lines = traceback.format_exception(type(error), error, (top and top.tb_next) or top)
+            print(f"Process {name}:\n{''.join(lines)}", end="", file=sys.stderr)
+        elif not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)
-        return
-    # The first frame is the one above, and says nothing to the user; arguments that do not fit have
-    # no other.
-    above = error.__traceback__
-    text = traceback.format_exception(
-        type(error), error, above.tb_next or above if above is not None else None
-    )
-    print(f"Process {name}:\n{''.join(text)}", end="", file=sys.stderr)
 
 
 def accepts_controller(

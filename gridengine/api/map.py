@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gridengine.client.chunking import length_of, zipped
 from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import ResultIterator
     from gridengine.client.options import Raisable
+    from gridengine.client.submission import MapRequest
     from gridengine.resources.base import Resource
 
 T = TypeVar("T")
@@ -66,15 +68,12 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    _begin(f, scheduler)
-    from gridengine.api import map_results
-    from gridengine.client.options import CallOptions
-    from gridengine.client.submission import MapRequest
-
     form, calls = zipped(f, iterables)
-    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-    plan = MapRequest(f, form, scheduler, reraise, chunksize, limits)
-    return map_results.gather(plan, calls, length_of(iterables), progress)
+    options = (retries, timeout, retry_on, escalate_memory, resources)
+    request = _request(f, form, scheduler, reraise, chunksize, options)
+    from gridengine.api.map_results import gather
+
+    return gather(request, calls, length_of(iterables), progress)
 
 
 def starmap(
@@ -92,15 +91,11 @@ def starmap(
     resources: Resource | None = None,
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
-    _begin(f, scheduler)
-    from gridengine.api import map_results
-    from gridengine.client.options import CallOptions
-    from gridengine.client.submission import MapRequest
-    from gridengine.serialize.payload import STAR
+    options = (retries, timeout, retry_on, escalate_memory, resources)
+    request = _request(f, STAR, scheduler, reraise, chunksize, options)
+    from gridengine.api.map_results import gather
 
-    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-    plan = MapRequest(f, STAR, scheduler, reraise, chunksize, limits)
-    return map_results.gather(plan, builtins.map(tuple, iterable), length_of([iterable]), progress)
+    return gather(request, builtins.map(tuple, iterable), length_of([iterable]), progress)
 
 
 def imap(
@@ -123,16 +118,12 @@ def imap(
     raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
     it, and its calls are cancelled.
     """
-    _begin(f, scheduler)
-    from gridengine.api import map_results
-    from gridengine.client.options import CallOptions
-    from gridengine.client.submission import MapRequest
-
     form, calls = zipped(f, iterables)
-    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.ResultIterator(
-        MapRequest(f, form, scheduler, reraise, chunksize, limits), calls, ordered=True
-    )
+    options = (retries, timeout, retry_on, escalate_memory, resources)
+    request = _request(f, form, scheduler, reraise, chunksize, options)
+    from gridengine.api.map_results import ResultIterator
+
+    return ResultIterator(request, calls, ordered=True)
 
 
 def imap_unordered(
@@ -150,16 +141,12 @@ def imap_unordered(
     """Return an iterator over the results of `map` in the order in which they come; all else is as
     for `imap`.
     """
-    _begin(f, scheduler)
-    from gridengine.api import map_results
-    from gridengine.client.options import CallOptions
-    from gridengine.client.submission import MapRequest
-
     form, calls = zipped(f, iterables)
-    limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-    return map_results.ResultIterator(
-        MapRequest(f, form, scheduler, reraise, chunksize, limits), calls, ordered=False
-    )
+    options = (retries, timeout, retry_on, escalate_memory, resources)
+    request = _request(f, form, scheduler, reraise, chunksize, options)
+    from gridengine.api.map_results import ResultIterator
+
+    return ResultIterator(request, calls, ordered=False)
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
@@ -184,10 +171,21 @@ def _short(value: object) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
 
 
-def _begin(f: object, place: SchedulerSpec) -> None:
-    """Have workers of this machine begin to start; those of a scheduler that has yet to be made
-    begin when it is.
+def _request(
+    f: Callable[..., Any],
+    form: int,
+    place: SchedulerSpec,
+    reraise: bool,
+    chunksize: int | None,
+    options: tuple[Any, ...],
+) -> MapRequest:
+    """Return what a user asks for, checked. Meanwhile workers of this machine begin to start; those
+    of a scheduler that has yet to be made begin when it is.
     """
     scheduler = default_scheduler() if place is None else place
     if callable(f) and isinstance(scheduler, Scheduler):
         scheduler.prepare()
+    from gridengine.client.options import CallOptions
+    from gridengine.client.submission import MapRequest
+
+    return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options))

@@ -1,138 +1,73 @@
-"""How `map` and its kin send calls and gather their results: all at once, or one after the
-other.
-"""
+"""How `map` and its kin give results: all at once, or one after the other."""
 
 from __future__ import annotations
 
 import itertools
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import ProgressBar
-from gridengine.client.chunking import LARGE_BLOCK, SHARES, SMALLEST_WINDOW, next_size
-from gridengine.client.submission import MapRequest, Outcome, Submission
+from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
+from gridengine.client.map_run import MapRun
+from gridengine.client.submission import MapRequest, Submission
 
 T = TypeVar("T")
 
-GATHER_SECONDS = 0.001
-"""How long blocks gather for."""
-
-
-# ------------------------------------------------------------------ all results at once
-
-
-class _Results:
-    """The results of a map, filled in as they come."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.errors: dict[int, BaseException] = {}
-        self.first_error: int | None = None
-        self.done = 0
-        self._settled = bytearray()
-        self._frontier = 0
-
-    def expect(self, count: int) -> None:
-        self.values.extend(itertools.repeat(None, count))
-        self._settled.extend(bytes(count))
-
-    def put(self, outcome: Outcome) -> None:
-        count = outcome.stop - outcome.start
-        self.done += count
-        self._settled[outcome.start : outcome.stop] = b"\1" * count
-        if outcome.error is None:
-            self.values[outcome.start : outcome.stop] = outcome.values
-            return
-        self.errors.update(dict.fromkeys(range(outcome.start, outcome.stop), outcome.error))
-        if self.first_error is None or outcome.start < self.first_error:
-            self.first_error = outcome.start
-
-    def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded."""
-        if self.first_error is None:
-            return
-        unsettled = self._settled.find(0, self._frontier)
-        if unsettled < 0 or unsettled > self.first_error:
-            raise self.errors[self.first_error]
-        self._frontier = unsettled
-
-    def with_errors(self) -> list[Any]:
-        """Return the results, each error in its call's place."""
-        for index, error in self.errors.items():
-            self.values[index] = error
-        return self.values
-
 
 def gather(
-    plan: MapRequest, calls: Iterator[Any], total: int | None, progress: bool | None
+    request: MapRequest, calls: Iterator[Any], total: int | None, progress: bool | None
 ) -> list[Any]:
     """Submit all calls while earlier ones run, and return their results in order."""
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    results = _Results()
-    with Submission(plan) as flight, ProgressBar(flight.counts, shown=progress) as bar:
-        _send_all(plan, flight, itertools.chain(head, calls), total, results)
-        while not flight.empty:
-            _take(plan, flight, results, bar.patience())
-            bar.update(results.done, len(results.errors), len(results.values))
+    kind = RaisingRun if request.reraise else KeepingRun
+    with Submission.of(request) as submission:
+        run = kind(submission, total, request.chunksize)
+        with ProgressBar(submission.snapshot, shown=progress) as bar:
+            run.send(itertools.chain(head, calls))
+            results = run.results
+            while not submission.finished:
+                run.take(bar.patience())
+                bar.update(results.done, len(results.errors), len(results.values))
     return results.with_errors()
 
 
-def _send_all(
-    plan: MapRequest, flight: Submission, calls: Iterator[Any], total: int | None, results: _Results
-) -> None:
-    """Send blocks of calls: the first is small, so that work begins soon, the later ones grow to a
-    good size for travelling.
+class RaisingRun(MapRun):
+    """Ends with the first call that fails, in the order of the calls."""
 
-    To wake the I/O thread costs more than to pickle a small block. So blocks gather for a moment,
-    unless the next may be long in coming.
-    """
-    most = LARGE_BLOCK if total is None else -(-total // (SHARES * flight.dispatcher.slots))
-    gather_seconds = 0.0 if total is None or flight.dispatcher.at_once else GATHER_SECONDS
-    size, depart_at = plan.chunksize or 1, time.monotonic() + gather_seconds
-    while block := list(itertools.islice(calls, size)):
-        pickled = _load(plan, flight, block, results)
-        if time.monotonic() >= depart_at:
-            flight.depart()
-            _take(plan, flight, results, 0)
-            if plan.reraise and results.first_error is not None:
-                return
-            depart_at = time.monotonic() + gather_seconds
-        if plan.chunksize is None:
-            size = next_size(size, pickled, most)
-    flight.depart()
+    def proceed(self) -> bool:
+        """Take what has come; return whether no call has failed."""
+        self.take(0)
+        return self.results.first_error is None
+
+    def take(self, timeout: float | None) -> bool:
+        """Collect outcomes. The first error cancels the calls after it, and is raised once all
+        before it have succeeded.
+        """
+        known = self.results.first_error
+        taken = super().take(timeout)
+        first = self.results.first_error
+        if first is not None:
+            self.results.raise_first_error()
+            if first != known:
+                self.submission.cancel_after(first)
+        return taken
 
 
-def _load(plan: MapRequest, flight: Submission, block: list[Any], results: _Results) -> int:
-    """Have a block wait for its departure; return the size of its pickle in bytes."""
-    first = len(results.values)
-    results.expect(len(block))
-    if plan.reraise:
-        return flight.load(block, first)
-    pickled, failed = flight.load_what_can_travel(block, first)
-    for outcome in failed:
-        results.put(outcome)
-    return pickled
+class KeepingRun(MapRun):
+    """Has each error in the place of its call's result."""
 
+    def add(self, block: list[Any], first: int) -> int:
+        """Add the calls of a block that can be pickled."""
+        return self.submission.add_what_can_travel(block, first)
 
-def _take(plan: MapRequest, flight: Submission, results: _Results, timeout: float | None) -> None:
-    """Put by what has settled. The first error ends what comes after it, and is raised once all
-    before it have succeeded.
-    """
-    known = results.first_error
-    for outcome in flight.outcomes(timeout):
-        results.put(outcome)
-    if plan.reraise and results.first_error is not None:
-        results.raise_first_error()
-        if results.first_error != known:
-            flight.cancel_after(results.first_error)
-
-
-# ------------------------------------------------------------------ one result after the other
+    def proceed(self) -> bool:
+        """Take what has come."""
+        self.take(0)
+        return True
 
 
 class ResultIterator(Generic[T]):
@@ -140,13 +75,13 @@ class ResultIterator(Generic[T]):
     thread at a time.
     """
 
-    def __init__(self, plan: MapRequest, calls: Iterator[Any], *, ordered: bool) -> None:
-        self._reraise = plan.reraise
-        self._chunksize = plan.chunksize or 1
+    def __init__(self, request: MapRequest, calls: Iterator[Any], *, ordered: bool) -> None:
+        self._reraise = request.reraise
+        self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
-        self._flight = flight = Submission(plan)
-        self._window = max(SMALLEST_WINDOW, SHARES * flight.dispatcher.slots * self._chunksize)
+        self._submission = submission = Submission.of(request)
+        self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
         self._given = 0
@@ -156,7 +91,7 @@ class ResultIterator(Generic[T]):
         # An abandoned iterator ends its calls, and so does one still open when the interpreter
         # exits. No more than that: the collector may run in any thread, and must not wait there for
         # workers to end.
-        self._finalizer = weakref.finalize(self, flight.cancel)
+        self._finalizer = weakref.finalize(self, submission.cancel)
         self._or_close(self._fill)
 
     def close(self) -> None:
@@ -165,7 +100,7 @@ class ResultIterator(Generic[T]):
         self._ready.clear()
         self._given = self._submitted
         self._finalizer.detach()
-        self._flight.close()
+        self._submission.close()
 
     def __enter__(self) -> Self:
         return self
@@ -224,12 +159,12 @@ class ResultIterator(Generic[T]):
         results.
         """
         room = self._window - (self._submitted - self._given)
-        if room < self._window // SHARES and not self._flight.empty:
+        if room < self._window // SHARES and not self._submission.finished:
             return True  # a little at a time would cost more than it gains
         while room > 0 and not self._closed and (block := self._next_block()):
             self._submit(block)
             self._take(0)
-            self._at_once = self._flight.empty
+            self._at_once = self._submission.finished
             room = 0 if self._at_once else room - len(block)
         return self._submitted > self._given
 
@@ -246,18 +181,11 @@ class ResultIterator(Generic[T]):
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted
         self._submitted += len(block)
-        for outcome in self._flight.load_what_can_travel(block, first)[1]:
-            self._put(outcome)
-        self._flight.depart()
+        self._submission.add_what_can_travel(block, first)
+        self._submission.flush()
 
     def _take(self, timeout: float | None) -> None:
-        for outcome in self._flight.outcomes(timeout):
-            self._put(outcome)
-
-    def _put(self, outcome: Outcome) -> None:
-        if outcome.error is None:
-            for index, value in enumerate(outcome.values, outcome.start):
-                self._ready[index] = (value, None)
-        else:
+        for outcome in self._submission.outcomes(timeout):
             for index in range(outcome.start, outcome.stop):
-                self._ready[index] = (None, outcome.error)
+                value = outcome.values[index - outcome.start] if outcome.error is None else None
+                self._ready[index] = (value, outcome.error)

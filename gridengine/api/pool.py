@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
-from gridengine.client.future import CallFuture, ChunkFuture, call_safely
-from gridengine.client.initializer import initial_of
+from gridengine.client.future import CallFuture, call_safely
+from gridengine.client.initializer import initializer_of
+from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable
 from gridengine.client.submitter import Submitter
 from gridengine.errors import ConfigurationError
@@ -66,17 +66,17 @@ class Pool:
                     f"{maxtasksperchild!r}"
                 )
             log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
-        limits = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
-        self._line = Submitter(
+        options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        self._submitter = Submitter(
             scheduler,
             processes,
-            initial=initial_of(initializer, initargs),
-            limits=limits,
+            initializer=initializer_of(initializer, initargs),
+            options=options,
             daemon=True,
         )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
-        weakref.finalize(self, self._line.batcher.close, wait=False).atexit = False
+        weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
     # ---------------------------------------------------------------- calls
 
@@ -102,7 +102,7 @@ class Pool:
         """
         self._check_running()
         return AsyncResult(
-            self._line.submit(func, tuple(args), dict(kwds) if kwds else {}),
+            self._submitter.submit(func, tuple(args), dict(kwds) if kwds else {}),
             callback,
             error_callback,
         )
@@ -132,10 +132,10 @@ class Pool:
     ) -> MapResult[T]:
         """Return at once what gives the list of results later."""
         self._check_running()
-        stretches = self._line.stretches(
+        run, end = self._submitter.map(
             func, SINGLE, iter(iterable), length_of([iterable]), chunksize
         )
-        return MapResult(stretches, callback, error_callback)
+        return MapResult(run, end, callback, error_callback)
 
     def starmap_async(
         self,
@@ -148,8 +148,8 @@ class Pool:
         """As `map_async`, for `starmap`."""
         self._check_running()
         calls = (tuple(arguments) for arguments in iterable)
-        stretches = self._line.stretches(func, STAR, calls, length_of([iterable]), chunksize)
-        return MapResult(stretches, callback, error_callback)
+        run, end = self._submitter.map(func, STAR, calls, length_of([iterable]), chunksize)
+        return MapResult(run, end, callback, error_callback)
 
     def imap(
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
@@ -171,7 +171,7 @@ class Pool:
         self._check_running()
         form, calls = zipped(func, [iterable])
         made: PoolIterator[T] = PoolIterator(
-            self._line.plan(func, form, chunksize), calls, ordered=ordered
+            self._submitter.request(func, form, chunksize), calls, ordered=ordered
         )
         self._iterators.add(made)
         return made
@@ -187,8 +187,8 @@ class Pool:
         self._closed = True
         for iterator in list(self._iterators):
             iterator.abort()
-        self._line.batcher.kill_all()
-        self._line.batcher.close(wait=True)
+        self._submitter.batcher.kill_all()
+        self._submitter.batcher.close(wait=True)
 
     def join(self) -> None:
         """Wait until all calls have ended, and end the workers that were started for this pool.
@@ -200,7 +200,7 @@ class Pool:
             raise ValueError("Pool is still running")
         for iterator in list(self._iterators):
             iterator.finish()
-        self._line.batcher.close(wait=True)
+        self._submitter.batcher.close(wait=True)
 
     def _check_running(self) -> None:
         if self._closed:
@@ -215,22 +215,25 @@ class Pool:
 
 
 class AsyncResult(Generic[T]):
-    """What becomes of an `apply_async`. As in `multiprocessing`, it is there for those who wait
-    once its callback has returned.
+    """The outcome of an `apply_async`. As in `multiprocessing`, it is there for those who wait once
+    its callback has returned.
     """
 
     def __init__(
-        self, promise: CallFuture, callback: Callback | None, error_callback: Callback | None
+        self, future: CallFuture, callback: Callback | None, error_callback: Callback | None
     ) -> None:
-        self._promise = promise
-        self._callbacks = callbacks_of([promise], self._outcome, callback, error_callback)
+        self._future = future
+        self._callbacks: Callbacks | None = None
+        if callback is not None or error_callback is not None:
+            self._callbacks = Callbacks(future, self._outcome, callback, error_callback)
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
-        error = self._promise.exception()
-        return (self._promise.result() if error is None else None), error
+        """Return the result, and the error, of what has ended."""
+        error = self._future.exception()
+        return (self._future.result() if error is None else None), error
 
     def _await(self, timeout: float | None) -> bool:
-        return self._promise.await_end(timeout)
+        return self._future.await_end(timeout)
 
     def get(self, timeout: float | None = None) -> T:
         """Return the result, or raise what the call raised.
@@ -257,10 +260,7 @@ class AsyncResult(Generic[T]):
 
     def ready(self) -> bool:
         """Return whether it has ended."""
-        return self._done() and (self._callbacks is None or self._callbacks.wait(0))
-
-    def _done(self) -> bool:
-        return self._promise.done()
+        return self._future.done() and (self._callbacks is None or self._callbacks.wait(0))
 
     def successful(self) -> bool:
         """Return whether it has ended without an exception.
@@ -274,86 +274,74 @@ class AsyncResult(Generic[T]):
 
 
 class MapResult(AsyncResult[list[T]]):
-    """What becomes of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended."""
+    """The outcome of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended.
+
+    Args:
+        run: where the results are collected.
+        end: done once all calls have ended.
+    """
 
     def __init__(
         self,
-        stretches: list[ChunkFuture],
+        run: MapRun,
+        end: CallFuture,
         callback: Callback | None,
         error_callback: Callback | None,
     ) -> None:
-        self._stretches = stretches[::-1]
+        self._run = run
         self._reading = threading.Lock()
-        self._values: list[T | None] = [None] * sum(stretch.count for stretch in stretches)
-        self._error: BaseException | None = None
-        self._callbacks = callbacks_of(stretches, self._outcome, callback, error_callback)
+        if not run.results.values:  # as in `multiprocessing`
+            callback = error_callback = None
+        super().__init__(end, callback, error_callback)
+
+    def _await(self, timeout: float | None) -> bool:
+        """Wait for the end; who waits without a limit reads the results as they come."""
+        if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
+            try:
+                while not self._run.submission.finished:
+                    self._run.take(None)
+            finally:
+                self._reading.release()
+        return super()._await(timeout)
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
         """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile
         loses nothing.
         """
+        results = self._run.results
         with self._reading:
-            while self._stretches and self._error is None:
-                self._read(self._stretches[-1])
-                self._stretches.pop()
-            if self._error is not None:
-                self._stretches, self._values = [], []
-            return self._values, self._error
-
-    def _read(self, stretch: ChunkFuture) -> None:
-        while stretch.taken < stretch.count:
-            piece = stretch.piece(stretch.taken, None)
-            if piece.error is not None:
-                self._error = piece.error
-                return
-            self._values[stretch.first + piece.start : stretch.first + piece.stop] = piece.values
-            stretch.take(piece)
-
-    def _await(self, timeout: float | None) -> bool:
-        until = None if timeout is None else time.monotonic() + timeout
-        return all(
-            stretch.await_end(None if until is None else until - time.monotonic())
-            for stretch in self._stretches
-        )
-
-    def _done(self) -> bool:
-        return all(stretch.done() for stretch in self._stretches)
+            while not self._run.submission.finished:
+                self._run.take(None)
+            if results.first_error is None:
+                return results.values, None
+            results.values = []
+            return None, results.errors[results.first_error]
 
 
 class Callbacks:
-    """The callbacks of a result: the one that fits is called once the last of its promises has
-    ended.
-    """
+    """The callbacks of a result: once its future is done, the one that fits is called."""
 
     def __init__(
         self,
-        promises: Sequence[CallFuture],
+        future: CallFuture,
         outcome: Outcome,
         callback: Callback | None,
         error_callback: Callback | None,
     ) -> None:
         self._outcome = outcome
-        self._callbacks = callback, error_callback
-        self._batcher = promises[0].home
-        self._left = itertools.count(len(promises) - 1, -1)
+        self._callback, self._error_callback = callback, error_callback
+        self._batcher = future.template.batcher
         self._returned = threading.Event()
-        for promise in promises:
-            promise.add_done_callback(self._ended)  # type: ignore[arg-type]
-
-    def _ended(self, promise: CallFuture) -> None:
-        if not next(self._left):
-            self._batcher.call_back(
-                functools.partial(call_safely, self._call, promise, BaseException)
-            )
+        call = functools.partial(call_safely, self._call, future, BaseException)
+        future.add_done_callback(lambda _: self._batcher.call_back(call))
 
     def _call(self, _: object) -> None:
         try:
             value, error = self._outcome()
-            callback, error_callback = self._callbacks
-            if error is None and callback is not None:
-                callback(value)
-            elif error is not None and error_callback is not None:
-                error_callback(error)
+            if error is None and self._callback is not None:
+                self._callback(value)
+            elif error is not None and self._error_callback is not None:
+                self._error_callback(error)
         finally:
             self._returned.set()
 
@@ -361,18 +349,7 @@ class Callbacks:
         """Wait until it has returned; return whether it has within `timeout` seconds. A callback
         itself waits for none.
         """
-        return self._batcher.calls_back_here() or self._returned.wait(timeout)
-
-
-def callbacks_of(
-    promises: Sequence[CallFuture],
-    outcome: Outcome,
-    callback: Callback | None,
-    error_callback: Callback | None,
-) -> Callbacks | None:
-    """Have the callback called that fits; None when there is none, or nothing to wait for."""
-    given = promises and (callback is not None or error_callback is not None)
-    return Callbacks(promises, outcome, callback, error_callback) if given else None
+        return self._batcher.is_callback_thread() or self._returned.wait(timeout)
 
 
 class PoolIterator(ResultIterator[T]):
@@ -400,7 +377,7 @@ class PoolIterator(ResultIterator[T]):
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout
         self._or_close(self._fill)
-        while not self._has_next() and not self._flight.empty:
+        while not self._has_next() and not self._submission.finished:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -413,10 +390,10 @@ class PoolIterator(ResultIterator[T]):
         with self._taking:
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
-            while not self._flight.empty:
+            while not self._submission.finished:
                 self._take(None)
 
     def abort(self) -> None:
         """End the calls, whoever waits for one of them: each then fails with `Cancelled`."""
         self._closed = True
-        self._flight.cancel_after(-1)
+        self._submission.cancel_after(-1)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from gridengine.dispatcher.interface import Snapshot
+
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25
-
-
-class Counts(Protocol):
-    """What a dispatcher has in hand: calls that run, and workers."""
-
-    @property
-    def running(self) -> int: ...
-
-    @property
-    def workers(self) -> int: ...
 
 
 class ProgressBar:
@@ -35,20 +27,20 @@ class ProgressBar:
     in a `with`.
 
     Args:
-        counts: asked at each drawing for what runs now.
+        snapshot: called at each drawing for what runs now.
         shown: whether the bar may appear; None is as the setting says.
     """
 
     def __init__(
         self,
-        counts: Callable[[], Counts],
+        snapshot: Callable[[], Snapshot],
         *,
         shown: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         wanted = settings().progress if shown is None else shown
         self._wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
-        self._counts = counts
+        self._snapshot = snapshot
         self._clock = clock
         self._due = clock() + APPEARS_SECONDS
         self._bar: Progress | None = None
@@ -72,14 +64,14 @@ class ProgressBar:
             self._line = self._bar.add_task("", total=total, failed=0, running=0, workers=0)
             self._bar.start()
         assert self._line is not None
-        counts = self._counts()
+        snapshot = self._snapshot()
         self._bar.update(
             self._line,
             completed=done,
             total=total,
             failed=failed,
-            running=counts.running,
-            workers=counts.workers,
+            running=snapshot.running,
+            workers=snapshot.workers,
         )
         self._bar.refresh()
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.encoding import with_dill, with_needs
 from gridengine.serialize.payload import Buffer
-from gridengine.serialize.pickling import or_explain, with_dill, with_needs
-from gridengine.serialize.shared_memory import Stored, store
+from gridengine.serialize.shared_memory import StoredPayload, store
 from gridengine.serialize.shared_objects import Shared, SharedObject
+from gridengine.serialize.unpicklable import or_explain
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ def _pickle(
     pickler.dump(obj)
     stored = store([file.getvalue(), *views], whole=True)
     payload: list[Buffer] = (
-        stored if isinstance(stored, Stored) else [bytes(buffer) for buffer in stored]
+        stored if isinstance(stored, StoredPayload) else [bytes(buffer) for buffer in stored]
     )
     if pickler.needs is None:
         return payload, []

@@ -5,7 +5,6 @@ home. Nothing here waits for ever.
 from __future__ import annotations
 
 import contextlib
-import enum
 import json
 import os
 import shutil
@@ -15,24 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gridengine.errors import ConfigurationError, GridEngineError
-from gridengine.schedulers.detect import library_paths, without_slurm
-from gridengine.schedulers.grid_engine.diagnostics import Words
-from gridengine.schedulers.grid_engine.drmaa import Unavailable, named_system
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
-from gridengine.schedulers.grid_engine.options import PER_SLOT
-from gridengine.schedulers.launcher import TryAgain
-from gridengine.schedulers.local import worker_environment
-from gridengine.schedulers.slurm.commands import Missing, Refused, Slurm, Trouble
+from gridengine.schedulers import registry
+from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import python_path
 from gridengine.settings.values import settings, told
 
-COMMAND_SECONDS = 10.0
 WAIT_SECONDS = 60.0
 """How long a trivial job may take to come home."""
 LEAVE_SECONDS = 10.0
@@ -40,41 +32,6 @@ LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together: a libsodium built for this processor
 does 300e6 and more, others 30e6.
 """
-KINDS = {
-    "processes": "ProcessScheduler",
-    "grid_engine": "GridEngineScheduler",
-    "slurm": "SlurmScheduler",
-}
-
-
-class State(enum.Enum):
-    """What a look at one thing found."""
-
-    OK = "ok"
-    ABSENT = "absent"
-    BROKEN = "broken"
-    SLOW = "slow"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One look: of which scheduler ("here" is this machine), at what, what was found, and what to
-    do about it.
-    """
-
-    of: str
-    check: str
-    state: State
-    text: str
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command said; `failure` is empty when it did what it was asked."""
-
-    output: str
-    failure: str = ""
 
 
 def examine(
@@ -84,7 +41,7 @@ def examine(
     yield from _here()
     for name in names:
         broken = False
-        for finding in _LOOKS[name](environment):
+        for finding in registry.BY_NAME[name].findings(environment):
             yield finding
             broken = broken or finding.state is not State.OK
         yield (
@@ -179,247 +136,6 @@ def _run_directory(folder: Path) -> Finding:
     return Finding("here", "run directory", State.OK, f"{folder}, {free:.1f} GB free")
 
 
-def _processes(environment: Mapping[str, str]) -> Iterator[Finding]:
-    usable = len(os.sched_getaffinity(0))
-    yield Finding("processes", "processors", State.OK, f"{usable} of {os.cpu_count()} may be used")
-
-
-def _grid_engine(environment: Mapping[str, str]) -> Iterator[Finding]:
-    root, libraries, command = (
-        environment.get("SGE_ROOT"),
-        library_paths(environment),
-        Words(environment).find("qconf"),
-    )
-    if not root and not libraries:
-        words = (
-            "SGE_ROOT is not set"
-            if command
-            else "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
-        )
-        remedy = "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine"
-        yield Finding("grid_engine", "environment", State.ABSENT, words, remedy)
-        return
-    absent = _absent_library(environment, libraries)
-    if absent is not None:
-        yield absent
-        return
-    try:
-        system = named_system(libraries[0], environment)
-    except Unavailable as error:
-        system = GRID_ENGINE_UNNAMED
-        remedy = (
-            "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants "
-            "SGE_ROOT and SGE_CELL to be right"
-        )
-        yield Finding("grid_engine", "library", State.BROKEN, str(error), remedy)
-    else:
-        yield Finding(
-            "grid_engine", "library", State.OK, f"{libraries[0]}, which speaks to {system}"
-        )
-    if system.kind != GRID_ENGINE:
-        better = (
-            ": SlurmScheduler needs no DRMAA library"
-            if system.kind == SLURM and not without_slurm(environment)
-            else ""
-        )
-        yield Finding(
-            "grid_engine", "system", State.OK, f"{system.name}, and no Grid Engine{better}"
-        )
-    elif root:
-        yield from _master(environment, root, command)
-
-
-def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> Finding | None:
-    remedy = (
-        "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set "
-        "DRMAA_LIBRARY_PATH to where libdrmaa.so is"
-    )
-    if not libraries:
-        return Finding("grid_engine", "library", State.BROKEN, "there is no DRMAA library", remedy)
-    if "/" in libraries[0] and not Path(libraries[0]).is_file():
-        said = (
-            "DRMAA_LIBRARY_PATH says"
-            if environment.get("DRMAA_LIBRARY_PATH") == libraries[0]
-            else "it should be"
-        )
-        return Finding(
-            "grid_engine",
-            "library",
-            State.BROKEN,
-            f"there is no DRMAA library where {said}: {libraries[0]}",
-            remedy,
-        )
-    return None
-
-
-def _master(environment: Mapping[str, str], root: str, command: str) -> Iterator[Finding]:
-    if not command:
-        words = f"qconf is neither in PATH nor below {root}/bin"
-        yield Finding(
-            "grid_engine",
-            "commands",
-            State.BROKEN,
-            words,
-            "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH",
-        )
-        return
-    answer = run([command, "-sql"], environment)
-    if answer.failure:
-        remedy = (
-            "is sge_qmaster running? It is looked for where "
-            f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster says"
-        )
-        yield Finding("grid_engine", "master", State.BROKEN, answer.failure, remedy)
-        return
-    yield Finding("grid_engine", "master", State.OK, f"answers ({command})")
-    yield Finding("grid_engine", "queues", State.OK, _listed(answer.output.split()))
-    try:
-        rules = Words(environment).parallel_environments()
-    except TryAgain as error:
-        yield Finding(
-            "grid_engine",
-            "parallel environments",
-            State.BROKEN,
-            str(error),
-            "is sge_qmaster being restarted? Try again in a minute",
-        )
-        return
-    fit = settings_name("grid_engine.parallel_environment") or next(
-        (name for name, rule in rules.items() if rule == PER_SLOT), ""
-    )
-    use = (
-        f"; Cores(n) uses {fit}"
-        if fit
-        else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
-    )
-    listed = _listed(f"{name} ({rule})" for name, rule in rules.items())
-    yield Finding("grid_engine", "parallel environments", State.OK, listed + use)
-
-
-def settings_name(name: str) -> str:
-    """Return a setting by its full name; empty when the settings cannot be read, which is told
-    elsewhere.
-    """
-    try:
-        return str(told()[name].value)
-    except ConfigurationError:
-        return ""
-
-
-def _slurm(environment: Mapping[str, str]) -> Iterator[Finding]:
-    path = environment.get("PATH")
-    commands = {
-        name: shutil.which(name, path=path)
-        for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
-    }
-    missing = [name for name, found in commands.items() if not found]
-    if len(missing) == len(commands):
-        yield Finding(
-            "slurm",
-            "commands",
-            State.ABSENT,
-            "there is no sbatch in PATH",
-            "load your site's module, where there is a Slurm",
-        )
-        return
-    if missing:
-        remedy = "install Slurm's commands (Debian: slurm-client), all of them"
-        yield Finding(
-            "slurm", "commands", State.BROKEN, f"not in PATH: {', '.join(missing)}", remedy
-        )
-        return
-    version = _said(environment, "sbatch", "--version")
-    yield Finding(
-        "slurm",
-        "commands",
-        State.OK,
-        ", ".join(filter(None, [commands["sbatch"], version.output.strip()])),
-    )
-    ping = _said(environment, "scontrol", "ping")
-    words = "; ".join(filter(None, [*ping.output.splitlines(), ping.failure]))
-    if ping.failure or " is UP" not in ping.output:
-        remedy = (
-            "is slurmctld running, and munged here? `scontrol ping` must say UP; slurm.conf "
-            "must be where SLURM_CONF, or the site, says"
-        )
-        yield Finding("slurm", "controller", State.BROKEN, words, remedy)
-        return
-    yield Finding("slurm", "controller", State.OK, words)
-    yield _partitions(_said(environment, "sinfo", "-h", "-o", "%P|%a|%D"))
-
-
-def _said(environment: Mapping[str, str], *command: str) -> Answer:
-    try:
-        return Answer(Slurm(environment).run(*command, seconds=COMMAND_SECONDS))
-    except (Missing, Trouble, Refused) as error:
-        return Answer("", str(error))
-
-
-def _partitions(answer: Answer) -> Finding:
-    if answer.failure:
-        return Finding(
-            "slurm", "partitions", State.BROKEN, answer.failure, "look at what `sinfo` says"
-        )
-    found = parse_partitions(answer.output)
-    words = _listed(
-        f"{name} ({state}, {nodes} {'node' if nodes == '1' else 'nodes'})"
-        for name, state, nodes in found
-    )
-    if any(state == "up" for _, state, _ in found):
-        return Finding("slurm", "partitions", State.OK, words)
-    return Finding(
-        "slurm", "partitions", State.BROKEN, f"none is up: {words}", "ask whoever runs this Slurm"
-    )
-
-
-def parse_partitions(text: str) -> list[tuple[str, str, str]]:
-    """Return name, state and number of nodes of each partition, from `sinfo -h -o '%P|%a|%D'`; the
-    default one has a star.
-    """
-    return [
-        (parts[0], parts[1], parts[2])
-        for line in text.splitlines()
-        if len(parts := line.strip().split("|")) == 3
-    ]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"
-
-
-_LOOKS: Mapping[str, Callable[[Mapping[str, str]], Iterator[Finding]]] = {
-    "processes": _processes,
-    "grid_engine": _grid_engine,
-    "slurm": _slurm,
-}
-
-
-def run(
-    command: list[str], environment: Mapping[str, str], seconds: float = COMMAND_SECONDS
-) -> Answer:
-    """Return what a command says within this time."""
-    try:
-        done = subprocess.run(
-            command,
-            env={**environment, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired:
-        return Answer("", f"{command[0]} gives no answer within {seconds:g} s")
-    except OSError as error:
-        return Answer("", f"{command[0]}: {error.strerror}")
-    output = done.stdout.decode(errors="replace")
-    if done.returncode == 0:
-        return Answer(output)
-    words = " ".join((done.stderr.decode(errors="replace").strip() or output.strip()).split())
-    return Answer(
-        output if done.stderr else "", words or f"{command[0]} ended with status {done.returncode}"
-    )
-
-
 # -------------------------------------------------------------------- a trivial job, in a process
 # that can be ended
 
@@ -505,14 +221,13 @@ def probe(name: str) -> None:
     """
     import logging
 
-    from gridengine import schedulers
     from gridengine.api.map import starmap
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     began = time.monotonic()
     try:
-        with getattr(schedulers, KINDS[name])(max_workers=1) as scheduler:
+        with registry.BY_NAME[name].make(max_workers=1) as scheduler:
             (host,) = starmap(socket.gethostname, [()], scheduler=scheduler, progress=False)
             seconds = time.monotonic() - began
     except GridEngineError as error:

@@ -19,16 +19,17 @@ import click
 
 from gridengine._version import __version__
 from gridengine.errors import GridEngineError
+from gridengine.schedulers.registry import BY_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gridengine.cli.doctor import Finding
     from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
+    from gridengine.schedulers.checks import Finding
     from gridengine.schedulers.launcher import LaunchPlan
 
-SCHEDULERS = ("processes", "grid_engine", "slurm")
+SCHEDULERS = tuple(BY_NAME)
 
 
 class _Commands(click.Group):
@@ -217,14 +218,11 @@ def _number(name: str, text: str) -> float:
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
-    from gridengine import schedulers
-    from gridengine.cli.doctor import KINDS
+    if name is not None:
+        return BY_NAME[name].make(max_workers=count)
+    from gridengine.schedulers import best_available
 
-    return (
-        schedulers.best_available()
-        if name is None
-        else getattr(schedulers, KINDS[name])(max_workers=count)
-    )
+    return best_available()
 
 
 @main.command(

@@ -15,7 +15,6 @@ from pathlib import Path
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.base import Scheduler, adopt_none
-from gridengine.schedulers.calling import CallingLauncher
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -25,6 +24,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
+from gridengine.schedulers.local_tcp import TcpProcessLauncher
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection, make_private_folder
 
@@ -54,7 +54,7 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
     """Return what would be submitted for so many workers; nothing is."""
     if scheduler.local:
-        return CallingLauncher(
+        return TcpProcessLauncher(
             LaunchContext("RUN", connection.parent, connection, adopt_none)
         ).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)
@@ -130,7 +130,7 @@ def reinforcement(
 
     if scheduler.local:
         run = LaunchContext("up", connection.parent, connection, adopt_none)
-        launcher: Launcher = CallingLauncher(run)
+        launcher: Launcher = TcpProcessLauncher(run)
     else:
         run = _own_run(connection)
         launcher = scheduler.launcher(run)

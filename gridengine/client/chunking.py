@@ -5,7 +5,7 @@ there are.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from gridengine.serialize.payload import SINGLE, STAR
@@ -14,12 +14,8 @@ SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
 """Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of
 more than that many.
 """
-
-
 TINY_BLOCK = 2 * 1024
 """A block up to this size may as well be sent again for each part of it that goes elsewhere."""
-
-
 GROWTH = 8
 
 
@@ -27,8 +23,6 @@ SHARES = 4
 """Into how many blocks for each slot a map of known length is cut at least, unless they are
 tiny.
 """
-
-
 SMALLEST_WINDOW = 16
 """How many calls of an `imap` may be on their way, however few the slots."""
 
@@ -53,12 +47,20 @@ def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
         return None
 
 
-def next_size(size: int, pickled: int, most: int) -> int:
-    """Return how many calls to put into the next block after one of so many, whose pickle is of so
-    many bytes.
+def block_sizes(chunksize: int | None, total: int | None, slots: int) -> Generator[int, int, None]:
+    """Yield how many calls to put into each block; is sent the size in bytes of the pickle of each.
+
+    With a `chunksize` all are of that size; else they grow, as far as leaves some for every slot.
     """
-    if pickled < TINY_BLOCK:
-        return GROWTH * size
-    if pickled < SMALL_BLOCK:
-        return max(min(GROWTH * size, most), 1)
-    return max(size // 2, 1) if pickled > LARGE_BLOCK else size
+    size = chunksize or 1
+    most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
+    while True:
+        pickled = yield size
+        if chunksize is not None:
+            continue
+        if pickled < TINY_BLOCK:
+            size *= GROWTH
+        elif pickled < SMALL_BLOCK:
+            size = min(GROWTH * size, most)
+        elif pickled > LARGE_BLOCK:
+            size = max(size // 2, 1)

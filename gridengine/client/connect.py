@@ -13,24 +13,19 @@ from gridengine.schedulers.inline import InlineScheduler
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
-if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 
-def dispatcher_of(scheduler: Scheduler) -> DispatcherThread:
-    """Return the one hub that all users of this scheduler instance share."""
+def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
+    """Return the one dispatcher that all users of this scheduler instance share."""
+    # Imported here, since a scheduler may begin to start its workers before.
     if isinstance(scheduler, InlineScheduler):
         from gridengine.dispatcher.inline import InlineDispatcher
 
-        return cast("DispatcherThread", scheduler.share(InlineDispatcher))
-    from gridengine.dispatcher.io_thread import (
-        DispatcherThread,  # here, since a scheduler may begin to start its workers before
-    )
+        return cast("Dispatcher", scheduler.share(InlineDispatcher))
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
-    return cast(
-        "DispatcherThread", scheduler.share(lambda: DispatcherThread(scheduler, settings()))
-    )
+    return cast("Dispatcher", scheduler.share(lambda: DispatcherThread(scheduler, settings())))
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
@@ -54,12 +49,12 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
 
 def connect(
     place: SchedulerSpec, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
-) -> tuple[DispatcherThread, Scheduler, bool]:
-    """Return the dispatcher's hub there, the scheduler, and whether it was made here and is ours to
+) -> tuple[Dispatcher, Scheduler, bool]:
+    """Return the dispatcher there, the scheduler, and whether it was made here and is ours to
     close.
 
-    meanwhile: what the scheduler may begin before the hub, which takes its time to import and to
-    make.
+    meanwhile: what the scheduler may begin before the dispatcher, which takes its time to import
+    and to make.
     """
     # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
     # sockets.

@@ -1,8 +1,8 @@
-"""`CallFuture`: the `concurrent.futures.Future` of a call, light while it waits, and unpickled by
+"""`CallFuture`: the `concurrent.futures.Future` of a call, small while it waits, and unpickled by
 whoever asks for its result.
 
 A future of the standard library carries a condition, and with it a lock and two containers; most
-are only ever asked for their result. So a promise makes its condition when somebody first waits for
+are only ever asked for their result. So this one makes its condition when somebody first waits for
 it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.wrap_future` do.
 """
 
@@ -13,23 +13,75 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING, RUNNING
-from typing import TYPE_CHECKING, Any
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
+from concurrent.futures._base import RUNNING as FUTURE_RUNNING
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias
 
-from gridengine.client.submission import Outcome, outcomes_of
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
-from gridengine.serialize.payload import Payload
+from gridengine.client.options import CallOptions
+from gridengine.client.outcomes import outcomes_of
+from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.tasks import CallsFinished, Function
 
-if TYPE_CHECKING:
-    from gridengine.client.batcher import Batcher
-    from gridengine.client.functions import CallTemplate
+MOST_CALLS: Final = 1024
+"""How many calls travel as one task at most."""
 
-DONE = frozenset({CANCELLED_AND_NOTIFIED, FINISHED})
+
+class Phase(Enum):
+    """What a call is at that has no outcome, with the standard library's word for it."""
+
+    WAITING = PENDING
+    RUNNING = FUTURE_RUNNING
+    CANCELLED = CANCELLED_AND_NOTIFIED
+
+
+WAITING: Final = Phase.WAITING
+"""It has not been handed over to the dispatcher."""
+RUNNING: Final = Phase.RUNNING
+"""It has been handed over."""
+CANCELLED: Final = Phase.CANCELLED
+
+
+class FutureBatcher(Protocol):
+    """What a future needs of the batcher that its call was submitted to.
+
+    `lock` is held for moments, to change futures; it is never held while anything is waited for.
+    """
+
+    lock: threading.Lock
+
+    def recall(self, future: CallFuture, /) -> None:
+        """Withdraw a call that was handed over, if it has not begun."""
+
+    def note_cancelled(self) -> None:
+        """Note, under the lock, that a call that waited was cancelled."""
+
+    def prepare_callbacks(self) -> None:
+        """Have a thread in which callbacks can be called."""
+
+    def call_back(self, act: Callable[[], object], /) -> None:
+        """Have something done in that thread, at once if this is it."""
+
+    def is_callback_thread(self) -> bool:
+        """Return whether the caller runs in it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallTemplate:
+    """What calls must share to travel together, and how long they take."""
+
+    batcher: FutureBatcher
+    function: Function
+    form: int
+    options: CallOptions
+    pace: Pace = field(default_factory=Pace)
 
 
 class UndecodedResult:
-    """What has settled together, as it came. The first promise whose result is asked for has all of
-    it unpickled; each takes its own.
+    """The outcome of calls that ended together, as it came. The first future whose result is asked
+    for unpickles all of it; each takes its own.
     """
 
     __slots__ = ("_event", "_lock", "_values", "failed")
@@ -38,27 +90,28 @@ class UndecodedResult:
         self.failed = event.raised or event.payload is None
         self._event: CallsFinished | None = event
         self._lock = threading.Lock()
-        self._values: list[Any] = []
+        self._values: dict[int, Any] = {}
 
-    def take(self, promise: CallFuture, place: int) -> None:
-        """Put the result that has this place, or the error, into its promise."""
+    def decode(self, future: CallFuture) -> None:
+        """Put the result of its call, or the error, into a future."""
         with self._lock:
-            if promise.held is not self:
+            if future.outcome is not self:
                 return
             if self._event is not None:
-                values: list[Any] = []
                 for outcome in outcomes_of(self._event):
-                    values += (
-                        outcome.values
+                    self._values.update(
+                        zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
-                        else [Failed(outcome.error)] * (outcome.stop - outcome.start)
+                        else dict.fromkeys(
+                            range(outcome.start, outcome.stop), Failed(outcome.error)
+                        )
                     )
-                self._values, self._event = values, None
-            promise.held, self._values[place] = self._values[place], None
+                self._event = None
+            future.outcome = self._values.pop(future.place % MOST_CALLS)
 
 
 class Failed:
-    """Holds an exception in the place of a result."""
+    """An exception as an outcome."""
 
     __slots__ = ("error",)
     failed = True
@@ -68,161 +121,156 @@ class Failed:
 
 
 class Done:
-    """Stands for the end of calls whose results are kept elsewhere."""
+    """The outcome of calls whose results are kept elsewhere."""
 
     __slots__ = ()
     failed = False
 
 
+FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
+
+
 class Waiters:
-    """What a promise has once somebody waits for it.
+    """What a future has once somebody waits for it.
 
     Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
     threads: it is notified while its own lock is held. There is one only for the functions of
     `concurrent.futures`, once they look in.
     """
 
-    __slots__ = ("callbacks", "condition", "sleepers", "waiters")
+    __slots__ = ("callbacks", "condition", "locks", "registered")
 
     def __init__(self) -> None:
         self.condition: threading.Condition | None = None
-        self.sleepers: list[threading.Lock] = []
-        self.waiters: list[Any] = []
+        self.locks: list[threading.Lock] = []
+        self.registered: list[Any] = []
         self.callbacks: list[Callable[[Future[Any]], object]] = []
 
-    def rouse(self) -> list[threading.Lock]:
-        """Return whom to wake, by releasing their locks, once the intake's lock, which is held now,
-        is free.
-        """
-        sleepers, self.sleepers = self.sleepers, []
-        return sleepers
+    def take_locks(self) -> list[threading.Lock]:
+        """Return the locks to release once the batcher's lock, which is held now, is free."""
+        locks, self.locks = self.locks, []
+        return locks
 
 
 class CallFuture(Future[Any]):
-    """A call's future. All that `concurrent.futures.Future` promises holds; `kill` besides ends a
-    call that runs.
+    """A call's future. All that `concurrent.futures.Future` promises holds.
 
-    `held` is the call until it has ended, then what settled with it (`UndecodedResult`), then its
-    result. `work` is what it is a call of, then who runs it, then its place in what settled with
-    it.
+    `call` is its argument, or its arguments, until it has ended. `place` says where it was handed
+    over: the number of the task, times `MOST_CALLS`, plus the number of the call in that. `outcome`
+    is its result, or what stands for that. `waiters` is None as long as nobody waits.
     """
 
-    __slots__ = ("_state", "held", "home", "watch", "work")
-    count = 1
+    __slots__ = ("call", "outcome", "place", "template", "waiters")
 
-    def __init__(self, home: Batcher, work: CallTemplate | None, call: Any) -> None:
+    def __init__(self, template: CallTemplate, call: Any, outcome: Any = WAITING) -> None:
         # Not the base's: its condition is what takes most of its time and memory.
-        self.home = home
-        self.work: Any = work
-        self.held = call
-        self.watch: Waiters | None = None
-        self._state = PENDING
-
-    @classmethod
-    def failed(cls, home: Batcher, error: BaseException) -> CallFuture:
-        """Return the promise of a call that could not be submitted."""
-        promise = cls(home, None, Failed(error))
-        promise._state = FINISHED
-        return promise
+        self.template = template
+        self.call = call
+        self.place = 0
+        self.outcome: Any = outcome
+        self.waiters: Waiters | None = None
 
     # What the base class and the functions beside it read
 
-    def _watched(self) -> Waiters:
-        """Return what is there for who waits; the intake's lock is held."""
-        if self.watch is None:
-            self.watch = Waiters()
-        return self.watch
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        outcome = self.outcome
+        return outcome._value_ if type(outcome) is Phase else FINISHED
 
-    def _looked_into(self) -> Waiters:
+    def _waited_for(self) -> Waiters:
+        """Return what is there for who waits; the batcher's lock is held."""
+        if self.waiters is None:
+            self.waiters = Waiters()
+        return self.waiters
+
+    def _with_condition(self) -> Waiters:
         """Return the same, with a condition."""
-        watch = self.watch
-        if watch is None or watch.condition is None:
-            with self.home.lock:
-                watch = self._watched()
-                if watch.condition is None:
-                    watch.condition = threading.Condition()
-        return watch
+        waiters = self.waiters
+        if waiters is None or waiters.condition is None:
+            with self.template.batcher.lock:
+                waiters = self._waited_for()
+                if waiters.condition is None:
+                    waiters.condition = threading.Condition()
+        return waiters
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        condition = self._looked_into().condition
+        condition = self._with_condition().condition
         assert condition is not None
         return condition
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self._looked_into().waiters
+        return self._with_condition().registered
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:
-        return self._looked_into().callbacks
+        return self._with_condition().callbacks
 
     @property
     def _result(self) -> Any:  # type: ignore[override]
-        held = self._unpacked()
-        return None if isinstance(held, Failed) else held
+        outcome = self._decoded()
+        return None if isinstance(outcome, Failed) else outcome
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
-        held = self._unpacked()
-        return held.error if isinstance(held, Failed) else None
+        outcome = self._decoded()
+        return outcome.error if isinstance(outcome, Failed) else None
 
-    def _unpacked(self) -> Any:
-        if self._state != FINISHED:
-            return None
-        held = self.held
-        if type(held) is UndecodedResult:
-            held.take(self, self.work)
-        return self.held
+    def _decoded(self) -> Any:
+        outcome = self.outcome
+        if type(outcome) is UndecodedResult:
+            outcome.decode(self)
+            outcome = self.outcome
+        return None if type(outcome) is Phase else outcome
 
     # What users ask
 
     def cancel(self) -> bool:
         """Withdraw the call if it has not begun; return whether it is cancelled."""
-        if self._state == RUNNING:
-            self.home.recall(self)
-        if self.withdraw(PENDING) and self.watch is not None:
+        if self.outcome is RUNNING:
+            self.template.batcher.recall(self)
+        if self.withdraw(WAITING) and self.waiters is not None:
             self.call_back()
-        return self._state == CANCELLED_AND_NOTIFIED
+        return self.outcome is CANCELLED
 
-    def withdraw(self, state: str) -> bool:
-        """Cancel the call if this is its state, and wake who waits; return whether it was.
-        Callbacks are left to who asked.
+    def withdraw(self, phase: Phase) -> bool:
+        """Cancel the call if it is at this, and wake who waits; return whether it was. Callbacks
+        are left to the caller.
         """
-        with self.home.lock:
-            if self._state != state:
+        with self.template.batcher.lock:
+            if self.outcome is not phase:
                 return False
-            if self.watch is None:
-                self._cancelled()
+            if self.waiters is None:
+                self._note_cancelled()
                 return True
         with self._condition:
-            with self.home.lock:
-                if self._state != state:
+            with self.template.batcher.lock:
+                if self.outcome is not phase:
                     return False
-                self._cancelled()
-                sleepers = self._watched().rouse()
+                self._note_cancelled()
+                locks = self._waited_for().take_locks()
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
             self._condition.notify_all()
-        wake(sleepers)
+        release(locks)
         return True
 
-    def _cancelled(self) -> None:
-        self._state = CANCELLED_AND_NOTIFIED
-        self.held = self.work = None
-        self.home.withdrew()
+    def _note_cancelled(self) -> None:
+        self.outcome, self.call = CANCELLED, None
+        self.template.batcher.note_cancelled()
 
     def done(self) -> bool:
         """Return whether the call has ended or was cancelled."""
-        return self._state in DONE
+        return self.outcome is not WAITING and self.outcome is not RUNNING
 
     def running(self) -> bool:
         """Return whether the call has been handed over and has not ended."""
-        return self._state == RUNNING
+        return self.outcome is RUNNING
 
     def cancelled(self) -> bool:
         """Return whether the call was cancelled."""
-        return self._state == CANCELLED_AND_NOTIFIED
+        return self.outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:
         """Return what the call returned, waiting for it up to `timeout` seconds.
@@ -233,84 +281,85 @@ class CallFuture(Future[Any]):
             Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
             CallError, ClusterError: what kept it from ending.
         """
-        if self._state != FINISHED:
+        outcome = self.outcome
+        if type(outcome) is Phase:
             self._await(timeout)
-        held = self.held
-        if type(held) is UndecodedResult:
-            held.take(self, self.work)
-            held = self.held
-        if type(held) is Failed:
+            outcome = self.outcome
+        if type(outcome) is UndecodedResult:
+            outcome.decode(self)
+            outcome = self.outcome
+        if type(outcome) is Failed:
             try:
-                raise held.error
+                raise outcome.error
             finally:
-                self = held = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
-        return held
+                self = outcome = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
+        return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that `result` would raise, or None; waits and raises like `result`
         for all else.
         """
-        if self._state != FINISHED:
+        if type(self.outcome) is Phase:
             self._await(timeout)
         return self._exception
 
     def _await(self, timeout: float | None) -> None:
         if not self.await_end(timeout):
             raise FutureTimeoutError
-        if self._state == CANCELLED_AND_NOTIFIED:
+        if self.outcome is CANCELLED:
             raise CancelledError
 
     def await_end(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come within `timeout` seconds."""
-        sleeper = threading.Lock()
-        sleeper.acquire()
-        with self.home.lock:
-            if self._state in DONE:
+        lock = threading.Lock()
+        lock.acquire()
+        with self.template.batcher.lock:
+            if self.done():
                 return True
-            watch = self._watched()
-            watch.sleepers.append(sleeper)
+            waiters = self._waited_for()
+            waiters.locks.append(lock)
         try:
-            sleeper.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
-            with self.home.lock:
-                if sleeper in watch.sleepers:
-                    watch.sleepers.remove(sleeper)
-        return self._state in DONE
+            with self.template.batcher.lock:
+                if lock in waiters.locks:
+                    waiters.locks.remove(lock)
+        return self.done()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
-        self.home.will_call_back()
+        self.template.batcher.prepare_callbacks()
         with self._condition:
-            if self._state not in DONE:
+            if not self.done():
                 self._done_callbacks.append(fn)
                 return
         call_safely(fn, self)
 
     # What becomes of it
 
-    def settle(self, outcome: UndecodedResult | Failed | Done, place: int) -> bool:
-        """Note the outcome of a promise that has a condition, and wake who waits; return whether
+    def settle(self, outcome: FutureOutcome) -> bool:
+        """Note the outcome of a future that has a condition, and wake who waits; return whether
         callbacks are to be called.
         """
         with self._condition:
-            with self.home.lock:
-                self.held, self.work, self._state = outcome, place, FINISHED
-                sleepers = self._watched().rouse()
+            with self.template.batcher.lock:
+                self.outcome, self.call = outcome, None
+                locks = self._waited_for().take_locks()
             for waiter in self._waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             self._condition.notify_all()
-        wake(sleepers)
+        release(locks)
         return bool(self._done_callbacks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
         """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is
         not logged is raised at the end.
         """
-        watch = self._looked_into()
-        callbacks, watch.callbacks = watch.callbacks, []
-        with contextlib.ExitStack() as left:
+        waiters = self._with_condition()
+        callbacks, waiters.callbacks = waiters.callbacks, []
+        with contextlib.ExitStack() as stack:
             for callback in reversed(callbacks):
-                left.callback(call_safely, callback, self, logged)
+                stack.callback(call_safely, callback, self, logged)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Only who runs the call may say what becomes of it.
@@ -336,110 +385,19 @@ class CallFuture(Future[Any]):
         raise TypeError("a future cannot be pickled; pass its result")
 
 
-class ChunkFuture(CallFuture):
-    """Many calls of one function in one promise; its result is nothing, for what they return is
-    asked for piece by piece.
-
-    `held` is the payload of the calls while they wait, `first` the number of the first of them, for
-    people.
-    """
-
-    __slots__ = ("_pace", "_pieces", "count", "first", "left", "load", "taken", "task")
-    daemon = True
-
-    def __init__(
-        self, home: Batcher, work: CallTemplate, payload: Payload, count: int, first: int
-    ) -> None:
-        super().__init__(home, work, payload)
-        self.first = first
-        self.count = self.left = count
-        self.task = self.load = self.taken = 0
-        self._pace = work.pace
-        self._pieces: dict[int, CallsFinished | Outcome] = {}
-        self._looked_into()
-
-    @property
-    def calls(self) -> tuple[int, int, int]:
-        """The task, and from where to where its calls are."""
-        return self.task, 0, self.count
-
-    def depart(self, task: int, load: int) -> None:
-        """Note as which task the calls are handed over, and the load of each."""
-        self.held, self.work = None, self
-        self.task, self.load = task, load
-
-    def settled(self, event: CallsFinished) -> None:
-        """Take what has settled, in the I/O thread."""
-        calls = event.stop - event.start
-        if event.seconds is not None:
-            self._pace.measured(calls, event.seconds)
-        with self._condition:
-            self._pieces[event.start] = event
-            self.left -= calls
-            self._condition.notify_all()
-        if self.left:
-            self.home.progressed(calls, self.load)
-        else:
-            self.home.forget(self.task)
-            self.home.settled([self], Done(), calls, self.load)
-
-    def began(self, event: TaskStarted) -> None:
-        """Not asked for."""
-
-    def noted(self, event: TaskMessage) -> None:
-        """Not asked for."""
-
-    def piece(self, start: int, timeout: float | None) -> Outcome:
-        """Return what became of the calls from `start` to another; waits for it up to `timeout`
-        seconds.
-
-        It may be asked for again until it is taken.
-
-        Raises:
-            CancelledError: they were withdrawn.
-            TimeoutError: it has not come by then.
-        """
-        with self._condition:
-            if not self._condition.wait_for(
-                lambda: start in self._pieces or self._state in DONE, timeout
-            ):
-                raise FutureTimeoutError
-            piece = self._pieces.get(start)
-        if piece is None:
-            return Outcome(
-                start,
-                self.count,
-                (),
-                self.exception() or RuntimeError("these results have been taken"),
-            )
-        if isinstance(piece, Outcome):
-            return piece
-        if piece.recalled:
-            raise CancelledError
-        outcomes = outcomes_of(piece)
-        with self._condition:
-            self._pieces.update((one.start, one) for one in outcomes)
-        return outcomes[0]
-
-    def take(self, piece: Outcome) -> None:
-        """Let go of what was given."""
-        self.taken = piece.stop
-        self._pieces.pop(piece.start, None)
-
-
-def wake(sleepers: Sequence[threading.Lock]) -> None:
-    """Wake who sleeps."""
-    for sleeper in sleepers:
-        sleeper.release()
+def release(locks: Sequence[threading.Lock]) -> None:
+    """Wake those who sleep on these locks."""
+    for lock in locks:
+        lock.release()
 
 
 def call_safely(
     callback: Callable[[Future[Any]], object],
-    promise: CallFuture,
+    future: CallFuture,
     logged: type[BaseException] = Exception,
 ) -> None:
     """Call a callback as the standard library does: what it raises is logged."""
     try:
-        callback(promise)
+        callback(future)
     except logged:
-        LOGGER.exception("exception calling callback for %r", promise)
+        LOGGER.exception("exception calling callback for %r", future)

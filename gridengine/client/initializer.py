@@ -43,17 +43,17 @@ class Initializer:
 class Prepared:
     """A function that is called only in processes that its initializer has prepared."""
 
-    def __init__(self, function: Callable[..., Any], initial: Initializer) -> None:
+    def __init__(self, function: Callable[..., Any], initializer: Initializer) -> None:
         self._function = function
-        self._initial = initial
+        self._initializer = initializer
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._initial.run()
+        self._initializer.run()
         return self._function(*args, **kwargs)
 
 
-def initial_of(
+def initializer_of(
     initializer: Callable[..., object] | None, arguments: Iterable[Any]
 ) -> Initializer | None:
     """Return what is to run first, None when nothing is.

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from gridengine.dispatcher.core.tasks import Task
-from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import MOST, number, real, shown, whole
+from gridengine.resources.units import MOST, number, whole
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 
@@ -47,15 +46,9 @@ class CallOptions:
 
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
-        if self.timeout is not None and not 0 < real("timeout", self.timeout) <= MOST:
-            words = (
-                f"timeout must be a positive number of seconds or None, not {shown(self.timeout)}"
-            )
-            raise ConfigurationError(words, hint=f"at most {MOST:,}; None is no limit")
-        if not number("escalate_memory", self.escalate_memory) >= 1:
-            raise ConfigurationError(
-                f"escalate_memory must be at least 1, not {self.escalate_memory!r}"
-            )
+        if self.timeout is not None:
+            number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
+        number("escalate_memory", self.escalate_memory, least=1)
         object.__setattr__(self, "retry_on", _classes(self.retry_on))
         if self.resources is not None:
             _check_resources(self.resources)

@@ -1,33 +1,34 @@
-"""Where functions and arguments become calls of an intake: what an `Executor` and a `Pool` have in
-common.
+"""Where functions and arguments become calls: what an `Executor`, a `Pool` and joblib's backend
+have in common.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gridengine.client.batcher import Batcher
-from gridengine.client.chunking import LARGE_BLOCK, SHARES, next_size
 from gridengine.client.connect import connect
-from gridengine.client.functions import CallTemplate, FunctionCache
-from gridengine.client.future import CallFuture, ChunkFuture
+from gridengine.client.function_cache import FunctionCache
+from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
 from gridengine.client.initializer import Initializer, Prepared
+from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions
-from gridengine.client.submission import MapRequest, Outcome
+from gridengine.client.outcomes import Outcome
+from gridengine.client.submission import MapRequest, Submission, check_chunksize
+from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.serialize.snapshot import ATOMS, frozen
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.snapshot import frozen
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.dispatcher.interface import Dispatcher
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -36,14 +37,14 @@ at any closer.
 
 
 class Submitter:
-    """Submits calls to a scheduler's hub.
+    """Submits calls to the dispatcher of a scheduler.
 
     Args:
         place, max_workers: where they run, and how many at a time; see `place_for`.
-        initial: what runs in each process before the first of them.
-        limits: of all its calls.
-        most: how many calls that are submitted singly are handed to the workers at a time; None is
-            for the intake to decide.
+        initializer: what runs in each process before the first of them.
+        options: of all its calls.
+        most: how many calls that are submitted singly are handed over at a time; None is for the
+            batcher to decide.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
     """
 
@@ -52,20 +53,20 @@ class Submitter:
         place: SchedulerSpec,
         max_workers: int | None,
         *,
-        initial: Initializer | None,
-        limits: CallOptions,
+        initializer: Initializer | None,
+        options: CallOptions,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
         dispatcher, self._scheduler, ours = connect(place_for(place, max_workers))
         try:
-            _check(dispatcher, limits)
+            _check(dispatcher, options)
         except BaseException:
             if ours:
                 self._scheduler.close()
             raise
-        self._dispatcher = dispatcher
-        # The intake alone may outlive its users: what they submitted still runs, and then their
+        self.slots = dispatcher.slots
+        # The batcher alone may outlive its users: what they submitted still runs, and then their
         # workers end.
         self.batcher = Batcher(
             dispatcher,
@@ -73,121 +74,159 @@ class Submitter:
             most=most,
             daemon=daemon,
         )
-        self._initial = initial
-        self.limits = limits
-        self._wares = FunctionCache(limits, self._prepared)
+        self._initializer = initializer
+        self._set_options(options)
 
-    def with_limits(self, limits: CallOptions) -> Submitter:
-        """Return a line that has other limits and shares all else with this one.
+    def _set_options(self, options: CallOptions) -> None:
+        self.options = options
+        self._functions = FunctionCache(self.batcher, options, self._prepared)
+        self._no_function = CallTemplate(
+            self.batcher, Function(b"", (), (), "", ""), SINGLE, options
+        )
+
+    def with_options(self, options: CallOptions) -> Submitter:
+        """Return a submitter that has other options and shares all else with this one.
 
         Raises:
             ConfigurationError: no worker can ever hold what they ask for.
         """
-        _check(self._dispatcher, limits)
+        _check(self.batcher.dispatcher, options)
         other = object.__new__(Submitter)
-        vars(other).update(vars(self), limits=limits, _wares=FunctionCache(limits, self._prepared))
+        vars(other).update(vars(self))
+        other._set_options(options)
         return other
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return f if self._initial is None else Prepared(f, self._initial)
+        return f if self._initializer is None else Prepared(f, self._initializer)
 
     def submit(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CallFuture:
-        """Have one call made. What of it cannot travel is its promise's exception.
+        """Have one call made. An error of pickling it is its future's exception.
 
         Raises:
-            RuntimeError: the line is closed.
+            RuntimeError: the batcher is closed.
         """
         batcher = self.batcher
         try:
-            works = self._wares.find(f).works
+            templates = self._functions.find(f).templates
             if kwargs:
-                work = works[FULL]
-                call: Any = frozen((args, kwargs), FULL, work.function.name)
+                template = templates[FULL]
+                call: Any = frozen((args, kwargs), FULL, template.function.name)
             elif len(args) == 1:
-                work = works[SINGLE]
+                template = templates[SINGLE]
                 call = args[0]
                 if type(call) not in PLAIN:
-                    call = frozen(call, SINGLE, work.function.name)
+                    call = frozen(call, SINGLE, template.function.name)
             else:
-                work = works[STAR]
-                call = frozen(args, STAR, work.function.name)
+                template = templates[STAR]
+                call = frozen(args, STAR, template.function.name)
         except Exception as error:
             batcher.check()
-            return CallFuture.failed(batcher, error)
-        promise = CallFuture(batcher, work, call)
-        batcher.add(promise)
-        return promise
+            return CallFuture(self._no_function, None, Failed(error))
+        future = CallFuture(template, call)
+        batcher.add(future)
+        return future
 
-    def stretches(
+    def map(
         self,
         f: Callable[..., Any],
         form: int,
         calls: Iterator[Any],
         total: int | None,
         chunksize: int | None,
-    ) -> list[ChunkFuture]:
-        """Have many calls made; those of one stretch travel together, and the stretches grow as
-        those of `gridengine.map` do.
+    ) -> tuple[MapRun, CallFuture]:
+        """Have many calls made; return where their results are collected, and a future that is done
+        once all of them have ended.
 
         Raises:
-            RuntimeError: the line is closed.
-            PicklingError: the function or an argument cannot travel; what was submitted before is
-                withdrawn.
+            RuntimeError: the batcher is closed.
+            PicklingError: the function or an argument cannot be pickled; what was submitted before
+                is cancelled.
         """
         self.batcher.check()
-        if chunksize is not None:
-            whole("chunksize", chunksize, most=sys.maxsize)
-        made: list[ChunkFuture] = []
+        check_chunksize(chunksize)
+        head = list(itertools.islice(calls, 1))
+        template = self._functions.find(f).templates[form] if head else self._no_function
+        submission = TrackedSubmission(template, self.batcher)
+        run = MapRun(submission, total, chunksize)
         try:
-            self._stretch(made, f, form, calls, (total, chunksize))
+            run.send(itertools.chain(head, calls))
         except BaseException:
-            self.drop(made)
+            submission.cancel()
             raise
-        return made
+        finally:
+            submission.note_all_sent()
+        return run, submission.end
 
-    def _stretch(
-        self,
-        made: list[ChunkFuture],
-        f: Callable[..., Any],
-        form: int,
-        calls: Iterator[Any],
-        sizes: tuple[int | None, int | None],
-    ) -> None:
-        total, chunksize = sizes
-        most = LARGE_BLOCK if total is None else -(-total // (SHARES * self.batcher.slots))
-        size, first = chunksize or 1, 0
-        work: CallTemplate | None = None
-        while block := list(itertools.islice(calls, size)):
-            work = work or self._wares.find(f).works[form]
-            payload = pickling.dump_calls(block, form=form, describe=_names_from(first))
-            made.append(ChunkFuture(self.batcher, work, payload, len(block), first))
-            self.batcher.add(made[-1])
-            first += len(block)
-            if chunksize is None:
-                size = next_size(size, sum(memoryview(buffer).nbytes for buffer in payload), most)
-
-    def plan(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
-        """Return a plan for calls that are submitted as their results are taken, beside this line,
-        on its workers.
+    def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
+        """Return a request for calls that are submitted as their results are taken, beside this
+        submitter, on its workers.
         """
-        return MapRequest(self._prepared(f), form, self._scheduler, True, chunksize, self.limits)
-
-    def drop(self, stretches: Iterable[ChunkFuture]) -> None:
-        """End the calls of these stretches that have not ended."""
-        for stretch in stretches:
-            if not stretch.cancel():
-                self.batcher.drop(stretch)
+        return MapRequest(self._prepared(f), form, self._scheduler, True, chunksize, self.options)
 
 
-def _check(dispatcher: DispatcherThread, limits: CallOptions) -> None:
-    if limits.demand is not ANY:
-        dispatcher.check(limits.demand)
+class TrackedSubmission(Submission):
+    """A submission that a batcher waits for, cancels and kills with its other calls. `end` is done
+    once all of it has ended.
+    """
+
+    def __init__(self, template: CallTemplate, batcher: Batcher) -> None:
+        super().__init__(batcher.dispatcher, template.options, template.form, batcher.submitter)
+        self.function = template.function
+        self.end = CallFuture(template, None, RUNNING)
+        self._pace = template.pace
+        self._batcher = batcher
+        self._ending = threading.Lock()
+        self._all_sent = False
+        batcher.begin(self)
+
+    def flush(self) -> None:
+        """Send the tasks that were added. What the dispatcher raises is the outcome of their calls.
+
+        Raises:
+            RuntimeError: the batcher was closed meanwhile.
+        """
+        self._batcher.check()
+        tasks = list(self._added)
+        try:
+            super().flush()
+        except BaseException as error:
+            self.dispatcher.cancel([task.id for task in tasks])
+            for task in tasks:
+                if self._blocks.pop(task.id, None) is not None:
+                    stop = task.first + task.count
+                    self._events.put(Outcome(task.first, stop, (), error))
+            if not isinstance(error, Exception):
+                raise
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        super().settled(event)
+        if event.seconds is not None:
+            self._pace.measured(event.stop - event.start, event.seconds)
+        self._end_if_all_settled()
+
+    def note_all_sent(self) -> None:
+        """Note that no more calls will be added."""
+        self._all_sent = True
+        self._end_if_all_settled()
+
+    def _end_if_all_settled(self) -> None:
+        if self._all_sent and not self._blocks:
+            with self._ending:
+                if self.end.done():
+                    return
+                self._batcher.end(self, self.end)
+
+
+def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
+    if options.demand is not ANY:
+        dispatcher.check(options.demand)
 
 
 class _Keep:
-    """Called at the end of a line whose scheduler is another's: until then it keeps that alive."""
+    """Keeps another's scheduler alive until it is called, when the batcher is closed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Scheduler | None = scheduler
@@ -224,33 +263,3 @@ def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
         return made
 
     return make
-
-
-def results_of(
-    line: Submitter, stretches: list[ChunkFuture], seconds_left: Callable[[], float | None]
-) -> Iterator[Any]:
-    """Yield results one after the other; whatever ends the iteration ends the calls that are left.
-
-    Raises, when its turn comes:
-        TimeoutError: a result is not there within what `seconds_left` gives.
-        Exception: what a call raised.
-    """
-    left = list(reversed(stretches))
-    try:
-        while left:
-            while left[-1].taken < left[-1].count:
-                piece: Outcome | None = left[-1].piece(left[-1].taken, seconds_left())
-                assert piece is not None
-                left[-1].take(piece)
-                if piece.error is not None:
-                    raise piece.error
-                coming, piece = list(reversed(piece.values)), None
-                while coming:  # what has been given is not held here
-                    yield coming.pop()
-            left.pop()
-    finally:
-        line.drop(left)
-
-
-def _names_from(first: int) -> Callable[[int], str]:
-    return lambda place: f"call {first + place}"

@@ -24,14 +24,14 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Counts, Listener
+from gridengine.dispatcher.interface import Listener, Snapshot
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import in_hand
-from gridengine.worker.call_context import GVAR, CurrentJob
+from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -63,8 +63,8 @@ class InlineDispatcher:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        with in_hand():
-            f, retry_on = pickling.load_retrying(function.payload)
+        with resolving_locally():
+            f, retry_on = pickling.load_function(function.payload)
         for task in tasks:
             self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
 
@@ -81,9 +81,9 @@ class InlineDispatcher:
     def catch_up(self) -> None:
         """Nothing is left to be done."""
 
-    def counts(self, submitter: int | None = None) -> Counts:
+    def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
-        return Counts(0, 0, 1)
+        return Snapshot(workers=1)
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Return: what calls print is not passed on, it is printed."""
@@ -98,14 +98,15 @@ class InlineDispatcher:
         done, asked = 0, task.demand.request
         given = asked.holder()._alloc(asked)
         try:
-            with in_hand():
+            with resolving_locally():
                 calls, _ = pickling.load_items(task.payload)
             for index, call in enumerate(calls):
                 if task.id in self._cancelled:
                     return
                 began = time.monotonic()
                 job = CurrentJob(task.id, 1, given, partial(int, task.first + index))
-                with _copied(task.watched) as copies, GVAR.running(job):
+                named = process_name(task.name) if task.watched else contextlib.nullcontext()
+                with _copied(task.watched) as copies, GVAR.running(job), named:
                     payload, raised = _outcome(f, call, task, listener)
                 out, err = (copy.getvalue().encode() for copy in copies)
                 done += 1

@@ -1,16 +1,30 @@
-"""What the I/O thread of a dispatcher tells its clients."""
+"""What clients need of a dispatcher, and what it tells them: the border between `client` and
+`dispatcher`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
+from gridengine.resources.demand import Demand
 
 
 class Listener(Protocol):
-    """Is told what becomes of tasks, in the I/O thread: it must return at once, not raise and not
-    unpickle.
+    """Receives the events of tasks. It is called in the I/O thread: it must return at once, not
+    raise and not unpickle.
 
     `daemon`: whether the end of the interpreter may end its tasks; if not it waits for them.
     """
@@ -22,12 +36,92 @@ class Listener(Protocol):
     def noted(self, event: TaskMessage) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """A look at the work: calls that wait, runs under way (or batches of one submitter), workers
-    that called home.
+class Snapshot(Struct, frozen=True):
+    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
+
+    `waiting` calls are queued; `running` batches of calls are at workers, `batches` of them by
+    submitter; `workers` are connected.
     """
 
-    waiting: int
-    running: int
-    workers: int
+    waiting: int = 0
+    running: int = 0
+    workers: int = 0
+    batches: Mapping[int, int] = MappingProxyType({})
+
+    def of(self, submitter: int) -> Snapshot:
+        """Return the same, where only the batches of one submitter count as running."""
+        return replace(self, running=self.batches.get(submitter, 0))
+
+
+class Dispatcher(Protocol):
+    """Runs tasks on the workers of one scheduler. Its methods may be called from any thread.
+
+    `slots` is how many calls run at a time at the most; `at_once` is whether calls have ended when
+    `submit` returns.
+    """
+
+    slots: int
+    at_once: bool
+
+    def new_id(self) -> int:
+        """Return an id for a task, unique for this dispatcher."""
+        ...
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        """Have tasks run; the listener receives the outcome of each of their calls once.
+
+        Raises:
+            ConfigurationError: the dispatcher is closed, or belongs to the process that this one
+                was forked from; or no worker can hold what a task asks for.
+        """
+        ...
+
+    def check(self, demand: Demand) -> None:
+        """Check that a worker can hold what calls ask for, and that the request can be pickled.
+
+        Raises:
+            ConfigurationError: no worker can; the text says what they hold.
+            PicklingError: a resource is of a user's own class, which cannot be pickled.
+            Exception: what a user's own class raises.
+        """
+        ...
+
+    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
+        """End tasks: calls not started never run; those that run are sent the signal. The listener
+        receives an outcome of each all the same.
+        """
+        ...
+
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Withdraw what has not begun of these calls (a task, its first call, the one after the
+        last): it is settled as `recalled`.
+        """
+        ...
+
+    def catch_up(self) -> None:
+        """Wait until all that this thread has asked for is decided, and, for workers of this
+        machine, carried out.
+        """
+        ...
+
+    def release(self, name: bytes) -> None:
+        """Note that no new task can refer to this shared object. Waits for no lock, since the
+        garbage collector calls it too.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Return the latest published state, at most some tenths of a second old."""
+        ...
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Wait until our standard output and error have taken what was printed up to now, or so
+        many seconds, at most five.
+        """
+        ...
+
+    def close(self, *, wait: bool = True) -> None:
+        """End all calls, the workers and the threads; calls not settled are settled with
+        `Cancelled`. May be called twice.
+        """
+        ...

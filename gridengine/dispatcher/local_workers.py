@@ -1,24 +1,28 @@
-"""Workers of this machine: their agents live in the dispatcher's own I/O thread, their nurseries in
-processes of their own.
+"""The link to workers of this machine: their agents live in the dispatcher's own I/O thread, their
+fork servers in processes of their own.
 
 To the core they are workers as all others are. What a worker elsewhere does behind a socket is done
 here by the same `Agent` at the price of a function call; there is no address, no key and no file
-that a stranger could find.
+that another process could find.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import TypeAlias
 
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
@@ -28,84 +32,102 @@ from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
 
+TICK_DELAY_SECONDS = 0.01
+"""How soon after it has done something an agent looks at its time limits: for each message it would
+cost more than the message.
+"""
+
+SpawnedProcess: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
+
 
 class LocalWorkers:
-    """Takes the place of a `Server`. All methods but `adopt` are for one thread.
+    """Agents in this thread. All methods but `adopt` are for one thread.
 
     Args:
         scheduler: says how many calls one worker runs at a time, and how many processes with
             nothing to do it keeps.
-        streams: where what calls print is passed on to.
-        wake: wakes that thread when it may be asleep.
+        wake: wakes that thread when it may be asleep; called by others.
 
     Raises:
         ConfigurationError: too few files may be open for so many runners.
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        *,
-        run_id: str,
-        settings: Settings,
-        streams: StandardStreams,
-        wake: Callable[[], None],
+        self, scheduler: Scheduler, *, run_id: str, settings: Settings, wake: Callable[[], None]
     ) -> None:
         self._slots = scheduler.slots
         self._spare = self._slots if scheduler.spare is None else scheduler.spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
-        self._run_id = run_id
+        self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
+        self.streams = StandardStreams(self._stream_has_room)
         self._settings = settings
-        self._streams = streams
         self._wake = wake
-        self._newcomers: deque[tuple[socket.socket, subprocess.Popen[bytes]]] = deque()
-        self._starting: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+        self._adopted: deque[SpawnedProcess] = deque()
+        self._starting: list[SpawnedProcess] = []
         self._closed = False
         self._inbox: deque[tuple[bytes, Message, Payload]] = deque()
         self._agents: dict[bytes, Agent] = {}
+        self._peers: dict[int, bytes] = {}
+        """Of each agent's descriptor, whose it is."""
         self._poller = select.poll()
         self._beat_at = 0.0
         self._tick_at = 0.0
+        self._has_room = False
 
     def adopt(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Take over a nursery that was started at the other end of this socket. For any thread."""
-        self._newcomers.append((sock, process))
+        """Take over a fork server that was started at the other end of this socket. For any
+        thread.
+        """
+        self._adopted.append((sock, process))
         if self._closed:
-            self._turn_away()
+            self._close_adopted()
+        self._wake()
+
+    def _stream_has_room(self) -> None:
+        """Have agents read on what runners print. For any thread."""
+        self._has_room = True
         self._wake()
 
     def poller(self) -> select.poll:
         """Return what wakes when there is something to receive; more may be registered."""
         return self._poller
 
-    def patience(self, now: float) -> float:
-        """Return after how many seconds to be asked for messages even if the poller does not
-        wake.
-        """
-        return (
-            0.0
-            if self._inbox or self._newcomers
-            else max(0.0, self._tick_at - now)
-            if self._agents
-            else 3600.0
-        )
+    def next_deadline(self) -> float:
+        """Return the monotonic time at which `receive` must be called though nothing polls."""
+        if self._inbox or self._adopted or self._has_room:
+            return 0.0
+        return self._tick_at if self._agents else math.inf
 
-    def receive(self, most: int) -> Iterator[tuple[bytes, Message, Payload]]:
-        """Yield what agents have to say."""
-        while self._newcomers:
-            newcomer = self._newcomers.popleft()
-            self._poller.register(newcomer[0], select.POLLIN)
-            self._starting.append(newcomer)
-        for newcomer in list(self._starting):
-            self._take_in(*newcomer)
-        self._let_work(time.monotonic())
-        while self._inbox and most > 0:
-            most -= 1
-            yield self._inbox.popleft()
+    def receive(
+        self, ready: Iterable[int], now: float, most: int
+    ) -> Iterable[tuple[bytes, Message, Payload]]:
+        """Have agents read and write what they can; return at most so many of their messages."""
+        if self._adopted or self._starting:
+            self._connect()
+        for fd in ready:
+            peer = self._peers.get(fd)
+            if peer is not None:
+                self._agents[peer].on_ready()
+                self._tick_at = min(self._tick_at, now + TICK_DELAY_SECONDS)
+        if now >= self._tick_at or self._has_room:
+            self._tick(now)
+        inbox = self._inbox
+        if len(inbox) <= most:
+            self._inbox = deque()
+            return inbox
+        return [inbox.popleft() for _ in range(most)]
 
-    def _take_in(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Make an agent for a nursery once that is ready; of one that has ended without a word, the
-        launcher tells.
+    def _connect(self) -> None:
+        while self._adopted:
+            spawned = self._adopted.popleft()
+            self._poller.register(spawned[0], select.POLLIN)
+            self._starting.append(spawned)
+        for spawned in list(self._starting):
+            self._make_agent(*spawned)
+
+    def _make_agent(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        """Make an agent for a fork server once that is ready; of one that has ended before, the
+        launcher reports.
         """
         try:
             if not is_ready(sock):
@@ -118,41 +140,44 @@ class LocalWorkers:
         self._poller.unregister(sock)
         peer = os.urandom(16)
         agent = self._agents[peer] = Agent(
-            partial(self._say, peer),
+            partial(self._post, peer),
             fork_server,
             slots=self._slots,
             spare=self._spare,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
-            streams=self._streams,
+            streams=self.streams,
             answer=answer_in_user_process,
         )
+        self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)
-        self._say(peer, introduce(run_id=self._run_id, slots=self._slots, pid=process.pid, log=""))
+        self._tick_at = 0.0
+        hello = introduce(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
+        self._post(peer, hello)
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self._starting.remove((sock, process))
         self._poller.unregister(sock)
         sock.close()
 
-    def _say(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
+    def _post(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
         self._inbox.append((peer, message, buffers))
 
-    def _let_work(self, now: float) -> None:
+    def _tick(self, now: float) -> None:
+        self._has_room = False
         beats = now >= self._beat_at
         if beats:
             self._beat_at = now + self._settings.beat_seconds
         self._tick_at = self._beat_at
         for peer, agent in list(self._agents.items()):
-            agent.on_ready()
             self._tick_at = min(self._tick_at, now + agent.tick(now))
             if agent.broken:
                 self._end(peer, agent.broken)
             elif beats:
-                self._say(peer, Beat())
+                self._post(peer, Beat())
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Give an agent a message. One that is gone is given nothing."""
+        """Pass a message to an agent; to one that is gone nothing is passed."""
         agent = self._agents.get(peer)
         if agent is None or isinstance(message, Welcome):
             return
@@ -160,35 +185,37 @@ class LocalWorkers:
             self._end(peer, "told to stop")
         else:
             agent.handle(message, buffers)
-            self._tick_at = 0.0
+            self._tick_at = min(self._tick_at, time.monotonic() + TICK_DELAY_SECONDS)
 
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)
         self._poller.unregister(agent.fileno())
+        del self._peers[agent.fileno()]
         agent.finish_background()
         agent.close()
-        self._say(peer, Goodbye(reason))
-
-    def beat(self, peer: bytes) -> None:
-        """Answer a sign of life: here nobody waits for the answer."""
+        self._post(peer, Goodbye(reason))
 
     def forget(self, peer: bytes) -> None:
         """End an agent that is not needed any more."""
         if peer in self._agents:
             self._end(peer, "forgotten")
 
+    def stop_workers(self) -> None:
+        """Stop all agents, before the launcher kills their fork servers."""
+        self.close()
+
     def close(self) -> None:
-        """End all runners, and what they left behind; nobody is taken over from here on. May be
+        """End all runners, and what they left behind; nothing is adopted from here on. May be
         called twice.
         """
         self._closed = True
         for peer in list(self._agents):
             self._end(peer, "closed")
-        for newcomer in list(self._starting):
-            self._give_up(*newcomer)
-        self._turn_away()
+        for spawned in list(self._starting):
+            self._give_up(*spawned)
+        self._close_adopted()
 
-    def _turn_away(self) -> None:
+    def _close_adopted(self) -> None:
         with contextlib.suppress(IndexError):  # another thread may do the same just now
             while True:
-                self._newcomers.popleft()[0].close()
+                self._adopted.popleft()[0].close()

@@ -1,35 +1,33 @@
-"""The calls that were handed in and whose outcome has not been told, counted where it is told: so
-that it can be, whatever else fails.
+"""The submitted calls whose outcome their listener has not received yet. They are counted where
+the outcome is passed on, so that all can be failed even when the core is broken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.interface import Listener
 from gridengine.errors import GridEngineError
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Listener
 
 
 class UnsettledTask:
-    """A task not all of whose calls have been told; `told` are those that have, as stretches of
-    their indices.
+    """A task some of whose calls are not settled; `settled` are the others, as ranges of their
+    indices.
     """
 
-    __slots__ = ("count", "listener", "told")
+    __slots__ = ("count", "listener", "settled")
 
     def __init__(self, listener: Listener, count: int) -> None:
         self.listener = listener
         self.count = count
-        self.told: list[tuple[int, int]] = []
+        self.settled: list[tuple[int, int]] = []
 
-    def left(self) -> Iterator[tuple[int, int]]:
-        """Yield the stretches of calls that have not been told."""
+    def remaining(self) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of calls that are not settled."""
         start = 0
-        for first, stop in sorted(self.told):
+        for first, stop in sorted(self.settled):
             if start < first:
                 yield start, first
             start = stop
@@ -38,41 +36,42 @@ class UnsettledTask:
 
 
 class UnsettledTasks:
-    """All such tasks. One thread tells; any may add, and ask whether the interpreter's exit may end
-    them.
-    """
+    """All such tasks. One thread settles; any may add, and wait for those that are not daemon."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, UnsettledTask] = {}
+        self._settled = threading.Condition()
 
     def add(self, tasks: Sequence[Task], listener: Listener) -> None:
-        """Note tasks that are handed in, and who is to be told of them."""
+        """Add submitted tasks, and the listener for their outcomes."""
         for task in tasks:
             self._tasks[task.id] = UnsettledTask(listener, task.count)
 
     def listener(self, task: int) -> Listener | None:
-        """Return who is told of a task; None when all of it has been."""
+        """Return the listener of a task; None when all of it is settled."""
         one = self._tasks.get(task)
         return None if one is None else one.listener
 
-    def tell(self, event: CallsFinished) -> Listener | None:
-        """Tell the outcome of calls, and return to whom. Only then it counts as told."""
+    def settle(self, event: CallsFinished) -> None:
+        """Pass the outcome of calls to their listener. Only then they count as settled."""
         one = self._tasks.get(event.task)
         if one is None:
-            return None
+            return
         one.listener.settled(event)
         if event.last:
             del self._tasks[event.task]
-        elif one.told and one.told[-1][1] == event.start:
-            one.told[-1] = one.told[-1][0], event.stop
+        elif one.settled and one.settled[-1][1] == event.start:
+            one.settled[-1] = one.settled[-1][0], event.stop
         else:
-            one.told.append((event.start, event.stop))
-        return one.listener
+            one.settled.append((event.start, event.stop))
+        if not one.listener.daemon:
+            with self._settled:
+                self._settled.notify_all()
 
     def fail(self, error: GridEngineError) -> Iterator[BaseException]:
-        """Tell all that are left that they have failed; yield what a listener raises, and go on."""
+        """Settle all remaining calls with an error; yield what a listener raises, and go on."""
         for id, one in list(self._tasks.items()):
-            for start, stop in one.left():
+            for start, stop in one.remaining():
                 try:
                     one.listener.settled(
                         CallsFinished(
@@ -82,10 +81,17 @@ class UnsettledTasks:
                 except BaseException as failure:
                     yield failure
 
-    def all_daemons(self) -> bool:
-        """Return whether the interpreter's exit may end all of them."""
-        return all(one.listener.daemon for one in list(self._tasks.values()))
+    def wait_for_jobs(self, abandoned: Callable[[], bool]) -> None:
+        """Wait until all tasks that are left are daemon, or are abandoned."""
+        with self._settled:
+            self._settled.wait_for(
+                lambda: (
+                    abandoned() or all(one.listener.daemon for one in list(self._tasks.values()))
+                )
+            )
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all tasks; nobody waits for them any more."""
         self._tasks.clear()
+        with self._settled:
+            self._settled.notify_all()

@@ -7,7 +7,7 @@ import numbers
 import re
 from typing import Any
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, safe_repr
 
 GIGABYTE = 2**30
 """Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5),
@@ -16,6 +16,8 @@ sbatch(1)).
 DAY = 86_400
 MOST = 2**31 - 1
 """The largest number of anything, and the longest time in seconds (68 years), that is taken."""
+SHOWN = 80
+"""How many characters of what a user gave an error shows, so that it fits into a line."""
 
 
 def parse_seconds(name: str, value: float | str) -> float:
@@ -63,66 +65,51 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def number(name: str, value: Any) -> float:
-    """Return a finite number above zero, whole ones as `int`; else raise a TypeError or
-    ConfigurationError that names it.
-    """
-    amount = real(name, value)
-    if not 0 < amount < math.inf:
-        raise ConfigurationError(f"{name} must be above zero, and finite, not {shown(value)}")
-    if amount > MOST:
-        raise ConfigurationError(
-            f"{name} must be at most {MOST:,}, not {shown(value)}", hint="leave it out for no limit"
-        )
-    return _plain(amount)
+def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) -> float:
+    """Return a finite number above zero and of at least `least`, whole ones as `int`.
 
-
-def real(name: str, value: Any) -> float:
-    """Return a number as a float, infinite when it is too large for one; else raise a TypeError
-    that names it.
+    Raises:
+        TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, not {value!r}")
     try:
-        return float(value)
+        amount = _plain(float(value))
     except OverflowError:
-        return math.inf
+        amount = math.inf
+    if not 0 < amount < math.inf:
+        shown = safe_repr(value, most=SHOWN)
+        raise ConfigurationError(f"{name} must be above zero, and finite, not {shown}", hint=hint)
+    _check_range(name, value, least, MOST, hint or "leave it out for no limit")
+    return amount
 
 
 def whole(
     name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None
 ) -> int:
-    """Return a whole number of at least `least` and at most `most`; else raise a TypeError or
-    ConfigurationError that names it.
+    """Return a whole number of at least `least` and at most `most`.
+
+    Raises:
+        TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    count = int(value)
-    if count < least:
-        raise ConfigurationError(f"{name} must be at least {least}, not {shown(count)}", hint=hint)
-    if count > most:
-        raise ConfigurationError(f"{name} must be at most {most:,}, not {shown(count)}")
-    return count
+    _check_range(name, int(value), least, most, hint)
+    return int(value)
 
 
-def shown(value: Any) -> str:
-    """Return what a user gave as a text that fits into a line; Python writes no numbers of
-    thousands of digits.
-    """
-    try:
-        text = repr(value)
-    except ValueError:
-        return (
-            f"a number of {value.bit_length()} bits"
-            if isinstance(value, int)
-            else f"a {type(value).__name__}"
-        )
-    return text if len(text) <= 80 else f"{text[:40]}... ({len(text)} characters)"
+def _check_range(name: str, value: Any, least: float, most: float, hint: str | None) -> None:
+    if not least <= value <= most:
+        bound = f"at least {least}" if value < least else f"at most {most:,}"
+        shown = safe_repr(value, most=SHOWN)
+        raise ConfigurationError(f"{name} must be {bound}, not {shown}", hint=hint)
 
 
 def text(name: str, value: Any) -> str:
-    """Return a text that is not empty; else raise a TypeError or ConfigurationError that names
-    it.
+    """Return a text that is not empty.
+
+    Raises:
+        TypeError, ConfigurationError: it is none; the text names the argument.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.detect import without_grid_engine, without_slurm
+from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
@@ -30,21 +30,14 @@ __all__ = [
     "scheduler_of_jobs",
 ]
 
-_HOMES = {
-    "GridEngineScheduler": "grid_engine.scheduler",
-    "InlineScheduler": "inline",
-    "ProcessScheduler": "local",
-    "SlurmScheduler": "slurm.scheduler",
-}
-
 logger = logging.getLogger("gridengine")
 
 
 def __getattr__(name: str) -> Any:
     """Import a scheduler when it is first asked for: a worker needs none of them."""
-    if name not in _HOMES:
+    if name not in BY_CLASS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return BY_CLASS[name].scheduler_class()
 
 
 def best_available() -> Scheduler:
@@ -54,29 +47,17 @@ def best_available() -> Scheduler:
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
     """
-    against = []
-    for name, system, without in (
-        ("GridEngineScheduler", "Grid Engine", without_grid_engine),
-        ("SlurmScheduler", "Slurm", without_slurm),
-    ):
-        reason = (
-            without(os.environ)
-            or importlib.import_module(f"{__name__}.{_HOMES[name]}").why_unavailable()
-        )
-        if not reason:
-            scheduler: Scheduler = __getattr__(name)()
-            if name == "GridEngineScheduler":
-                from gridengine.schedulers.grid_engine.scheduler import system_here
-
-                system = system_here()
-            against.append(f"{system} takes jobs of this user")
+    chosen, reasons = PROCESSES, []
+    for entry in BATCH_SYSTEMS:
+        try:
+            reasons.append(f"{entry.system_here(os.environ)} takes jobs of this user")
+        except ConfigurationError as error:
+            reasons.append(f"not {entry.system}, because {error}")
+        else:
+            chosen = entry
             break
-        against.append(f"not {system}, because {reason}")
-    else:
-        from gridengine.schedulers.local import ProcessScheduler
-
-        scheduler = ProcessScheduler()
-    logger.info("using %r: %s", scheduler, "; ".join(against))
+    scheduler = chosen.make()
+    logger.info("using %r: %s", scheduler, "; ".join(reasons))
     return scheduler
 
 
@@ -120,6 +101,4 @@ def _unbounded_of(pid: int) -> Scheduler:
 
 @functools.cache
 def _processes_of(pid: int) -> Scheduler:
-    from gridengine.schedulers.local import ProcessScheduler
-
-    return ProcessScheduler()
+    return PROCESSES.make()

@@ -8,11 +8,13 @@ own, and a `BatchLauncher`, which submits, asks and deletes in the system's own 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from gridengine.errors import (
     ClusterError,
@@ -21,14 +23,20 @@ from gridengine.errors import (
     JobDeleted,
     WorkerNotStarted,
 )
+from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.failures import BatchSystemError
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, TryAgain
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+Task = TypeVar("Task")
 
 
 class TooMany(TryAgain):
@@ -51,6 +59,8 @@ class BatchScheduler(Scheduler):
             shell is a login shell. When one fails, so does the task.
         environment: variables for the worker.
         python: the interpreter on the nodes (default: this one).
+        worker_resources: what each worker holds, for calls to share (default: each worker holds
+            what one call asks for, and runs one call at a time).
     """
 
     local = False
@@ -64,6 +74,7 @@ class BatchScheduler(Scheduler):
         prologue: Sequence[str],
         environment: Mapping[str, str] | None,
         python: str | None,
+        worker_resources: Resource | None,
     ) -> None:
         super().__init__(
             max_workers=settings().max_workers if max_workers is None else max_workers,
@@ -72,6 +83,8 @@ class BatchScheduler(Scheduler):
         self.jobs_per_worker = (
             None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         )
+        if worker_resources is not None:
+            self.hold(worker_resources)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)
@@ -89,7 +102,7 @@ class BatchScheduler(Scheduler):
         )
 
 
-class BatchLauncher(Launcher):
+class BatchLauncher(Launcher, Generic[Task]):
     """Starts workers as the tasks of array jobs, each with a log file of its own: a worker is known
     by its log's path.
     """
@@ -99,6 +112,8 @@ class BatchLauncher(Launcher):
         self.owner = os.getpid()
         self.script = run.directory / "worker.sh"
         self.logs = run.directory / "logs"
+        self.tasks: dict[Handle, Task] = {}
+        """What is remembered of each task that is still watched."""
         self._launches = 0
         self.largest: int | None = None
         self._text = script
@@ -162,8 +177,36 @@ class BatchLauncher(Launcher):
             TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
         """
 
+    @abstractmethod
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        """Note these new tasks."""
+        """Note these new tasks in `tasks`."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete these tasks. Those that have ended are no error.
+
+        Raises:
+            BatchSystemError: not now; the launcher tries again by itself.
+        """
+
+    def try_delete(self, ids: Sequence[str]) -> None:
+        """Delete these tasks, now or as soon as the batch system can be reached."""
+        try:
+            self.delete(ids)
+        except BatchSystemError as error:
+            logger.warning("%d cluster tasks could not be deleted yet: %s", len(ids), error)
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Delete these tasks, and watch them no longer."""
+        ours = [handle for handle in handles if handle in self.tasks]
+        if ours and os.getpid() == self.owner:
+            self.try_delete([handle.id for handle in ours])
+            self.forget(ours)
+
+    def forget(self, handles: Iterable[Handle]) -> None:
+        """Watch these tasks no longer: they have ended, or are being deleted."""
+        for handle in handles:
+            self.tasks.pop(handle, None)
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
         """Submit `count` tasks as one array job, as several where the site limits their size, or

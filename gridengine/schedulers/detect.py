@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def without_grid_engine(environment: Mapping[str, str]) -> str:
+def why_no_grid_engine(environment: Mapping[str, str]) -> str:
     """Return why no DRMAA can be used here; empty when one might."""
     if library_paths(environment):
         return ""
@@ -79,7 +79,7 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
     return [found] if found else []
 
 
-def without_slurm(environment: Mapping[str, str]) -> str:
+def why_no_slurm(environment: Mapping[str, str]) -> str:
     """Return why no Slurm can be used here; empty when one might."""
     return (
         ""

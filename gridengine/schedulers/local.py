@@ -1,48 +1,34 @@
-"""Workers on this machine: one nursery, with as many runners as there are processors to use."""
+"""Workers on this machine: one fork server, with as many runners as there are processors to
+use.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import functools
-import logging
 import operator
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted
+from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import (
-    Handle,
-    LaunchContext,
-    Launcher,
-    LaunchPlan,
-    Report,
-    TryAgain,
-    WorkerStatus,
-)
-from gridengine.schedulers.worker_command import interpreter_flags, python_command, python_path
+from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
+from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
+from gridengine.schedulers.worker_command import interpreter_flags, python_command
 from gridengine.wire.socket_pairs import socket_pair
 
-logger = logging.getLogger("gridengine")
-
-LEAVE_SECONDS = 2.0
-"""How long a nursery has to end what is below it."""
-REAP_SECONDS = 0.5
 MOST_PROCESSES = 1 << 22
 """More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
 
@@ -78,21 +64,21 @@ class ProcessScheduler(Scheduler):
             if max_workers is None
             else whole("max_workers", max_workers)
         )
-        self._besides = worker_resources
-        self.hold(_with_default(worker_resources, cores, asked=max_workers is not None))
+        self._extra = worker_resources
+        self.hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
-        weakref.finalize(self, _end_all, self._ahead)  # one that no call came to
+        weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
 
     def __repr__(self) -> str:
-        besides = "" if self._besides == ZERO else f", worker_resources={self._besides!r}"
-        return f"ProcessScheduler(max_workers={self.slots}{besides})"
+        extra = "" if self._extra == ZERO else f", worker_resources={self._extra!r}"
+        return f"ProcessScheduler(max_workers={self.slots}{extra})"
 
     def launcher(self, run: LaunchContext) -> ProcessLauncher:
         """Return what starts the one worker of this scheduler."""
         return ProcessLauncher(run, self._ahead)
 
     def prepare(self) -> None:
-        """Start the nursery, which takes as long to import what it needs as this process does."""
+        """Start the fork server: to import what it needs takes it as long as this process."""
         # What keeps it from starting now is found again, and told, by the launcher.
         with self._lock, contextlib.suppress(GridEngineError, TryAgain):
             if self._shared is None and not self._closed and not self._ahead:
@@ -102,7 +88,7 @@ class ProcessScheduler(Scheduler):
         """End the workers. Calls that have not ended are cancelled. May be called twice."""
         super().close()
         with self._lock:
-            _end_all(self._ahead)
+            _end_spawned(self._ahead)
 
 
 class UnboundedProcessScheduler(ProcessScheduler):
@@ -121,7 +107,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 @dataclass(frozen=True, slots=True)
 class SpawnedForkServer:
-    """A nursery that nobody has taken over: our end of its socket, its process, and with what
+    """A fork server that no agent has taken over: our end of its socket, its process, and with what
     environment and by whom it was started.
     """
 
@@ -132,7 +118,7 @@ class SpawnedForkServer:
 
     @classmethod
     def start(cls) -> SpawnedForkServer:
-        """Start a nursery.
+        """Start one.
 
         Raises:
             TryAgain: there are too many processes now, or too little memory.
@@ -142,7 +128,7 @@ class SpawnedForkServer:
             stdout, stderr = _inherited(1), _inherited(2)
             ours, theirs = _socket_pair()
         except OSError as error:
-            raise not_started(error) from error
+            raise start_error(error) from error
         environment = worker_environment(os.environ)
         try:
             process = subprocess.Popen(
@@ -155,20 +141,20 @@ class SpawnedForkServer:
             )
         except OSError as error:
             ours.close()
-            raise not_started(error) from error
+            raise start_error(error) from error
         finally:
             theirs.close()
         return cls(ours, process, environment, os.getpid())
 
     def end(self) -> None:
-        """End it, if it is ours to end: it has not begun anything."""
+        """Kill it, unless this process is a fork of the one that started it."""
         self.sock.close()
         if self.owner == os.getpid():
             self.process.kill()
             self.process.wait()
 
 
-def _with_default(resources: Resource, cores: int, *, asked: bool) -> Resource:
+def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
     if not isinstance(resources, Resource):
         raise TypeError(
@@ -212,117 +198,52 @@ def gpus_of_machine() -> list[Resource]:
     return [GPUs(count)] if count else []
 
 
-def _end_all(newborns: deque[SpawnedForkServer]) -> None:
+def _end_spawned(servers: deque[SpawnedForkServer]) -> None:
     with contextlib.suppress(IndexError):
         while True:
-            newborns.popleft().end()
+            servers.popleft().end()
 
 
-class ProcessLauncher(Launcher):
-    """Starts nurseries as processes of this machine, and hands them over to the agents in this
+class ProcessLauncher(LocalLauncher):
+    """Starts fork servers as processes of this machine, and hands them over to the agents in this
     one.
     """
 
+    leave_signal = signal.SIGCONT
+    """It leaves by itself, its agent being gone; a stopped process does not see that."""
+    leave_seconds = 2.0
+
     def __init__(self, run: LaunchContext, ahead: deque[SpawnedForkServer] | None = None) -> None:
+        super().__init__()
         self._run = run
         self._ahead = deque() if ahead is None else ahead
-        self._owner = os.getpid()
-        self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
-
-    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` nurseries; they go into sessions of their own, so that a Ctrl-C at the
-        terminal does not reach them.
-        """
-        started = []
-        for _ in range(count):
-            process = self._start()
-            handle = Handle(str(process.pid))
-            self._processes[handle] = process
-            started.append(handle)
-        return started
 
     def _start(self) -> subprocess.Popen[bytes]:
-        newborn = self._started_ahead() or SpawnedForkServer.start()
-        self._run.adopt(newborn.sock, newborn.process)
-        return newborn.process
+        server = self._started_ahead() or SpawnedForkServer.start()
+        self._run.adopt(server.sock, server.process)
+        return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a nursery that was started ahead, unless the environment has changed, or this
-        process is a fork of who did.
+        """Return a fork server that was started ahead, unless the environment has changed since, or
+        this process is a fork of the one that started it.
         """
         with contextlib.suppress(IndexError):
-            newborn = self._ahead.popleft()
-            if newborn.owner == os.getpid() and newborn.environment == worker_environment(
-                os.environ
-            ):
-                return newborn
-            newborn.end()
+            server = self._ahead.popleft()
+            if server.owner == os.getpid() and server.environment == worker_environment(os.environ):
+                return server
+            server.end()
         return None
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return the command line of a nursery; SOCKET stands for the number of the descriptor that
-        joins it to its agent.
+        """Return the command line of a fork server; SOCKET stands for the number of the descriptor
+        that joins it to its agent.
         """
         return LaunchPlan(count, {"argv": _command("SOCKET")})
-
-    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return the state of each worker that this launcher started."""
-        reports = {
-            handle: report_of(self._processes[handle])
-            for handle in handles
-            if handle in self._processes
-        }
-        return {handle: report for handle, report in reports.items() if report is not None}
-
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        """Wait 2 s for what ends by itself, its agent being gone, and kill the rest."""
-        if os.getpid() != self._owner:
-            return
-        processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
-        for process in processes:
-            process.send_signal(
-                signal.SIGCONT
-            )  # a stopped process does not see that its agent is gone
-        deadline = time.monotonic() + LEAVE_SECONDS
-        left = [process for process in processes if not ended_by(process, deadline)]
-        for process in left:
-            process.kill()
-        deadline = time.monotonic() + REAP_SECONDS
-        for process in left:
-            if not ended_by(process, deadline):
-                logger.warning("worker process %d does not end even when killed", process.pid)
-
-    def close(self) -> None:
-        """Stop every worker that is left."""
-        self.cancel(list(self._processes))
 
 
 def _command(descriptor: str) -> list[str]:
     return python_command(
         sys.executable, interpreter_flags(), "gridengine.worker.forkserver_main", descriptor
-    )
-
-
-def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a local worker: this one, but nothing is imported from relative
-    folders.
-    """
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if name not in ("PYTHONPATH", "PYTHONINSPECT")
-    }
-    path = python_path(environment.get("PYTHONPATH", ""))
-    return kept | ({"PYTHONPATH": path} if path else {})
-
-
-def not_started(error: OSError) -> Exception:
-    """Return what to raise when a process could not be started."""
-    if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return TryAgain(f"cannot start a process: {error.strerror}")
-    hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
-    return WorkerNotStarted(
-        f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint
     )
 
 
@@ -350,47 +271,3 @@ def _inherited(descriptor: int) -> int | None:
     except OSError:
         return subprocess.DEVNULL
     return None
-
-
-def report_of(process: subprocess.Popen[bytes]) -> Report | None:
-    """Return the state of a process; None when it cannot be learned now (too many open files,
-    say).
-    """
-    status = process.poll()
-    if status is None:
-        import psutil
-
-        try:
-            stopped = psutil.Process(process.pid).status() in (
-                psutil.STATUS_STOPPED,
-                psutil.STATUS_TRACING_STOP,
-            )
-        except (psutil.Error, OSError):
-            return None
-        return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
-    reason = exit_words(status)
-    error = WorkerNotStarted(
-        f"the worker process ended before it called home: {reason}",
-        host=socket.gethostname(),
-        hint="its own words, if any, are on standard error",
-    )
-    return Report(WorkerStatus.FAILED if status else WorkerStatus.ENDED, reason, error)
-
-
-def exit_words(status: int) -> str:
-    """Return an exit status as `subprocess` gives it, in words."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"
-
-
-def ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait for a process until this monotonic time; return whether it has ended."""
-    try:
-        process.wait(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
-    return True

@@ -12,7 +12,9 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 
 
-def agree(part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str]]) -> None:
+def check_no_conflict(
+    part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str]]
+) -> None:
     """Raise unless the scheduler's own words are on other things than those that a part of a call's
     request says.
 
@@ -29,7 +31,7 @@ def agree(part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str
         )
 
 
-def native_words(part: Resource, system: str) -> list[str]:
+def native_options(part: Resource, system: str) -> list[str]:
     """Return the options of a user's own kind.
 
     Raises:
@@ -52,7 +54,7 @@ def native_words(part: Resource, system: str) -> list[str]:
     return list(words)
 
 
-def filled(setting: str, template: str, **values: object) -> str:
+def fill_template(setting: str, template: str, **values: object) -> str:
     """Return a setting's text with the values in their places.
 
     Raises:

@@ -1,33 +1,28 @@
-"""Functions and classes that another process cannot import, pickled by value; everything else as C
-`pickle` does it.
+"""The C pickler, with one hook: functions and classes that another process cannot import are
+pickled by value.
 
-`Pickler` is the C pickler with one hook. What can be imported travels by name. A function or class
-that cannot (it lives in `__main__`, in a notebook, inside another function) travels as its parts.
-Parts that may lead back to the whole (global variables, closure cells, methods) are filled in after
-the whole has been made, so recursion needs no further care.
+What can be imported travels by name. A function or class that cannot (it lives in `__main__`, in a
+notebook, inside another function) travels as its parts: see `functions` and `classes`. Parts that
+may lead back to the whole (global variables, closure cells, methods) are filled in after the whole
+has been made, so recursion needs no further care.
 """
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
-import dis
 import functools
 import hashlib
 import importlib
 import io
-import linecache
 import marshal
 import pickle
-import socket
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gridengine.serialize import classes, shared_objects, type_parameters
+from gridengine.serialize import classes, functions, shared_objects, type_parameters
 from gridengine.serialize.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.serialize.exceptions import (
     Aside,
@@ -39,30 +34,13 @@ from gridengine.serialize.exceptions import (
     native_base,
     reduces_natively,
 )
-from gridengine.serialize.main_module import tell
 
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
 Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
-Source: TypeAlias = tuple[str, int, list[str]]
-"""A file's name, a line number and the lines from there on."""
 
-NAMESPACE = ("__name__", "__package__", "__file__")
-"""What a function's global variables hold beside those that its code names."""
 MOST_ASIDE = 64 * 1024
 """How many bytes of pickle what may be left out takes at most."""
-FUNCTION_PARTS = (
-    "__defaults__",
-    "__kwdefaults__",
-    "__annotations__",
-    "__doc__",
-    "__module__",
-    "__qualname__",
-    "__type_params__",
-)
-GLOBAL_OPERATIONS = frozenset(
-    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-)
 
 
 class Pickler(pickle.Pickler):
@@ -72,17 +50,17 @@ class Pickler(pickle.Pickler):
     exception's `args`.
 
     recipes: what else there is for types that C `pickle` refuses.
-    homeward: classes that came from elsewhere are known to the receiver, and only their tokens are
-        sent.
+    for_caller: classes that came from elsewhere are known to the receiver, and only their tokens
+        are sent.
     needs: the shared objects that were named, each with its handle where there was one; None when
         none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    homeward = False
+    for_caller = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     _is_aside = False
-    _spaces: dict[int, dict[str, Any]] | None = None
+    _namespaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
 
     def reducer_override(self, obj: Any) -> Reduction:
@@ -99,28 +77,12 @@ class Pickler(pickle.Pickler):
         return NotImplemented if recipe is None else recipe(self, obj)
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
-        """Return a function's parts, with the global variables that its code names."""
+        """Return a function's parts, unless it can be imported."""
         if is_importable(function):
             return NotImplemented
-        if self._spaces is None:
-            self._spaces = {}
-        names, code = function.__globals__, function.__code__
-        # Functions that share their global variables here share them there.
-        space = self._spaces.setdefault(
-            id(names), {name: names[name] for name in NAMESPACE if name in names}
-        )
-        used = {name: names[name] for name in global_names(code) if name in names}
-        parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
-        imports = list(_submodules(code, used.values()))
-        state = (imports, used, parts, function.__dict__, source_of(code))
-        return (
-            make_function,
-            (code, space, function.__name__, function.__closure__),
-            state,
-            None,
-            None,
-            fill_function,
-        )
+        if self._namespaces is None:
+            self._namespaces = {}
+        return functions.reduction(function, self._namespaces)
 
     def reduce_class(self, cls: type) -> Reduction:
         """Return a class's skeleton, and the definitions of it and of its bases to be filled in
@@ -130,24 +92,11 @@ class Pickler(pickle.Pickler):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
         token = known.token(cls)
-        if self.homeward and known.version(cls) is not None:
+        if self.for_caller and known.version(cls) is not None:
             return classes.find_class, (token, cls.__qualname__)
-        arguments = (
-            token,
-            type(cls),
-            cls.__name__,
-            classes.bases(cls),
-            classes.skeleton(cls),
-            classes.member_values(cls),
-        )
-        return (
-            classes.make_class,
-            arguments,
-            self._definitions(cls),
-            None,
-            None,
-            classes.fill_classes,
-        )
+        arguments = (token, type(cls), cls.__name__, *classes.beginnings(cls))
+        definitions = self._definitions(cls)
+        return classes.make_class, arguments, definitions, None, None, classes.fill_classes
 
     def _definitions(self, cls: type) -> list[Definition]:
         """Return the definitions of a class and of its bases; for a base, whose own comes with the
@@ -204,7 +153,7 @@ class Pickler(pickle.Pickler):
             return None
         file = BoundedFile(MOST_ASIDE)
         pickler = Pickler(file, 5)
-        pickler.homeward, pickler.recipes, pickler._is_aside = self.homeward, self.recipes, True
+        pickler.for_caller, pickler.recipes, pickler._is_aside = self.for_caller, self.recipes, True
         try:
             pickler.dump(obj)
         except KeyboardInterrupt:
@@ -251,109 +200,12 @@ def _reduce_hidden_type(cls: type) -> Reduction:
     return NotImplemented if name is None else (getattr, (types, name))
 
 
-# Functions
-
-
-@functools.lru_cache(maxsize=4096)
-def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the global variables that this code, or code within it, reads or writes;
-    sorted.
-    """
-    names = {
-        str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(global_names(constant))
-    return tuple(sorted(names))
-
-
-def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
-    """Yield the loaded submodules that code reaches as attributes: `import xml.dom` makes a global
-    variable of `xml` alone.
-    """
-    for value in values:
-        if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
-            attributes = set(_all_names(code))
-            prefix = value.__name__ + "."
-            for name in sorted(sys.modules.copy()):
-                if name.startswith(prefix) and attributes.issuperset(
-                    name[len(prefix) :].split(".")
-                ):
-                    yield name
-
-
-@functools.lru_cache(maxsize=4096)
-def _all_names(code: types.CodeType) -> tuple[str, ...]:
-    inner = [
-        name
-        for constant in code.co_consts
-        if isinstance(constant, types.CodeType)
-        for name in _all_names(constant)
-    ]
-    return (*code.co_names, *inner)
-
-
-def make_function(
-    code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None
-) -> types.FunctionType:
-    """Return a function that has nothing yet but its code."""
-    space.setdefault("__builtins__", builtins)
-    return types.FunctionType(code, space, name, None, closure)
-
-
-def fill_function(
-    function: types.FunctionType,
-    state: tuple[list[str], dict[str, Any], dict[str, Any], dict[str, Any], Source | None],
-) -> None:
-    """Give a function its global variables and the rest of its parts."""
-    imports, used, parts, attributes, source = state
-    for name in imports:
-        importlib.import_module(name)
-    function.__globals__.update(used)
-    for name, value in parts.items():
-        setattr(function, name, value)
-    function.__dict__.update(attributes)
-    tell(function.__globals__.get("__name__"), used)
-    if "." not in function.__qualname__:
-        tell(function.__module__, {function.__qualname__: function})
-    if source is not None:
-        note_source(*source)
-
-
-def source_of(code: types.CodeType) -> Source | None:
-    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is
-    not at hand.
-    """
-    first = code.co_firstlineno
-    last = max((line for _, _, line in code.co_lines() if line), default=first)
-    lines = linecache.getlines(code.co_filename)[first - 1 : last]
-    return (code.co_filename, first, lines) if lines else None
-
-
-def note_source(filename: str, first: int, lines: list[str]) -> None:
-    """Let tracebacks find these lines, unless the file is here."""
-    entry = linecache.cache.get(filename)
-    if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
-        return
-    known = list(entry[2]) if entry is not None else []
-    known += ["\n"] * (first - 1 + len(lines) - len(known))
-    known[first - 1 : first - 1 + len(lines)] = lines
-    # Without a time of change, `linecache.checkcache` keeps the entry.
-    linecache.cache[filename] = (sum(map(len, known)), None, known, filename)
-
-
-def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
-    """Give a closure's cell its contents."""
-    cell.cell_contents = state[0]
-
-
 def _reduce_cell(pickler: Pickler, cell: types.CellType) -> Reduction:
     try:
         state = (cell.cell_contents,)
     except ValueError:  # the variable has no value yet
         return types.CellType, ()
-    return types.CellType, (), state, None, None, fill_cell
+    return types.CellType, (), state, None, None, functions.fill_cell
 
 
 def _reduce_code(pickler: Pickler, code: types.CodeType) -> Reduction:
@@ -369,12 +221,6 @@ def _reduce_method(pickler: Pickler, method: types.MethodType) -> Reduction:
     if getattr(method.__self__, method.__name__, None) == method:
         return NotImplemented
     return types.MethodType, (method.__func__, method.__self__)
-
-
-# Classes
-
-
-# What C pickle does not do, or does by name alone
 
 
 def _reduce_module(pickler: Pickler, module: types.ModuleType) -> Reduction:
@@ -395,12 +241,12 @@ def make_lru_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> 
 
 
 def _reduce_shared(pickler: Pickler, handle: shared_objects.Shared[Any]) -> Reduction:
-    """Return the name of what the handle stands for; on the way home, where nobody knows that name,
+    """Return the name of what the handle stands for; for the caller, who does not know that name,
     the object itself.
     """
-    if pickler.homeward:
-        return shared_objects.itself, (handle.get(),)
-    return pickler.name_shared(shared_objects.lent_of(handle), handle)
+    if pickler.for_caller:
+        return shared_objects.identity, (handle.get(),)
+    return pickler.name_shared(shared_objects.shared_object_of(handle), handle)
 
 
 def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
@@ -415,12 +261,6 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
     return NotImplemented if name is None else (getattr, (sys, name))
 
 
-def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
-    from gridengine.serialize import descriptors  # few need it
-
-    return descriptors.reduce_socket(pickler, one)
-
-
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
     {
         types.FunctionType: Pickler.reduce_function,
@@ -430,7 +270,6 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
-        socket.socket: _reduce_socket,
         property: lambda pickler, one: (property, (one.fget, one.fset, one.fdel, one.__doc__)),
         classmethod: lambda pickler, one: (classmethod, (one.__func__,)),
         staticmethod: lambda pickler, one: (staticmethod, (one.__func__,)),

@@ -19,7 +19,8 @@ import weakref
 from collections import OrderedDict
 from typing import Any, TypeAlias
 
-from gridengine.serialize.main_module import tell
+from gridengine.serialize.main_module import add_to_main
+from gridengine.serialize.payload import ATOMS
 
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
 """A class, the version of its definition, its attributes, and for an enumeration the attributes of
@@ -33,7 +34,6 @@ SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc_
 MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
 ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
 ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
-ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
 class KnownClasses:
@@ -133,7 +133,7 @@ def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     )
 
 
-def skeleton(cls: type) -> dict[str, Any]:
+def _skeleton(cls: type) -> dict[str, Any]:
     """Return what must be there when the class is made; plain values too, for the hooks of its
     bases may ask for them.
     """
@@ -149,16 +149,13 @@ def _enum_members(cls: type) -> list[tuple[str, enum.Enum]]:
     return list(cls.__members__.items()) if isinstance(cls, enum.EnumMeta) else []
 
 
-def bases(cls: type) -> tuple[Any, ...]:
-    """Return what to make a class from."""
-    return (typing.TypedDict,) if typing.is_typeddict(cls) else cls.__bases__
-
-
-def member_values(cls: type) -> list[tuple[str, Any]]:
-    """Return the names and values of an enumeration's members, aliases too; of other classes
-    none.
+def beginnings(cls: type) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[str, Any]]]:
+    """Return what to make a class from: its bases, its skeleton, and the names and values of an
+    enumeration's members, aliases too.
     """
-    return [(name, member._value_) for name, member in _enum_members(cls)]
+    bases = (typing.TypedDict,) if typing.is_typeddict(cls) else cls.__bases__
+    members = [(name, member._value_) for name, member in _enum_members(cls)]
+    return bases, _skeleton(cls), members
 
 
 def attributes(cls: type) -> dict[str, Any]:
@@ -201,7 +198,7 @@ def make_class(
         token, metaclass, name, bases, skeleton, members
     )
     if "." not in made.__qualname__:
-        tell(made.__module__, {made.__qualname__: made})
+        add_to_main(made.__module__, {made.__qualname__: made})
     return made
 
 

@@ -1,7 +1,7 @@
 """Open files on their way to calls on this machine: sockets, ends of pipes, and what
 `multiprocessing` makes of them.
 
-The pickle has a name for each. Who unpickles it asks for a duplicate (see `parent`), as often as
+The pickle has a name for each. Who unpickles it asks for a duplicate, as often as
 calls are made again; the one that is kept here goes with the last call that may ask. What is taken
 apart and how is `multiprocessing`'s own, which here believes that it starts a child. Imported only
 where such a thing is pickled.
@@ -17,14 +17,11 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import shared_objects
-from gridengine.worker import parent_requests
-
-if TYPE_CHECKING:
-    from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 
 _REDUCERS = frozenset({"reduce_connection", "_reduce_socket", "reduce_arena", "reduce_ctype"})
 """The functions of `multiprocessing` that take apart what holds an open file, or memory that
@@ -58,7 +55,7 @@ class Descriptor(shared_objects.SharedObject):
         Raises:
             LookupError: it is closed, or another process's.
         """
-        found = shared_objects.known(name)
+        found = shared_objects.owned(name)
         if not isinstance(found, Descriptor):
             raise LookupError("the calls that needed it have ended")
         return found.descriptor
@@ -85,10 +82,10 @@ class Received:
         Raises:
             PicklingError: it is one of another machine.
         """
-        if isinstance(shared_objects.known(self._name), Descriptor):
+        if isinstance(shared_objects.owned(self._name), Descriptor):
             return os.dup(Descriptor.find(self._name))
         try:
-            return parent_requests.ask(parent_requests.DESCRIPTOR + self._name)[1]
+            return shared_objects.fetch_descriptor(self._name)
         except LookupError as error:
             raise PicklingError(
                 f"a {self._what} cannot travel to another machine: {error}",
@@ -106,7 +103,7 @@ class _Child:
 
     def duplicate_for_child(self, descriptor: int) -> Descriptor:
         """Return what is sent of an open file."""
-        if self._pickler.homeward:
+        if self._pickler.for_caller:
             raise pickle.PicklingError("open files travel to calls, not back from them")
         one = Descriptor(descriptor)
         self._pickler.name_shared(one)
@@ -168,13 +165,6 @@ def open_lock(kind: Any, state: object) -> Any:
             f"{socket.gethostname()}"
         ) from error
     return lock
-
-
-def reduce_socket(pickler: Pickler, one: Any) -> Reduction:
-    """Return the parts of a `socket.socket`."""
-    from multiprocessing.reduction import _reduce_socket  # type: ignore[attr-defined]
-
-    return _reduce(_reduce_socket, pickler, one)
 
 
 def _reduce(reducer: Callable[[Any], Reduction], pickler: Pickler, obj: Any) -> Reduction:

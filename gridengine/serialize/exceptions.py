@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gridengine.errors import safe_repr
+
 
 def native_base(kind: type[BaseException]) -> type[BaseException]:
     """Return the builtin exception that this type of exceptions is laid out as."""
@@ -170,7 +172,7 @@ def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseExc
         if isinstance(error, BaseExceptionGroup) and isinstance(value, (list, tuple)):
             return [one if travels(one) else presentable(one, travels) for one in value]
         bad.append(what)
-        return _repr(value)
+        return safe_repr(value)
 
     arguments = tuple(replaced(f"args[{index}]", value) for index, value in enumerate(arguments))
     attributes = {name: replaced(name, value) for name, value in attributes.items()}
@@ -179,13 +181,6 @@ def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseExc
     if bad:
         copy.add_note(f"(could not be pickled, and is shown by its repr: {', '.join(bad)})")
     return copy
-
-
-def _repr(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
 
 
 def traceback_text(error: BaseException) -> str:

@@ -14,6 +14,8 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from gridengine.serialize.payload import ATOMS
+
 Operation: TypeAlias = Callable[[Any], None]
 
 OPERANDS = {
@@ -47,7 +49,6 @@ FILLING = frozenset(
     [pickle.BUILD, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.ADDITEMS]
 )
 """Those that change their first object instead of making another."""
-NEVER_SPOILT = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 class Unloadable:
@@ -136,13 +137,13 @@ class _Unpickler(pickle._Unpickler):
             self._note_holder(self.stack[-1], self._kept[-1])
 
     def _note_holder(self, holder: Any, parts: list[Any]) -> None:
-        for part in () if type(holder) in NEVER_SPOILT else parts:
-            if part is not holder and type(part) not in NEVER_SPOILT:
+        for part in () if type(holder) in ATOMS else parts:
+            if part is not holder and type(part) not in ATOMS:
                 self._holders.setdefault(id(part), []).append(holder)
 
     def _spoil_last(self, error: BaseException) -> None:
         """Note that the last object is not what it should be, nor is what holds it."""
-        if type(self.stack[-1]) in NEVER_SPOILT:  # others have the same
+        if type(self.stack[-1]) in ATOMS:  # others have the same
             self.stack[-1] = Unloadable(error)
         left = self.stack[-1:]
         while left:

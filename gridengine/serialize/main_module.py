@@ -46,7 +46,7 @@ class CallersMain(types.ModuleType):
         return self._now[name]
 
 
-def tell(module: object, names: Mapping[str, Any]) -> None:
+def add_to_main(module: object, names: Mapping[str, Any]) -> None:
     """Note what a module of this name has, if it is a caller's `__main__`: the last word counts. In
     a runner alone is anything done.
     """

@@ -50,13 +50,13 @@ class Block(mmap.mmap):
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
 
-class Stored(list[Buffer]):
+class StoredPayload(list[Buffer]):
     """A payload whose large buffers lie in a block.
 
     block: which. places: of each such buffer its index in the payload, its offset in the block and
         its size, in their order.
     digest: of what is in the block; empty when there is too much of it for that.
-    needs: see `lent.needs_of`.
+    needs: see `shared_objects.needs_of`.
     """
 
     needs: tuple[Any, ...] = ()
@@ -82,7 +82,7 @@ class Stored(list[Buffer]):
         return [buffer for index, buffer in enumerate(self) if index not in stored]
 
 
-class Storing:
+class BlockWriter:
     """A payload on its way into a block, and its digest, unless it is of more than `most_digested`
     bytes.
     """
@@ -148,7 +148,7 @@ class Storing:
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
         block.own(self._fd)
         self._fd = -1
-        return Stored(
+        return StoredPayload(
             payload, block, self._places, b"" if self._digest is None else self._digest.digest()
         )
 
@@ -170,10 +170,10 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
         chosen = list(range(len(sizes))) if sum(sizes) >= LARGE else []
     else:
         chosen = [index for index, size in enumerate(sizes) if index and size >= LARGE]
-    if isinstance(payload, Stored) or not chosen:
+    if isinstance(payload, StoredPayload) or not chosen:
         return payload
     stored: list[Buffer] = list(payload)
-    with contextlib.closing(Storing(most_digested=0)) as storing:
+    with contextlib.closing(BlockWriter(most_digested=0)) as storing:
         for index in chosen:
             if storing.put(index, payload[index]):
                 stored[index] = b""

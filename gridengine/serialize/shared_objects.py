@@ -1,8 +1,10 @@
-"""Objects that many calls use: what stands for one here, and what it is there.
+"""Objects that many calls use: the handle that stands for one where it was shared, and the object
+where calls run.
 
 Wherever a handle (`Shared`) lies in what is handed in, its name alone is pickled, and the payload
-says what it needs. To workers a shared object is what a function is: sent once, by name, and
-forgotten. A runner that unpickles the name gets the object, loaded once in each process.
+lists what it needs. Workers are sent a shared object as they are sent a function: once, by name,
+until they are told to forget it. A runner that unpickles the name gets the object, loaded once in
+each process.
 """
 
 from __future__ import annotations
@@ -14,68 +16,64 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from itertools import chain
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-if TYPE_CHECKING:
-    from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Buffer, Payload, size_of
 
 T = TypeVar("T")
 
 
-class Keeper(Protocol):
-    """A hub, whose workers may have got shared objects."""
+class User(Protocol):
+    """A dispatcher, whose workers may have got shared objects."""
 
     def release(self, name: bytes) -> None: ...
 
 
 class SharedObject:
-    """A shared object as it travels: the bytes, and the name that they go by.
+    """A shared object as it travels: its payload, and the name that stands for it.
 
     Args:
         name: unlike any other.
         payload: pickled; none of its buffers may be written to.
-        within: the handles that lie in the object itself.
+        handles: those that lie in the object itself.
     """
 
     def __init__(
-        self, name: bytes, payload: Payload, within: tuple[Shared[Any] | None, ...] = ()
+        self, name: bytes, payload: Payload, handles: tuple[Shared[Any] | None, ...] = ()
     ) -> None:
         self.name = name
         self.payload = payload
-        self.within = within
+        self.handles = handles
         self.needs: tuple[SharedObject, ...] = needs_of(payload)
-        self._keepers: list[weakref.ref[Keeper]] = []
+        self._users: list[weakref.ref[User]] = []
         self._lock = threading.Lock()
         self._released = False
-        self._load = functools.partial(loaded, payload)
-        _shelf().lent[name] = self
+        _registry().owned[name] = self
 
     @functools.cached_property
     def object(self) -> Any:
         """The object, made of these very bytes; its arrays cannot be written to."""
-        with in_hand():
-            return self._load()
+        with resolving_locally():
+            return _load(self.payload)
 
-    def used_by(self, keeper: Keeper) -> None:
-        """Note who is to be told when no handle is left; that is told at once if none is."""
+    def used_by(self, user: User) -> None:
+        """Have `user.release` called once no handle is left; at once if none is."""
         with self._lock:
-            if not any(one() is keeper for one in self._keepers):
-                self._keepers = [
-                    *(one for one in self._keepers if one() is not None),
-                    weakref.ref(keeper),
-                ]
+            users = [one for one in self._users if one() not in (None, user)]
+            self._users = [*users, weakref.ref(user)]
         if self._released:
-            keeper.release(self.name)
+            user.release(self.name)
 
     def release(self) -> None:
-        """Say that no handle is left. Called by the collector too, at any point and in any thread:
+        """Note that no handle is left. Called by the collector too, at any point and in any thread:
         it must not wait for a lock.
         """
         self._released = True
-        for one in self._keepers:
-            keeper = one()
-            if keeper is not None:
-                keeper.release(self.name)
+        for one in self._users:
+            user = one()
+            if user is not None:
+                user.release(self.name)
 
 
 class Shared(Generic[T]):
@@ -85,10 +83,10 @@ class Shared(Generic[T]):
     the object is let go when no call needs it any more.
     """
 
-    def __init__(self, lent: SharedObject, kind: type) -> None:
-        self._lent: SharedObject | None = lent
+    def __init__(self, shared: SharedObject, kind: type) -> None:
+        self._shared: SharedObject | None = shared
         self._kind = kind
-        self._finalizer = weakref.finalize(self, lent.release)
+        self._finalizer = weakref.finalize(self, shared.release)
         self._finalizer.atexit = False
 
     def get(self) -> T:
@@ -98,12 +96,12 @@ class Shared(Generic[T]):
         Raises:
             ValueError: the handle is closed.
         """
-        return lent_of(self).object  # type: ignore[no-any-return]
+        return shared_object_of(self).object  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let go of the object once no call that was handed in needs it. May be called twice."""
         self._finalizer()
-        self._lent = None
+        self._shared = None
 
     def __enter__(self) -> Self:
         return self
@@ -124,26 +122,22 @@ class Shared(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        size = (
-            "closed"
-            if self._lent is None
-            else f"{sum(memoryview(one).nbytes for one in self._lent.payload):,} bytes"
-        )
+        size = "closed" if self._shared is None else f"{size_of(self._shared.payload):,} bytes"
         return f"<shared {self._kind.__qualname__}, {size}>"
 
 
-def lent_of(handle: Shared[Any]) -> SharedObject:
-    """Return what stands behind a handle.
+def shared_object_of(handle: Shared[Any]) -> SharedObject:
+    """Return the object that a handle stands for.
 
     Raises:
         ValueError: it is closed.
     """
-    if handle._lent is None:
+    if handle._shared is None:
         raise ValueError(f"the shared {handle._kind.__qualname__} has been closed; share it again")
-    return handle._lent
+    return handle._shared
 
 
-class PayloadWithObjects(list["Buffer"]):
+class PayloadWithObjects(list[Buffer]):
     """A payload in which shared objects are named: it is of use only where these are."""
 
     needs: tuple[SharedObject, ...] = ()
@@ -158,13 +152,12 @@ def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
 def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
     """Return these shared objects and those named in them, each once."""
     found: dict[SharedObject, None] = {}
-    for one in needs:
-        for lent in one:
-            found.update(dict.fromkeys((*lent.needs, lent)))
+    for one in chain.from_iterable(needs):
+        found.update(dict.fromkeys((*one.needs, one)))
     return tuple(found)
 
 
-def loaded(payload: Payload) -> Any:
+def _load(payload: Payload) -> Any:
     """Return the object of a payload: its arrays are views of the buffers, and cannot be written
     to.
     """
@@ -173,12 +166,11 @@ def loaded(payload: Payload) -> Any:
     )
 
 
-# ------------------------------------------------------------------ what names stand for in this
-# process
+# What names stand for in this process
 
 
-class _Brought:
-    """A shared object that was brought here to be used by calls."""
+class _Registered:
+    """An object that was sent here for calls to use."""
 
     def __init__(self, fetch: Callable[[], Payload]) -> None:
         self._fetch = fetch
@@ -186,37 +178,40 @@ class _Brought:
     @functools.cached_property
     def object(self) -> Any:
         """The object, loaded when it is first asked for."""
-        return loaded(self._fetch())
+        return _load(self._fetch())
 
 
-class _Shelf:
-    """The shared objects of this process: lent to others, and brought here by others."""
+class _Registry:
+    """What this process has shared (`owned`) and was sent by others (`registered`), and what it
+    asks for descriptors.
+    """
 
     def __init__(self) -> None:
-        self.lent: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
-        self.brought: dict[bytes, _Brought] = {}
+        self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
+        self.registered: dict[bytes, _Registered] = {}
+        self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
 
 
 @functools.cache
-def _shelf() -> _Shelf:
-    return _Shelf()
+def _registry() -> _Registry:
+    return _Registry()
 
 
-def bring(name: bytes, fetch: Callable[[], Payload]) -> None:
+def register(name: bytes, fetch: Callable[[], Payload]) -> None:
     """Have a name stand for an object here, whose payload `fetch` gives when it is first asked
     for.
     """
-    _shelf().brought[name] = _Brought(fetch)
+    _registry().registered[name] = _Registered(fetch)
 
 
-def take_away(name: bytes) -> None:
-    """Forget an object that was brought, if it was."""
-    _shelf().brought.pop(name, None)
+def unregister(name: bytes) -> None:
+    """Forget an object that was registered, if it was."""
+    _registry().registered.pop(name, None)
 
 
-def known(name: bytes) -> SharedObject | None:
-    """Return what was lent to others in this process by that name, while somebody refers to it."""
-    return _shelf().lent.get(name)
+def owned(name: bytes) -> SharedObject | None:
+    """Return what this process has shared by that name, while somebody refers to it."""
+    return _registry().owned.get(name)
 
 
 def find(name: bytes) -> Any:
@@ -227,30 +222,50 @@ def find(name: bytes) -> Any:
         LookupError: it has been let go.
         Exception: whatever loading the object raised.
     """
-    brought = _shelf().brought.get(name)
-    if brought is not None:
-        return brought.object
-    lent = known(name)
-    if lent is None:
+    registered = _registry().registered.get(name)
+    if registered is not None:
+        return registered.object
+    shared = owned(name)
+    if shared is None:
         raise LookupError("a shared object is not, or no longer, known in this process")
-    return lent.object if _IN_HAND.get() else lent
+    return shared.object if _RESOLVING_LOCALLY.get() else shared
 
 
-_IN_HAND: ContextVar[bool] = ContextVar("gridengine_in_hand", default=False)
+_RESOLVING_LOCALLY: ContextVar[bool] = ContextVar("gridengine_resolving_locally", default=False)
 
 
 @contextlib.contextmanager
-def in_hand() -> Iterator[None]:
+def resolving_locally() -> Iterator[None]:
     """Have what is unpickled meanwhile get objects, though it is unpickled where they were
     shared.
     """
-    token = _IN_HAND.set(True)
+    token = _RESOLVING_LOCALLY.set(True)
     try:
         yield
     finally:
-        _IN_HAND.reset(token)
+        _RESOLVING_LOCALLY.reset(token)
 
 
-def itself(obj: Any) -> Any:
-    """Return the object: how a handle travels home."""
+def _no_descriptor(name: bytes) -> int:
+    raise LookupError("this process runs no calls for another")
+
+
+def fetch_descriptors_by(fetch: Callable[[bytes], int]) -> None:
+    """Have this process, a runner, get open files of its caller by `fetch`: it takes the name of
+    one and returns a descriptor of this process's own, or raises a LookupError.
+    """
+    _registry().fetch_descriptor = fetch
+
+
+def fetch_descriptor(name: bytes) -> int:
+    """Return a descriptor of an open file of the caller's.
+
+    Raises:
+        LookupError: it cannot be had here.
+    """
+    return _registry().fetch_descriptor(name)
+
+
+def identity(obj: Any) -> Any:
+    """Return the object: how a handle travels to the caller."""
     return obj

@@ -8,10 +8,8 @@ import pickle
 from typing import Any
 
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, Payload
+from gridengine.serialize.payload import ATOMS, FULL, Payload, size_of
 
-ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types whose values never change and refer to nothing."""
 SHORT = 256
 """Strings and tuples up to that length wait as they are."""
 
@@ -23,7 +21,7 @@ class CallSnapshot:
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
-        self.size = sum(memoryview(buffer).nbytes for buffer in payload)
+        self.size = size_of(payload)
 
     def __reduce__(self) -> tuple[Any, ...]:
         first, *buffers = self.payload

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gridengine.errors import ConfigurationError
-from gridengine.resources.units import shown
+from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.resources.units import SHOWN
 from gridengine.settings.schema import Said, checked, known
 from gridengine.settings.trusted_files import Doubtful, open_trusted
 
@@ -162,7 +162,9 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
         try:
             said[name] = Said(checked(kinds[name], value), place)
         except ValueError as error:
-            raise ConfigurationError(f"{place}: {name} = {shown(value)} is not {error}") from None
+            raise ConfigurationError(
+                f"{place}: {name} = {safe_repr(value, most=SHOWN)} is not {error}"
+            ) from None
     return said
 
 

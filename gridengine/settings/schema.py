@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from gridengine.errors import ConfigurationError
-from gridengine.resources.units import MOST, shown
+from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.resources.units import MOST, SHOWN
 
 PREFIX = "GRIDENGINE_"
 _NUMBERS = {
@@ -210,7 +210,9 @@ def _parsed(name: str, kind: type, text: str) -> Any:
         return checked(kind, kind(text))
     except (ValueError, KeyError):
         expected = "yes or no" if kind is bool else _NUMBERS.get(kind, "a line of text")
-        raise ConfigurationError(f"{name}={shown(text)} is not {expected}", hint=hint) from None
+        raise ConfigurationError(
+            f"{name}={safe_repr(text, most=SHOWN)} is not {expected}", hint=hint
+        ) from None
 
 
 def checked(kind: type, value: Any) -> Any:

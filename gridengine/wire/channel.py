@@ -14,10 +14,12 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
+from typing import TypeAlias
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.messages import MOST_BUFFERS, SMALL, Message, decode, encode
+from gridengine.wire.framing import MOST_BUFFERS, SMALL, decode, encode
+from gridengine.wire.messages import Message
 
 _COUNT = struct.Struct("=I")
 _READ = 64 * 1024
@@ -28,11 +30,17 @@ _JOINED = 16 * 1024
 each.
 """
 _MAPPED = 1 << 20
+"""From this size a frame is read into memory of its own from the system."""
+_WAIT = int(socket.MSG_NOSIGNAL)
+_NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+"""Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
 _MOST_READS = 64
 """How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other
 duties.
 """
 _LARGEST = 1 << 40
+
+Received: TypeAlias = list[tuple[Message, list[Buffer]]]
 
 
 class Channel:
@@ -42,9 +50,9 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._unsent: deque[memoryview] = deque()
-        self._bytes = bytearray()
-        self._sizes: list[int] = []
+        self._unsent: deque[Buffer] = deque()
+        self._bytes = b""
+        self._sizes: tuple[int, ...] = ()
         self._frames: list[Buffer] = []
         self._room: memoryview | None = None
         self._filled = 0
@@ -62,7 +70,7 @@ class Channel:
         self._socket.close()
 
     def end(self) -> None:
-        """Let the peer know that nothing more will come; what it says can still be read."""
+        """Let the peer know that nothing more will come; what it sends can still be read."""
         with contextlib.suppress(OSError):  # it is gone
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -72,16 +80,18 @@ class Channel:
 
         That the peer is gone shows when reading.
         """
-        self._unsent.extend(_pieces(encode(message, buffers)))
+        self._unsent += _pieces(encode(message, buffers))
         return self.flush()
 
     def flush(self) -> bool:
         """Send what the socket takes now; return whether everything is out."""
         try:
-            return self._push(socket.MSG_DONTWAIT)
+            self._push(_NEVER_WAIT)
+        except BlockingIOError:
+            return False
         except ConnectionError:
-            self._unsent.clear()  # the peer is gone; what it said before can still be read
-            return True
+            self._unsent.clear()  # the peer is gone; what it sent before can still be read
+        return True
 
     def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a message and wait until the socket has taken it all.
@@ -89,19 +99,34 @@ class Channel:
         Raises:
             EOFError: the peer is gone.
         """
-        self._unsent.extend(_pieces(encode(message, buffers)))
+        self._unsent += _pieces(encode(message, buffers))
         try:
-            self._push(0)
+            self._push(_WAIT)
         except OSError as error:
             raise EOFError from error
 
-    def poll(self) -> list[tuple[Message, list[Buffer]]]:
+    def _push(self, flags: int) -> None:
+        """Send until nothing is left.
+
+        Raises:
+            BlockingIOError: with `_NEVER_WAIT`, the socket takes no more.
+        """
+        unsent = self._unsent
+        while unsent:
+            pieces = list(islice(unsent, _VECTORS))
+            sent = self._socket.sendmsg(pieces, (), flags)
+            while unsent and sent >= len(unsent[0]):
+                sent -= len(unsent.popleft())
+            if sent:
+                unsent[0] = memoryview(unsent[0])[sent:]
+
+    def poll(self) -> Received:
         """Return the messages that have come, oldest first; never waits.
 
         Raises:
             ProtocolError: what came is no message; the channel is of no more use.
         """
-        messages: list[tuple[Message, list[Buffer]]] = []
+        messages: Received = []
         self.more = False
         for _ in range(_MOST_READS):
             self.more = not self.ended and self._pull(messages, socket.MSG_DONTWAIT)
@@ -109,39 +134,21 @@ class Channel:
                 break
         return messages
 
-    def wait(self) -> list[tuple[Message, list[Buffer]]]:
+    def wait(self) -> Received:
         """Return the next messages, at least one; wait for it.
 
         Raises:
             EOFError: the peer is gone.
             ProtocolError: what came is no message.
         """
-        messages: list[tuple[Message, list[Buffer]]] = []
+        messages: Received = []
         while not messages:
             self._pull(messages, 0)
             if self.ended:
                 raise EOFError
         return messages
 
-    def _push(self, flags: int) -> bool:
-        """Send until nothing is left; with MSG_DONTWAIT until the socket takes no more. Return
-        whether nothing is left.
-        """
-        while self._unsent:
-            pieces = list(islice(self._unsent, _VECTORS))
-            try:
-                sent = self._socket.sendmsg(pieces, (), flags | socket.MSG_NOSIGNAL)
-            except BlockingIOError:
-                return False
-            for piece in pieces:
-                if sent < piece.nbytes:
-                    self._unsent[0] = piece[sent:]
-                    break
-                sent -= piece.nbytes
-                self._unsent.popleft()
-        return True
-
-    def _pull(self, messages: list[tuple[Message, list[Buffer]]], flags: int) -> bool:
+    def _pull(self, messages: Received, flags: int) -> bool:
         """Make one read and add the messages it completes; return whether there may be more to
         read.
         """
@@ -152,7 +159,7 @@ class Channel:
             else:
                 data = self._socket.recv(_READ, flags)
                 count = len(data)
-                self._bytes += data
+                self._bytes = self._bytes + data if self._bytes else data
         except BlockingIOError:
             return False
         except OSError:
@@ -163,49 +170,43 @@ class Channel:
         self._parse(messages)
         return True
 
-    def _parse(self, messages: list[tuple[Message, list[Buffer]]]) -> None:
+    def _parse(self, messages: Received) -> None:
         """Cut what was read into frames and messages."""
         data, offset = self._bytes, 0
         while True:
             if self._room is not None:
-                if self._filled < self._room.nbytes:
+                if self._filled < len(self._room):
                     break
                 self._frames.append(self._room)
                 self._room = None
             elif not self._sizes:
-                sizes = _sizes_at(data, offset) if offset < len(data) else None
-                if sizes is None:
+                self._sizes = _sizes_at(data, offset) if offset < len(data) else ()
+                if not self._sizes:
                     break
-                self._sizes = sizes
-                offset += _COUNT.size + 8 * len(sizes)
+                offset += _COUNT.size + 8 * len(self._sizes)
             else:
                 size = self._sizes[len(self._frames)]
                 if size > SMALL:
                     offset = self._make_room(size, offset)
                 elif len(data) - offset >= size:
-                    self._frames.append(bytes(memoryview(data)[offset : offset + size]))
+                    self._frames.append(data[offset : offset + size])
                     offset += size
                 else:
                     break
-            if self._sizes and len(self._frames) == len(self._sizes):
+            if len(self._frames) == len(self._sizes):
                 messages.append(decode(self._frames))
-                self._sizes, self._frames = [], []
-        del data[:offset]
+                self._sizes, self._frames = (), []
+        self._bytes = data[offset:]
 
     def _make_room(self, size: int, offset: int) -> int:
         """Begin a large frame, which is then read into place without a copy; return the new
         offset.
         """
         try:
-            mapped = (
-                size >= _MAPPED
-                # memory that is not filled with zeros first, and goes back to the system when done
-                # with
-            )
+            # Mapped memory is not filled with zeros first, and goes back to the system in the end.
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
             room = memoryview(
-                mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                if mapped
-                else bytearray(size)
+                mmap.mmap(-1, size, flags=flags) if size >= _MAPPED else bytearray(size)
             )
         except OSError as error:
             raise ProtocolError(f"no memory for a buffer of {size} bytes: {error}") from error
@@ -215,38 +216,38 @@ class Channel:
         return offset + taken
 
 
-def _pieces(frames: Sequence[Buffer]) -> list[memoryview]:
+def _pieces(frames: Sequence[Buffer]) -> list[Buffer]:
     """Return what goes over the socket for these frames; small neighbours joined, large frames not
     copied.
     """
-    views = [memoryview(frame).cast("B") for frame in frames]
-    pieces: list[memoryview] = []
-    joined = [
-        _COUNT.pack(len(views)),
-        struct.pack(f"={len(views)}Q", *(view.nbytes for view in views)),
-    ]
-    for view in views:
-        if view.nbytes <= _JOINED:
-            joined.append(view)  # type: ignore[arg-type]
+    pieces: list[Buffer] = []
+    joined: list[Buffer] = [struct.pack(f"=I{len(frames)}Q", len(frames), *map(len, frames))]
+    for frame in frames:
+        if len(frame) <= _JOINED:
+            joined.append(frame)
             continue
-        pieces += [memoryview(b"".join(joined))] if joined else []
-        pieces.append(view)
+        if joined:
+            pieces.append(b"".join(joined))
+        pieces.append(frame)
         joined = []
-    return [*pieces, memoryview(b"".join(joined))] if joined else pieces
+    if joined:
+        pieces.append(b"".join(joined))
+    return pieces
 
 
-def _sizes_at(data: bytearray, offset: int) -> list[int] | None:
-    """Return the frame sizes of the message that begins at `offset`; None when they have not all
+def _sizes_at(data: bytes, offset: int) -> tuple[int, ...]:
+    """Return the frame sizes of the message that begins at `offset`; none when they have not all
     come.
     """
-    if len(data) - offset < _COUNT.size:
-        return None
+    begin = offset + _COUNT.size
+    if len(data) < begin:
+        return ()
     (count,) = _COUNT.unpack_from(data, offset)
     if not 0 < count <= MOST_BUFFERS + 2:
         raise ProtocolError(f"a message of {count} frames")
-    if len(data) - offset < _COUNT.size + 8 * count:
-        return None
-    sizes = list(struct.unpack_from(f"={count}Q", data, offset + _COUNT.size))
+    if len(data) < begin + 8 * count:
+        return ()
+    sizes = struct.unpack_from(f"={count}Q", data, begin)
     if max(sizes) > _LARGEST:
         raise ProtocolError(f"a frame of {max(sizes)} bytes")
     return sizes

@@ -1,36 +1,45 @@
-"""The messages that dispatcher, worker and runner exchange, and their frames. Pure: no socket, no
-pickle.
+"""The messages that dispatcher, worker and runner exchange.
 
 A message is a small header, one of the structs below, and a list of *buffers*: pickled functions,
-arguments and results, which nobody but the caller and the runner ever looks into. On the wire it is
-a list of frames:
-
-    frame 0     MAGIC (the version is its last byte), then msgpack of [sizes of all buffers, header]
-    frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when none
-    frames 2..  each larger buffer, a frame of its own, not copied
-
-Every header that carries buffers says how many belong to each of its items, and `decode` checks
-that sizes and counts agree before anybody acts on them.
+arguments and results, which nobody but the caller and the runner ever looks into. A header says how
+many buffers belong to each of its items. How messages travel is told in `framing`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
 VERSION = 3
-MAGIC = b"GEp" + bytes([VERSION])
-SMALL = 32 * 1024
-MOST_BUFFERS = 1_000_000
+
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_BUFFERS = attrgetter("buffers")
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The base of all messages: immutable, and an array on the wire."""
+
+    def count_buffers(self) -> int:
+        """Return how many buffers belong to this message.
+
+        Raises:
+            ProtocolError: its parts do not agree.
+        """
+        return 0
+
+
+class _MessageWithBuffers(_Message, frozen=True):
+    """The base of messages with a payload. A field `buffers` says how many it has."""
+
+    def count_buffers(self) -> int:
+        return self.buffers  # type: ignore[attr-defined, no-any-return]
 
 
 class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -46,6 +55,7 @@ class Assignment(_Item, frozen=True):
     holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls.
+    `name` is the name of a job; its process has it while the job runs.
     """
 
     run: int
@@ -60,7 +70,8 @@ class Assignment(_Item, frozen=True):
     timeout: float | None = None
     memory: int = 0
     first: int = 0
-    buffers: int = 1
+    buffers: Count = 1
+    name: str = ""
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
@@ -82,13 +93,13 @@ class Result(_Item, frozen=True):
     stop: int
     status: Annotated[int, msgspec.Meta(ge=0, le=3)]
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-    buffers: int = 1
+    buffers: Count = 1
     output: bool = False
     peak_memory: int = 0
 
 
 class Hello(_Message, frozen=True):
-    """A worker's first word. `log` is the path of its standard output when that is a file, else
+    """A worker's first message. `log` is the path of its standard output when that is a file, else
     empty; `elapsed` for how many seconds its cluster job has run by now.
     """
 
@@ -104,16 +115,16 @@ class Hello(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """The dispatcher's answer: you are known."""
+    """The dispatcher's answer to a `Hello`: the worker is accepted."""
 
 
 class Refuse(_Message, frozen=True):
-    """The dispatcher's other answer: you may not work here, and why."""
+    """The dispatcher's other answer: the worker is to leave, and why."""
 
     reason: str
 
 
-class Define(_Message, frozen=True):
+class Define(_MessageWithBuffers, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are
     the pickled function.
 
@@ -127,7 +138,7 @@ class Define(_Message, frozen=True):
     function: bytes
     path: list[bytes]
     directory: bytes
-    buffers: int = 1
+    buffers: Count = 1
     block: str = ""
     places: list[Place] = []
     shared: bool = False
@@ -145,8 +156,8 @@ class Reload(_Message, frozen=True):
     """
 
 
-class Allocate(_Message, frozen=True):
-    """What the calls of a lane are given, until it is taken back. Its buffers are the pickled
+class Allocate(_MessageWithBuffers, frozen=True):
+    """What the calls of an allocation are given, until its release. Its buffers are the pickled
     resource; with `failed` the exception that keeps it from being pickled.
 
     `cores` and `gpus` are the numbers in it, counted among what the worker holds, or with `exact`
@@ -160,22 +171,25 @@ class Allocate(_Message, frozen=True):
     gpus: list[int | str] | None = None
     exact: bool = False
     failed: bool = False
-    buffers: int = 1
+    buffers: Count = 1
 
 
 class Release(_Message, frozen=True):
-    """Lanes to which nothing more will be assigned."""
+    """Allocations to which nothing more will be assigned."""
 
     allocations: list[int]
 
 
 class Assign(_Message, frozen=True):
-    """A batch of work for one runner, to be run in order: one of the lane, or of those for calls
-    that ask for nothing (0).
+    """A batch of work for one runner, to be run in order: one with this allocation, or with none
+    (0) for calls that ask for nothing.
     """
 
     assignments: list[Assignment]
     allocation: int = 0
+
+    def count_buffers(self) -> int:
+        return sum(map(_BUFFERS, self.assignments))
 
 
 class Cancel(_Message, frozen=True):
@@ -200,7 +214,7 @@ class Stop(_Message, frozen=True):
 
 
 class Beat(_Message, frozen=True):
-    """I am here. Carries nothing: the envelope's acknowledgement does."""
+    """A sign of life. Carries nothing: the envelope's acknowledgement does."""
 
 
 class Started(_Message, frozen=True):
@@ -210,11 +224,11 @@ class Started(_Message, frozen=True):
     pid: int
 
 
-class Pushed(_Message, frozen=True):
+class Pushed(_MessageWithBuffers, frozen=True):
     """A watched run's intermediate value; its buffers are the pickled value."""
 
     run: int
-    buffers: int = 1
+    buffers: Count = 1
 
 
 class Output(_Message, frozen=True):
@@ -222,6 +236,9 @@ class Output(_Message, frozen=True):
 
     run: int
     stream: Annotated[int, msgspec.Meta(ge=1, le=2)]
+
+    def count_buffers(self) -> int:
+        return 1
 
 
 class OutputTaken(_Message, frozen=True):
@@ -234,6 +251,14 @@ class Results(_Message, frozen=True):
     """Outcomes, oldest first."""
 
     results: list[Result]
+
+    def count_buffers(self) -> int:
+        for one in self.results:
+            if one.status != VALUES and one.stop - one.start != 1:
+                raise ProtocolError("an exception is the outcome of one call")
+            if one.output and one.buffers < 2:
+                raise ProtocolError("a result with output has two buffers for it")
+        return sum(map(_BUFFERS, self.results))
 
 
 class Crashed(_Message, frozen=True):
@@ -252,6 +277,9 @@ class Crashed(_Message, frozen=True):
     pid: int
     peak_memory: int = 0
 
+    def count_buffers(self) -> int:
+        return 2
+
 
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
@@ -264,6 +292,11 @@ class Returned(_Message, frozen=True):
     runs: list[int]
     reason: str = ""
 
+    def count_buffers(self) -> int:
+        if len(set(self.runs)) < len(self.runs):
+            raise ProtocolError("a run is given back twice")
+        return 0
+
 
 class Shortened(_Message, frozen=True):
     """A run ends at `stop`: its calls from there on have not begun, and may be handed to
@@ -275,7 +308,7 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last word. Its reason is `TERMINATED` when somebody else ended it."""
+    """A worker's last message. Its reason is `TERMINATED` when somebody else ended it."""
 
     reason: str
 
@@ -307,136 +340,6 @@ Message: TypeAlias = (
     | Shortened
     | Goodbye
 )
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[tuple[list[int], Message]] = msgspec.msgpack.Decoder(
-    tuple[list[int], Message]
-)
-_sizes_decoder: msgspec.msgpack.Decoder[tuple[list[int], msgspec.Raw]] = msgspec.msgpack.Decoder(
-    tuple[list[int], msgspec.Raw]
-)
-
-
-def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return the frames of a message and its buffers. Large buffers are passed on, not copied."""
-    sizes = [
-        len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes for buffer in buffers
-    ]
-    frames: list[Buffer] = [MAGIC + _encoder.encode((sizes, message))]
-    small = [buffer for buffer, size in zip(buffers, sizes, strict=True) if size <= SMALL]
-    if small:
-        frames.append(small[0] if len(small) == 1 else b"".join(small))
-    if len(small) < len(sizes):
-        frames += [buffer for buffer, size in zip(buffers, sizes, strict=True) if size > SMALL]
-    return frames
-
-
-def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
-    """Return the message and its buffers, views of the frames.
-
-    Raises:
-        ProtocolError: the frames are not a message of this version, or their sizes and counts do
-        not agree.
-    """
-    if not frames or bytes(memoryview(frames[0])[: len(MAGIC)]) != MAGIC:
-        raise ProtocolError(f"not a message of protocol version {VERSION}")
-    try:
-        sizes, message = _decoder.decode(memoryview(frames[0])[len(MAGIC) :])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"malformed header: {error}") from None
-    buffers = _split(sizes, frames)
-    if len(buffers) != count_buffers(message):
-        raise ProtocolError(
-            f"{type(message).__name__} announces {count_buffers(message)} buffers and brings "
-            f"{len(buffers)}"
-        )
-    _check(message)
-    return message, buffers
-
-
-def rest_of(header: Buffer, most: int) -> int:
-    """Return how many bytes the frames of a message have that follow its first.
-
-    Raises:
-        ProtocolError: it is no first frame.
-        MessageTooLong: they have more than `most`.
-    """
-    if bytes(memoryview(header)[: len(MAGIC)]) != MAGIC:
-        raise ProtocolError(f"not a message of protocol version {VERSION}")
-    try:
-        sizes, _ = _sizes_decoder.decode(memoryview(header)[len(MAGIC) :])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ProtocolError(f"malformed header: {error}") from None
-    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
-        raise ProtocolError("buffer sizes out of range")
-    if sum(sizes) > most:
-        raise MessageTooLong(f"a message has {sum(sizes):,} bytes, and this machine {most:,}")
-    return sum(sizes)
-
-
-def _check(message: Message) -> None:
-    match message:
-        case Results(results=results):
-            if any(one.status != VALUES and one.stop - one.start != 1 for one in results):
-                raise ProtocolError("an exception is the outcome of one call")
-            if any(one.output and one.buffers < 2 for one in results):
-                raise ProtocolError("a result with output has two buffers for it")
-        case Returned(runs=runs):
-            if len(set(runs)) < len(runs):
-                raise ProtocolError("a run is given back twice")
-
-
-def _split(sizes: list[int], frames: Sequence[Buffer]) -> list[Buffer]:
-    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
-        raise ProtocolError("buffer sizes out of range")
-    if sizes and max(sizes) <= SMALL and len(frames) == 2:  # as nearly always
-        return _cut(frames[1], sizes)
-    has_small = any(size <= SMALL for size in sizes)
-    large = list(frames[1 + has_small :])
-    if len(frames) < 1 + has_small or len(large) != sum(size > SMALL for size in sizes):
-        raise ProtocolError("buffer sizes and frames do not agree")
-    if any(
-        memoryview(buffer).nbytes != size
-        for buffer, size in zip(large, (size for size in sizes if size > SMALL), strict=True)
-    ):
-        raise ProtocolError("a large buffer is not of the size announced")
-    small = iter(_cut(frames[1], [size for size in sizes if size <= SMALL]) if has_small else ())
-    rest = iter(large)
-    return [next(small if size <= SMALL else rest) for size in sizes]
-
-
-def _cut(frame: Buffer, sizes: list[int]) -> list[Buffer]:
-    """Return the small buffers that a frame holds."""
-    small, offset = memoryview(frame), 0
-    if small.nbytes != sum(sizes):
-        raise ProtocolError("small buffers and their frame do not agree")
-    buffers: list[Buffer] = []
-    for size in sizes:
-        buffers.append(small[offset : offset + size])
-        offset += size
-    return buffers
-
-
-def count_buffers(message: Message) -> int:
-    """Return how many buffers belong to this message.
-
-    Raises:
-        ProtocolError: one of its counts is negative.
-    """
-    match message:
-        case Assign(assignments=items) | Results(results=items):
-            counts = [item.buffers for item in items]
-            if counts and min(counts) < 0:
-                raise ProtocolError("negative buffer count")
-            return sum(counts)
-        case Define(buffers=count) | Pushed(buffers=count) | Allocate(buffers=count):
-            return count
-        case Crashed():
-            return 2
-        case Output():
-            return 1
-        case _:
-            return 0
 
 
 def portions(items: Sequence[Any], buffers: Sequence[Buffer]) -> Iterator[tuple[Any, Payload]]:

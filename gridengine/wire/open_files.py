@@ -14,20 +14,20 @@ FILES_PER_RUNNER = 4
 """How many open files a runner takes of the process that has its agent, at most."""
 
 
-def allow_open_files(workers: int, *, each: int = 1, for_strangers: int = 0) -> None:
+def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> None:
     """Raise this process's soft limit of open files so far that there may be this many workers.
 
     Args:
         each: how many files one takes.
-        for_strangers: how many more to allow for when the hard limit does: whoever connects takes
-            one until his handshake fails.
+        handshakes: how many more, where the hard limit allows: each connection takes one, until its
+            handshake fails.
 
     Raises:
         ConfigurationError: the hard limit is too small, or there is no /proc.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _open_files() + _SPARE_FILES + workers * each
-    wanted = needed + for_strangers
+    wanted = needed + handshakes
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:

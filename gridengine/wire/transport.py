@@ -1,5 +1,5 @@
-"""Messages over an authenticated socket: `Server` (ROUTER) for a dispatcher, `Client` (DEALER) for
-a worker.
+"""Messages over an authenticated ZeroMQ socket: `Server` (ROUTER) for a dispatcher, `Client`
+(DEALER) for a worker.
 
 ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at
 each end sends that again.
@@ -24,7 +24,8 @@ import zmq
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection import Connection
-from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Refuse, decode, encode, rest_of
+from gridengine.wire.framing import decode, encode, rest_of
+from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Refuse
 from gridengine.wire.open_files import allow_open_files
 from gridengine.wire.session import Frames, Session
 
@@ -36,10 +37,23 @@ log = logging.getLogger("gridengine")
 _PIECE = 256 * 1024
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
-"""How many may wait to be let in: all workers of a cluster may start at once, and whom the kernel
-turns away tries again a second later.
+"""How many connections may wait to be accepted: all workers of a cluster may start at once, and one
+that the kernel refuses is tried again a second later.
 """
-_FILES_FOR_STRANGERS = 2048
+_FILES_FOR_HANDSHAKES = 2048
+_OPTIONS = (
+    (zmq.SNDHWM, 0),
+    (zmq.RCVHWM, 0),
+    (zmq.LINGER, 0),
+    (zmq.IPV6, 1),
+    (zmq.HEARTBEAT_IVL, 3_000),
+    (zmq.HEARTBEAT_TIMEOUT, 10_000),
+    (zmq.RECONNECT_IVL, 100),
+    (zmq.RECONNECT_IVL_MAX, 2_000),
+    # Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and
+    # its encryption, no more.
+    (zmq.MAXMSGSIZE, _PIECE + 1024),
+)
 
 
 class Server:
@@ -56,14 +70,13 @@ class Server:
     """
 
     def __init__(self, *, host: str = "", workers: int = 1) -> None:
-        allow_open_files(workers, for_strangers=_FILES_FOR_STRANGERS)
+        allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._sessions: dict[bytes, Session] = {}
-        self._guard: ThreadAuthenticator | None = None
+        self._authenticator: ThreadAuthenticator | None = None
         self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self.server_key = self.worker_public = self.worker_secret = ""
-        self.dropped = 0
         try:
             _set_up(self._socket)
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -78,19 +91,16 @@ class Server:
             resolve(host)
         public, secret = zmq.curve_keypair()
         worker_public, worker_secret = zmq.curve_keypair()
-        from zmq.auth.thread import (
-            ThreadAuthenticator,
-        )  # here, as psutil below: they take long to import, and workers need none
+        # Here, as psutil below: they take long to import, and workers need none.
+        from zmq.auth.thread import ThreadAuthenticator
 
-        self._guard = ThreadAuthenticator(self._context, log=log)
-        self._guard.start()
-        self._guard.configure_curve_callback("*", _OneKey(worker_public))
+        self._authenticator = ThreadAuthenticator(self._context, log=log)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", _WorkersKey(worker_public))
         self._socket.curve_server = True
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
         self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
-        _refuse_long_frames(self._socket)
         self._socket.curve_secretkey, self._socket.curve_publickey = secret, public
-        self._socket.setsockopt(zmq.IPV6, 1)
         port = self._socket.bind_to_random_port("tcp://*")
         self.server_key, self.worker_public, self.worker_secret = (
             public.decode(),
@@ -118,21 +128,21 @@ class Server:
         session = self._sessions.get(peer)
         if session is not None:
             for frames in session.number(encode(message, buffers)):
-                self._put(peer, frames)
+                self._send_frames(peer, frames)
 
     def beat(self, peer: bytes) -> None:
-        """Answer a worker's sign of life."""
+        """Send a worker a sign of life."""
         session = self._sessions.get(peer)
         if session is not None:
-            self._put(peer, session.loose(encode(Beat())))
+            self._send_frames(peer, session.unnumbered(encode(Beat())))
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker; should it come back it is told to leave."""
+        """Drop what is kept for a worker; should it come back it is refused."""
         self._sessions.pop(peer, None)
 
     def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
         """Yield at most `most` messages that have come, each with its sender; malformed ones are
-        counted, logged and dropped.
+        logged and dropped.
 
         What a known worker sends and is no message yet, such as a piece of one, is yielded as a
         `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
@@ -145,11 +155,10 @@ class Server:
                 return
             sender = bytes(peer)
             try:
-                taken = self._take(sender, frames)
+                taken = self._decode(sender, frames)
             except MessageTooLong as error:
-                taken = self._hang_up(sender, error)
+                taken = self._disconnect(sender, error)
             except ProtocolError as error:
-                self.dropped += 1
                 log.warning(
                     "dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message
                 )
@@ -157,55 +166,47 @@ class Server:
             if taken is not None:
                 yield sender, *taken
 
-    def _take(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+    def _decode(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
         session = self._sessions.get(peer)
         if session is None:
-            return self._meet(peer, frames)
-        content, answers = session.take(frames)
+            return self._greet(peer, frames)
+        content, answers = session.receive(frames)
         message = decode(content) if content is not None else (Beat(), [])
         for answer in answers:
-            self._put(peer, answer)
+            self._send_frames(peer, answer)
         return message
 
-    def _hang_up(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
-        """Have no more to do with a worker: what of its answers was in that message is lost, and
-        its calls are not to wait for them.
+    def _disconnect(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
+        """Refuse a worker from here on: the results in that message are lost, and its calls are not
+        to wait for them.
         """
-        self.dropped += 1
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
-        self._put(peer, self._sessions.pop(peer).loose(encode(Refuse(error.message))))
+        self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
-    def _meet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
-        """Take the first word of a worker. One that speaks as if it were known was forgotten, and
-        is told to leave.
+    def _greet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+        """Return the first message of a worker. One that sends another was forgotten, and is
+        refused.
         """
         session = Session(_PIECE, self._rest)
-        try:
-            content, _ = session.take(frames)
+        with contextlib.suppress(ProtocolError):
+            content, _ = session.receive(frames)
             message = decode(content) if content is not None else None
-        except ProtocolError:
-            self.dropped += 1
-            message = None
-        if message is None or not isinstance(message[0], Hello):
-            self._put(
-                peer,
-                Session(_PIECE).loose(
-                    encode(Refuse("this dispatcher does not know you, or no longer"))
-                ),
-            )
-            return None
-        self._sessions[peer] = session
-        return message
+            if message is not None and isinstance(message[0], Hello):
+                self._sessions[peer] = session
+                return message
+        refusal = Refuse("this dispatcher does not know you, or no longer")
+        self._send_frames(peer, Session(_PIECE).unnumbered(encode(refusal)))
+        return None
 
-    def _put(self, peer: bytes, frames: Frames) -> None:
+    def _send_frames(self, peer: bytes, frames: Frames) -> None:
         with contextlib.suppress(zmq.Again):
             self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, giving what is under way a moment. May be called twice."""
-        if self._guard is not None and self._guard.is_alive():
-            self._guard.stop()
+        if self._authenticator is not None and self._authenticator.is_alive():
+            self._authenticator.stop()
         self._socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
 
@@ -220,7 +221,7 @@ class Client:
         self._session = Session(_PIECE)
         self._beat_seconds = connection.beat_seconds
         self._beat_at = 0.0
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
         address = connection.addresses[0]
         if len(connection.addresses) > 1:
             try:
@@ -238,8 +239,6 @@ class Client:
         end.curve_serverkey = connection.server_key.encode()
         end.curve_publickey = connection.worker_public.encode()
         end.curve_secretkey = connection.worker_secret.encode()
-        end.setsockopt(zmq.IPV6, 1)
-        _refuse_long_frames(end)
         return end
 
     def _first_to_answer(self, connection: Connection) -> str:
@@ -261,9 +260,8 @@ class Client:
                     hint="set GRIDENGINE_HOST to the address at which the nodes reach the "
                     "submitting machine; is there a firewall?",
                 )
-            _event, endpoint = (
-                monitor.recv_multipart()
-            )  # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start
+            # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.
+            _event, endpoint = monitor.recv_multipart()
             return endpoint.decode()
         finally:
             probe.disable_monitor()
@@ -273,7 +271,7 @@ class Client:
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send the dispatcher a message; never blocks."""
         for frames in self._session.number(encode(message, buffers)):
-            self._put(frames)
+            self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
         """Return all messages that have come.
@@ -287,10 +285,10 @@ class Client:
                 frames = _frames(self.socket)
             except zmq.Again:
                 return messages
-            self.heard_at = time.monotonic()
-            content, answers = self._session.take(frames)
+            self.received_at = time.monotonic()
+            content, answers = self._session.receive(frames)
             for answer in answers:
-                self._put(answer)
+                self._send_frames(answer)
             if content is not None:
                 message, buffers = decode(content)
                 if not isinstance(message, Beat):
@@ -299,11 +297,11 @@ class Client:
     def tick(self, now: float) -> float:
         """Send a sign of life when it is time, and return the seconds until the next."""
         if now >= self._beat_at:
-            self._put(self._session.loose(encode(Beat())))
+            self._send_frames(self._session.unnumbered(encode(Beat())))
             self._beat_at = now + self._beat_seconds
         return self._beat_at - now
 
-    def _put(self, frames: Frames) -> None:
+    def _send_frames(self, frames: Frames) -> None:
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
@@ -313,7 +311,7 @@ class Client:
         self._context.term()
 
 
-class _OneKey:
+class _WorkersKey:
     """The credentials provider of a run: its workers' one public key and no other."""
 
     def __init__(self, key: bytes) -> None:
@@ -325,20 +323,8 @@ class _OneKey:
 
 
 def _set_up(end: zmq.Socket[bytes]) -> None:
-    end.setsockopt(zmq.SNDHWM, 0)
-    end.setsockopt(zmq.RCVHWM, 0)
-    end.setsockopt(zmq.LINGER, 0)
-    end.setsockopt(zmq.HEARTBEAT_IVL, 3_000)
-    end.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10_000)
-    end.setsockopt(zmq.RECONNECT_IVL, 100)
-    end.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
-
-
-def _refuse_long_frames(end: zmq.Socket[bytes]) -> None:
-    """Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours
-    and its encryption, no more.
-    """
-    end.setsockopt(zmq.MAXMSGSIZE, _PIECE + 1024)
+    for option, value in _OPTIONS:
+        end.setsockopt(option, value)
 
 
 def _frames(end: zmq.Socket[bytes]) -> list[Buffer]:

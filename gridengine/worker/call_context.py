@@ -100,6 +100,19 @@ class Variables:
 GVAR = Variables()
 
 
+@contextlib.contextmanager
+def process_name(name: str) -> Iterator[None]:
+    """Give `multiprocessing.current_process()` the name of the job that runs meanwhile."""
+    from multiprocessing.process import current_process
+
+    process = current_process()
+    before, process.name = process.name, name
+    try:
+        yield
+    finally:
+        process.name = before
+
+
 def current_job() -> CurrentJob | None:
     """Return the job that this code runs in; None outside of one, as
     `multiprocessing.parent_process` does.

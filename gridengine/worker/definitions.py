@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import Block, Stored, store
+from gridengine.serialize.shared_memory import Block, StoredPayload, store
 from gridengine.wire.messages import Define
 
 
@@ -32,7 +32,7 @@ class Definitions:
     def add(self, message: Define, buffers: Payload) -> None:
         """Keep a definition."""
         payload = store(buffers, whole=message.shared)
-        if isinstance(payload, Stored):
+        if isinstance(payload, StoredPayload):
             others = payload.others()
             message = msgspec.structs.replace(
                 message, buffers=len(others), block=payload.block.path, places=payload.places

@@ -39,7 +39,9 @@ class FunctionTable:
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
         if message.shared:
-            shared_objects.bring(message.function, lambda: _fetch(message, buffers, writable=False))
+            shared_objects.register(
+                message.function, lambda: _fetch(message, buffers, writable=False)
+            )
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         directory = os.fsdecode(message.directory)
@@ -52,7 +54,7 @@ class FunctionTable:
             known = self._defined.pop(digest, None)
             self._loaded.pop(digest, None)
             self._main.forget(digest)
-            shared_objects.take_away(digest)
+            shared_objects.unregister(digest)
             large = large or (known is not None and bool(known[2].block))
         if large:
             # a function may be part of a circle, and then its memory would stay until some other
@@ -120,7 +122,7 @@ def _load(define: Define, payload: Payload) -> Loaded:
     # a module may have been written since a folder was last looked into
     importlib.invalidate_caches()
     try:
-        return pickling.load_retrying(_fetch(define, payload))
+        return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         error.add_note(
             f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"

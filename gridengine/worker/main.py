@@ -107,7 +107,7 @@ class Worker:
         self._connection = connection
         self._client = client
         self._agent = agent
-        self._looked_at = self._listen_until = client.heard_at
+        self._looked_at = self._listen_until = client.received_at
         self.reason = ""
         """Why to leave; empty while there is no reason."""
         self.status = 0
@@ -219,7 +219,7 @@ class Worker:
         self._looked_at = now
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
-        elif now - self._client.heard_at > connection.lease_seconds and now > self._listen_until:
+        elif now - self._client.received_at > connection.lease_seconds and now > self._listen_until:
             self._abandoned = True
             self._leave(
                 f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
+from gridengine.serialize import shared_objects
 from gridengine.worker import parent_requests
 
 
@@ -21,6 +22,9 @@ def prepare(descriptor: int) -> None:
     descriptor.
     """
     parent_requests.connect(descriptor)
+    shared_objects.fetch_descriptors_by(
+        lambda name: parent_requests.ask(parent_requests.DESCRIPTOR + name)[1]
+    )
     sys.meta_path.insert(0, _Finder())
     for name, adapt in _ADAPTATIONS.items():
         if name in sys.modules:

@@ -43,7 +43,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
-from gridengine.worker.call_context import GVAR, CurrentJob
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.function_table import FunctionTable, taking_item
 from gridengine.worker.memory_limit import (
@@ -218,7 +218,7 @@ class Runner:
             if assignment.controlled:
                 function = self._with_controller(function, assignment)
             if assignment.watched:
-                function = self._with_background(function)
+                function = self._with_background(function, assignment.name)
             GVAR.occupy(self._job_of(assignment))
             items, complete = pickling.load_items(payload)
             call = function
@@ -395,12 +395,15 @@ class Runner:
             sys.excepthook(type(error), error, error.__traceback__)
         leave(int(error is not None))
 
-    def _with_background(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that has ended when the threads and processes that it leaves have."""
+    def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return the function of a job of this name. It has ended when the threads and processes
+        that it leaves have.
+        """
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return function(*args, **kwargs)
+                with process_name(name):
+                    return function(*args, **kwargs)
             finally:
                 if not self._result_buffer.forked() and background_work.is_running():
                     self._finished = True

@@ -24,7 +24,7 @@ from gridengine.schedulers.launcher import (
     Report,
     WorkerStatus,
 )
-from gridengine.schedulers.local import worker_environment
+from gridengine.schedulers.local_process import worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection import Connection
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.script_driver import MakeScript, Script
+from tests.support.script_driver import MakeScript, Script
 
 
 @pytest.fixture

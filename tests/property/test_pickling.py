@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.serialize import pickling
+from gridengine.serialize import encoding, pickling
 
 atoms = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
@@ -90,7 +90,7 @@ def test_exceptions_come_back_with_arguments_and_attributes(
 
 @given(
     st.lists(
-        st.binary(min_size=1).map(bytearray) | st.builds(bytearray, st.just(pickling.OUT_OF_BAND)),
+        st.binary(min_size=1).map(bytearray) | st.builds(bytearray, st.just(encoding.OUT_OF_BAND)),
         max_size=5,
     )
 )
@@ -99,7 +99,7 @@ def test_buffers_come_back_whole_and_writable(buffers: list[bytearray]) -> None:
 
     arrays = [numpy.frombuffer(buffer, dtype="u1") for buffer in buffers]
     payload = pickling.dump(arrays)
-    assert len(payload) == 1 + sum(len(buffer) >= pickling.OUT_OF_BAND for buffer in buffers)
+    assert len(payload) == 1 + sum(len(buffer) >= encoding.OUT_OF_BAND for buffer in buffers)
     for back, array in zip(pickling.load([bytes(one) for one in payload]), arrays, strict=True):
         assert (back == array).all()
         assert back.flags.writeable

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gridengine.errors import ProtocolError
 from gridengine.serialize import payload
 from gridengine.wire import messages
-from gridengine.wire.messages import MAGIC, SMALL, decode, encode
+from gridengine.wire.framing import MAGIC, SMALL, decode, encode
 
 MESSAGES = typing.get_args(messages.Message)
 BUFFERS = st.one_of(
@@ -106,7 +106,7 @@ def sent(draw: st.DrawFn) -> Sent:
         message = draw(structs(kind, buffers=count))
     else:
         message = draw(structs(kind))
-    needed = messages.count_buffers(message)
+    needed = message.count_buffers()
     return Sent(message, draw(st.lists(BUFFERS, min_size=needed, max_size=needed)))
 
 
@@ -162,7 +162,7 @@ def decode_or_refuse(frames: list[bytes]) -> None:
     except ProtocolError:
         return
     assert isinstance(message, MESSAGES)
-    assert len(buffers) == messages.count_buffers(message)
+    assert len(buffers) == message.count_buffers()
     assert sum(memoryview(buffer).nbytes for buffer in buffers) == sum(
         len(frame) for frame in frames[1:]
     )

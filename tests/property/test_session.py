@@ -46,7 +46,7 @@ class Conversation(RuleBasedStateMachine):
     def deliver(self, to: int) -> None:
         me, other = self.sides[to], self.sides[1 - to]
         me.taken.append(other.line.popleft())
-        content, answers = me.session.take(me.taken[-1])
+        content, answers = me.session.receive(me.taken[-1])
         me.put(*answers)
         if content is not None and plain(content) != [b"beat"]:
             me.heard.append(plain(content))
@@ -58,7 +58,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(side=st.integers(0, 1))
     def beat(self, side: int) -> None:
-        self.sides[side].put(self.sides[side].session.loose([b"beat"]))
+        self.sides[side].put(self.sides[side].session.unnumbered([b"beat"]))
 
     @rule(to=st.integers(0, 1), count=st.integers(1, 9))
     def travel(self, to: int, count: int) -> None:
@@ -109,7 +109,7 @@ TestConversation.settings = settings(deadline=None, max_examples=200, stateful_s
 @given(MESSAGES)
 def test_a_message_arrives_as_the_frames_it_was(message: list[bytes]) -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
-    *before, last = [theirs.take(plain(frames))[0] for frames in ours.number(list(message))]
+    *before, last = [theirs.receive(plain(frames))[0] for frames in ours.number(list(message))]
     assert not any(before)
     assert last is not None
     assert plain(last) == message
@@ -127,9 +127,9 @@ def test_no_frame_is_longer_than_a_piece(message: list[bytes]) -> None:
 def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
     first, *_ = ours.number([b"first"])
-    late = [*ours.number([b"second"]), *(ours.loose([b"beat"]) for _ in range(20))]
-    questions = [answer for frames in late for answer in theirs.take(plain(frames))[1]]
-    answers = [frames for question in questions for frames in ours.take(plain(question))[1]]
+    late = [*ours.number([b"second"]), *(ours.unnumbered([b"beat"]) for _ in range(20))]
+    questions = [answer for frames in late for answer in theirs.receive(plain(frames))[1]]
+    answers = [frames for question in questions for frames in ours.receive(plain(question))[1]]
     assert plain(answers[0])[1:] == plain(first)[1:]
     assert len(answers) == 2
 
@@ -137,10 +137,10 @@ def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() 
 def test_a_lost_question_is_asked_again_at_a_sign_of_life() -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
     ours.number([b"lost"])
-    assert theirs.take(plain(ours.loose([b"beat"])))[1]
-    [question] = theirs.take(plain(ours.loose([b"beat"])))[1]
-    [again] = ours.take(plain(question))[1]
-    assert theirs.take(plain(again))[0] == [b"lost"]
+    assert theirs.receive(plain(ours.unnumbered([b"beat"])))[1]
+    [question] = theirs.receive(plain(ours.unnumbered([b"beat"])))[1]
+    [again] = ours.receive(plain(question))[1]
+    assert theirs.receive(plain(again))[0] == [b"lost"]
 
 
 ENVELOPE = struct.Struct("<BQQI")
@@ -160,31 +160,31 @@ IMPOSSIBLE = {
 def test_an_impossible_envelope_is_refused_and_changes_nothing(frames: list[bytes]) -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
     with pytest.raises(ProtocolError):
-        theirs.take(frames)
+        theirs.receive(frames)
     [wire] = ours.number([b"good"])
-    assert theirs.take(plain(wire))[0] == [b"good"]
+    assert theirs.receive(plain(wire))[0] == [b"good"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 2**64 - 1])
 def test_a_number_that_is_not_the_next_brings_nothing(number: int) -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
-    theirs.take(plain(ours.number([b"one"])[0]))
-    assert theirs.take([ENVELOPE.pack(0, number, 0, 0), b"forged"])[0] is None
-    assert theirs.take(plain(ours.number([b"two"])[0]))[0] == [b"two"]
+    theirs.receive(plain(ours.number([b"one"])[0]))
+    assert theirs.receive([ENVELOPE.pack(0, number, 0, 0), b"forged"])[0] is None
+    assert theirs.receive(plain(ours.number([b"two"])[0]))[0] == [b"two"]
 
 
 @pytest.mark.parametrize("rest", [[], [b"two", b"frames"]])
 def test_the_last_piece_of_a_frame_is_one_frame(rest: list[bytes]) -> None:
     theirs = Session(PIECE)
-    assert theirs.take([ENVELOPE.pack(4, 1, 0, 0), b"begun, "])[0] is None
+    assert theirs.receive([ENVELOPE.pack(4, 1, 0, 0), b"begun, "])[0] is None
     with pytest.raises(ProtocolError):
-        theirs.take([ENVELOPE.pack(0, 2, 0, 0), *rest])
-    assert plain(theirs.take([ENVELOPE.pack(0, 2, 0, 0), b"ended"])[0]) == [b"begun, ended"]
+        theirs.receive([ENVELOPE.pack(0, 2, 0, 0), *rest])
+    assert plain(theirs.receive([ENVELOPE.pack(0, 2, 0, 0), b"ended"])[0]) == [b"begun, ended"]
 
 
 def test_an_old_message_that_comes_again_while_a_piece_is_awaited_is_dropped() -> None:
     theirs = Session(PIECE)
-    theirs.take([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"])
-    theirs.take([ENVELOPE.pack(4, 2, 0, 0), b"begun, "])
-    assert theirs.take([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"]) == (None, [])
-    assert plain(theirs.take([ENVELOPE.pack(0, 3, 0, 0), b"ended"])[0]) == [b"begun, ended"]
+    theirs.receive([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"])
+    theirs.receive([ENVELOPE.pack(4, 2, 0, 0), b"begun, "])
+    assert theirs.receive([ENVELOPE.pack(0, 1, 0, 0), b"two", b"frames"]) == (None, [])
+    assert plain(theirs.receive([ENVELOPE.pack(0, 3, 0, 0), b"ended"])[0]) == [b"begun, ended"]

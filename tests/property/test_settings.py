@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.options import asked
+from gridengine.schedulers.grid_engine.options import request_for
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
 from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.slurm.options import (
     EARLY_SECONDS,
     SIGNAL_SECONDS,
+    option_values,
     sbatch_options,
-    things,
 )
 from gridengine.schedulers.slurm.options import parse_time as parse_slurm_time
 from gridengine.settings.files import lines_of, parsed
@@ -78,25 +78,25 @@ def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> No
 def test_the_memory_of_all_slots_is_what_was_asked_for(
     cores: int, gigabytes: float, factor: float
 ) -> None:
-    request = asked(
+    request = request_for(
         Request(), Demand(Node(cores, gigabytes), factor), GridEngineSite(), lambda: "smp"
     )
     whole = parse_memory(str(request.resources["h_vmem"])) * cores
     assert 0 <= whole - int(gigabytes * 2**30) * factor < 2 * cores
     megabytes = int(
-        things(sbatch_options([], Demand(Node(cores, gigabytes), factor), SlurmSite()))["--mem"][
-            0
-        ].removesuffix("M")
+        option_values(sbatch_options([], Demand(Node(cores, gigabytes), factor), SlurmSite()))[
+            "--mem"
+        ][0].removesuffix("M")
     )
     assert 0 <= megabytes * 2**20 - int(gigabytes * 2**30) * factor < 2**20 + 1
 
 
 @given(st.floats(0.1, 10**7))
 def test_a_cluster_task_has_all_the_time_of_its_call_and_the_margin(seconds: float) -> None:
-    request = asked(Request(), Demand(WTime(seconds)), GridEngineSite(), lambda: "smp")
+    request = request_for(Request(), Demand(WTime(seconds)), GridEngineSite(), lambda: "smp")
     assert 0 <= parse_time(str(request.resources["h_rt"])) - seconds - MARGIN_SECONDS < 1
     limit = parse_slurm_time(
-        things(sbatch_options([], Demand(WTime(seconds)), SlurmSite()))["--time"][0]
+        option_values(sbatch_options([], Demand(WTime(seconds)), SlurmSite()))["--time"][0]
     )
     assert limit >= seconds + MARGIN_SECONDS
     assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from gridengine.api.progress import ProgressBar
+from gridengine.dispatcher.interface import Snapshot
 from gridengine.settings.values import settings
 
 
@@ -18,10 +19,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@dataclass
-class Counts:
-    running: int = 3
-    workers: int = 2
+def snapshot() -> Snapshot:
+    return Snapshot(running=3, workers=2)
 
 
 @dataclass
@@ -56,7 +55,7 @@ def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
             # Not earlier: the test runner puts its own standard error in place when the test
             # begins.
             here.setattr(sys, "stderr", terminal)
-            with ProgressBar(Counts, shown=shown, clock=clock) as bar:
+            with ProgressBar(snapshot, shown=shown, clock=clock) as bar:
                 clock.now += seconds
                 bar.update(5, 1, 10)
                 stands = terminal.getvalue()
@@ -107,5 +106,5 @@ def test_it_wants_to_be_called_in_time_only_while_it_may_show(
     environment: pytest.MonkeyPatch,
 ) -> None:
     environment.setattr(sys, "stderr", Terminal())
-    assert ProgressBar(Counts, shown=False, clock=Clock()).patience() is None
-    assert ProgressBar(Counts, shown=True, clock=Clock()).patience() == 2.0
+    assert ProgressBar(snapshot, shown=False, clock=Clock()).patience() is None
+    assert ProgressBar(snapshot, shown=True, clock=Clock()).patience() == 2.0

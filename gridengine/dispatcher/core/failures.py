@@ -18,6 +18,7 @@ from gridengine.errors import (
     TimeoutError,
     WorkerCrashed,
     WorkerLost,
+    exit_words,
     safe_repr,
 )
 from gridengine.resources.base import Resource
@@ -37,7 +38,7 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
             **facts,
         )
     if message.reason == MEMORY:
-        how = f"its process {exit_words(message.exitcode)}"
+        how = f"its process {ending_of(message.exitcode)}"
         return out_of_memory(
             what, limit=span.demand.memory_limit, peak=message.peak_memory, how=how, **facts
         )
@@ -50,7 +51,7 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
             "GB; the machine's kernel log may tell"
         )
     return WorkerCrashed(
-        f"the process that ran {what} {exit_words(message.exitcode)}", hint=hint, **facts
+        f"the process that ran {what} {ending_of(message.exitcode)}", hint=hint, **facts
     )
 
 
@@ -130,18 +131,13 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
     }
 
 
-def exit_words(exitcode: int) -> str:
-    """Return what an exit code says, in words: `was killed by SIGKILL`, `exited with status 3`."""
-    if exitcode >= 0:
-        return f"exited with status {exitcode}"
-    try:
-        return f"was killed by {signal.Signals(-exitcode).name}"
-    except ValueError:
-        return f"was killed by signal {-exitcode}"
+def ending_of(exitcode: int) -> str:
+    """Return what an exit code says: `was killed by SIGKILL`, `exited with status 3`."""
+    return f"was {exit_words(exitcode)}" if exitcode < 0 else f"exited with status {exitcode}"
 
 
 OUTCOMES: dict[str, Callable[[int], str]] = {
-    CRASH: lambda exitcode: f"its process {exit_words(exitcode)}",
+    CRASH: lambda exitcode: f"its process {ending_of(exitcode)}",
     TIMEOUT: lambda exitcode: "it ran over its time",
     MEMORY: lambda exitcode: "it ran out of memory",
     CANCELLED: lambda exitcode: "it was ended on request",

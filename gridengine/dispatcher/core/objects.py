@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Open, RemoteObject, Worker
 from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Forget, Reload
@@ -113,7 +114,7 @@ def _retire(core: StateMachine, known: RemoteObject) -> None:
     """Keep the last functions a while, since the next call is often of the same one; have workers
     forget the oldest.
     """
-    size = sum(memoryview(buffer).nbytes for buffer in known.function.payload)
+    size = size_of(known.function.payload)
     if size > KEPT_BYTES:
         _forget(core, known.function.digest)
         return

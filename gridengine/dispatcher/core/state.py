@@ -675,6 +675,7 @@ def _assignment(run: Run) -> Assignment:
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(task.payload),
+        task.name,
     )
 
 

@@ -12,11 +12,11 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridengine.schedulers.command import Answer, ask
 from gridengine.schedulers.grid_engine.options import first_environment, parse_environments
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.logs import tail
@@ -106,7 +106,7 @@ def _concerns(line: str, queues: list[str]) -> bool:
     )
 
 
-class Words:
+class Diagnostics:
     """Asks the commands and files of the Grid Engine that this environment names."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -169,23 +169,17 @@ class Words:
         return self._environment_name
 
     def _output(self, name: str, *arguments: str) -> str:
+        return self.ask(name, *arguments).output
+
+    def ask(self, name: str, *arguments: str) -> Answer:
+        """Return what one of Grid Engine's commands says; nothing when it is not here."""
         command = self.find(name)
         if not command:
-            return ""
-        environment = {**self._environment, "LC_ALL": "C"}
-        try:
-            done = subprocess.run(
-                [command, *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=COMMAND_SECONDS,
-                start_new_session=True,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            logger.debug("%s: %s", command, error)
-            return ""
-        return done.stdout.decode(errors="replace")
+            return Answer("")
+        answer = ask([command, *arguments], self._environment, COMMAND_SECONDS)
+        if answer.failure:
+            logger.debug("%s", answer.failure)
+        return answer
 
     def find(self, name: str) -> str:
         """Return the path of one of Grid Engine's commands, empty when there is none."""
@@ -215,13 +209,14 @@ class Words:
         return Path(folder[1], "messages") if folder else None
 
 
-class NoWords(Words):
+class NoDiagnostics(Diagnostics):
     """Where another batch system runs the jobs: this machine's Grid Engine, should it have one,
     knows nothing of them.
     """
 
-    def _output(self, name: str, *arguments: str) -> str:
-        return ""
+    def ask(self, name: str, *arguments: str) -> Answer:
+        """Say nothing."""
+        return Answer("")
 
     def _master_log(self) -> str:
         return ""

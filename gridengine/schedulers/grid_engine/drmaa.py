@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from gridengine.schedulers.detect import library_paths, without_grid_engine
+from gridengine.schedulers.command import run_command
+from gridengine.schedulers.detect import library_paths, why_no_grid_engine
+from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
+from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
@@ -50,20 +52,8 @@ TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
 """How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
 
 
-class Trouble(Exception):
-    """The batch system, or the process that speaks to it, cannot be reached now: nothing is
-    known.
-    """
-
-
-class Unavailable(Exception):
-    """There is no DRMAA library here, it does not load, or it opens no session; the text says
-    which.
-    """
-
-
-class Refused(Exception):
-    """The batch system's answer is no; the text holds its own words."""
+class DrmaaRefused(Refused):
+    """The batch system's answer is no; the text holds its own words, `kind` DRMAA's name for it."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
@@ -77,7 +67,7 @@ class Refused(Exception):
         )
 
 
-def child_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
+def drmaa_environment(environment: Mapping[str, str], library: str) -> dict[str, str]:
     """Return the environment in which the library loads."""
     tunables = environment.get("GLIBC_TUNABLES", "")
     if STATIC_TLS not in tunables:
@@ -106,14 +96,7 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
         "names",
     ]
     try:
-        done = subprocess.run(
-            command,
-            env=child_environment(environment, library),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=START_SECONDS,
-            start_new_session=True,
-        )
+        done = run_command(command, drmaa_environment(environment, library), START_SECONDS)
         said = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
@@ -129,13 +112,13 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
     return system_of(said["system"], said["implementation"])
 
 
-class Child:
-    """One run of the process."""
+class DrmaaProcess:
+    """One run of the process that speaks DRMAA."""
 
     def __init__(self, library: str = "", contact: str = "") -> None:
         libraries = library_paths(os.environ, library)
         if not libraries:
-            raise Unavailable(without_grid_engine(os.environ))
+            raise Unavailable(why_no_grid_engine(os.environ))
         ours, theirs = socket_pair()
         self._socket = ours
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -151,19 +134,20 @@ class Child:
                 stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
-                env=child_environment(os.environ, libraries[0]),
+                env=drmaa_environment(os.environ, libraries[0]),
                 start_new_session=True,
             )
         self._number = 0
-        self.late: list[str] = []
+        self.late_jobs: list[str] = []
         """Cluster tasks whose submission was answered when nobody waited for them any more."""
-        self.left = 0
+        self.remaining = 0
         """How many cluster tasks are still to be deleted."""
         try:
             hello = self._receive(0, time.monotonic() + START_SECONDS)
-        except (Trouble, Refused, RuntimeError) as error:
+        except (Unreachable, DrmaaRefused, RuntimeError) as error:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
+        self.pid = self._process.pid
         self.contact: str = hello["contact"]
         self.system = system_of(hello["system"], hello["implementation"])
         logger.info("the DRMAA library %s speaks to %s", libraries[0], self.system)
@@ -172,60 +156,48 @@ class Child:
         """Return the answer to a request.
 
         Raises:
-            Trouble: none came in this time, or it is that the batch system does not answer.
-            Refused: it is no.
+            Unreachable: none came in this time, or it is that the batch system does not answer.
+            DrmaaRefused: it is no.
         """
         self._number += 1
-        content = json.dumps([self._number, operation, arguments]).encode()
         self._socket.settimeout(seconds)
         try:
-            self._socket.sendall(struct.pack(">I", len(content)) + content)
+            write_message(self._socket, [self._number, operation, arguments])
         except OSError as error:
-            raise Trouble(self._words(error)) from error
+            raise Unreachable(self._silence(error)) from error
         return self._receive(self._number, time.monotonic() + seconds)
 
     def _receive(self, number: int, until: float) -> Any:
         while True:
-            answered, result, failure, self.left = self._answer(until)
+            answered, result, failure, self.remaining = self._answer(until)
             if answered == number:
                 break
             if isinstance(result, list):
-                self.late += result
+                self.late_jobs += result
         if failure is None:
             return result
         if failure["kind"] in UNREACHABLE:
-            raise Trouble(failure["words"])
+            raise Unreachable(failure["words"])
         if not failure["kind"].endswith("Exception"):
             raise RuntimeError(
                 f"the process that speaks DRMAA failed: {failure['kind']}: {failure['words']}"
             )
-        raise Refused(failure["kind"], failure["words"])
+        raise DrmaaRefused(failure["kind"], failure["words"])
 
     def _answer(self, until: float) -> Any:
         try:
-            header = self._read(4, until)
+            size = read_size(self._socket, until)
         except OSError as error:
-            raise Trouble(self._words(error)) from error
+            raise Unreachable(self._silence(error)) from error
         try:
-            return json.loads(
-                self._read(struct.unpack(">I", header)[0], time.monotonic() + REQUEST_SECONDS)
-            )
+            return read_content(self._socket, size, time.monotonic() + REQUEST_SECONDS)
         except (OSError, ValueError) as error:
             # After half an answer no other could be understood.
             self._process.kill()
-            raise Trouble("the process that speaks DRMAA broke off in an answer") from error
+            raise Unreachable("the process that speaks DRMAA broke off in an answer") from error
 
-    def _read(self, size: int, until: float) -> bytes:
-        block = bytearray()
-        while len(block) < size:
-            self._socket.settimeout(max(0.01, until - time.monotonic()))
-            piece = self._socket.recv(size - len(block))
-            if not piece:
-                raise ConnectionResetError
-            block += piece
-        return bytes(block)
-
-    def _words(self, error: OSError) -> str:
+    def _silence(self, error: OSError) -> str:
+        """Return why no answer comes: what the process said last, if it ended."""
         if isinstance(error, TimeoutError):
             return "the batch system does not answer"
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -235,7 +207,7 @@ class Child:
         return said or f"the process that speaks DRMAA ended with status {self._process.poll()}"
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
@@ -253,7 +225,7 @@ class Child:
 
 
 class Session:
-    """What all schedulers of a process with one DRMAA library share: one child, started at the
+    """What all schedulers of a process with one DRMAA library share: one process, started at the
     first request and again after it has died.
 
     `library` is its path; empty is the one that is found.
@@ -263,13 +235,18 @@ class Session:
         self._library = library
         self._lock = threading.Lock()
         self._users = 0
-        self._child: Child | None = None
+        self._running: DrmaaProcess | None = None
         self._contact = ""
         self.system = GRID_ENGINE_UNNAMED
         """What the library was last heard to speak to."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
-        self._condemned: set[str] = set()
+        self._to_delete: set[str] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process that speaks DRMAA, None when there is none."""
+        return None if self._running is None else self._running.pid
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -279,12 +256,12 @@ class Session:
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._child is not None:
-                self._child.close()
-                self._child, self._contact = None, ""
+            if self._users == 0 and self._running is not None:
+                self._running.close()
+                self._running, self._contact = None, ""
 
     def start(self) -> System:
-        """Start the child, if it does not run, and return the batch system.
+        """Start the process, if it does not run, and return the batch system.
 
         Raises:
             Unavailable: there is no DRMAA here, or it opens no session.
@@ -320,7 +297,7 @@ class Session:
         next.
         """
         with self._lock:
-            self._condemned.update(jobs)
+            self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
 
     def guard(self, files: Iterable[Path]) -> None:
@@ -338,43 +315,43 @@ class Session:
             self._ask("unguard", UNGUARD_SECONDS, files=names)
 
     def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
-        child = self._started()
-        answer = child.ask(operation, within, arguments)
-        if child.late:
-            late, child.late = child.late, []
-            self._condemned.update(late)
-            child.ask("terminate", within, {"jobs": late})
-        if not child.left:
-            self._jobs.difference_update(self._condemned)
-            self._condemned.clear()
+        process = self._started()
+        answer = process.ask(operation, within, arguments)
+        if process.late_jobs:
+            late, process.late_jobs = process.late_jobs, []
+            self._to_delete.update(late)
+            process.ask("terminate", within, {"jobs": late})
+        if not process.remaining:
+            self._jobs.difference_update(self._to_delete)
+            self._to_delete.clear()
         return answer
 
-    def _started(self) -> Child:
-        """Return the child, a new one when the last has died; that one takes over the session and
+    def _started(self) -> DrmaaProcess:
+        """Return the process, a new one when the last has died; that one takes over the session and
         its cluster tasks.
         """
-        if self._child is not None and self._child.lives:
-            return self._child
-        if self._child is not None:
+        if self._running is not None and self._running.is_running:
+            return self._running
+        if self._running is not None:
             logger.warning("the process that speaks DRMAA died; starting another")
-            self._child.close()
-            self._child = None
-        child = self._restarted() if self._contact else Child(self._library)
-        self._child, self._contact, self.system = child, child.contact, child.system
-        child.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
-        child.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._condemned)})
-        child.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
-        return child
+            self._running.close()
+            self._running = None
+        process = self._restarted() if self._contact else DrmaaProcess(self._library)
+        self._running, self._contact, self.system = process, process.contact, process.system
+        process.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
+        process.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._to_delete)})
+        process.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
+        return process
 
-    def _restarted(self) -> Child:
+    def _restarted(self) -> DrmaaProcess:
         try:
-            return Child(self._library, self._contact)
+            return DrmaaProcess(self._library, self._contact)
         except Unavailable as error:
             logger.info("the last session cannot be taken up again: %s", error)
         try:
-            return Child(self._library)
+            return DrmaaProcess(self._library)
         except Unavailable as error:
-            raise Trouble(str(error)) from error
+            raise Unreachable(str(error)) from error
 
 
 def shared_session(library: str = "") -> Session:

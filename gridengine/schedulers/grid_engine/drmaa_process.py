@@ -3,31 +3,29 @@
 A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the
 process starts, and can crash or stop its host: so it has a process of its own. This one outlives
 its user's process only to clean up: when the socket closes or the parent is gone, it deletes the
-cluster tasks that it still has, and the files that it was told of.
+cluster tasks that it still has, and the files that it was asked to guard.
 
-Each message is four bytes of length (big endian) and JSON. A request is `[number, operation,
-arguments]`; an answer is `[number, result, failure, left]`. A failure is null or `{"kind",
-"words"}`, the kind being the name of the exception in the `drmaa` package; `left` is how many
-cluster tasks are still to be deleted.
+`drmaa_messages` says what is asked and answered.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import math
 import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeAlias
+
+from gridengine.schedulers.grid_engine import drmaa_library
+from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
 
 Json: TypeAlias = Any
 
@@ -38,24 +36,23 @@ PARENT_SECONDS = 1.0
 """How often we look whether the parent lives: a fork of it may hold the other end of our socket
 open.
 """
-NO_RUSAGE = 24
 ENDED = ("done", "failed")
 """DRMAA's states of jobs that have ended (GFD.22)."""
 
 
 class Leave(Exception):
-    """The parent has gone, or we were told to leave."""
+    """The parent has gone, or this process is to end."""
 
 
-class Desk:
-    """The session, and what it still has in the cluster."""
+class DrmaaServer:
+    """The session, and the cluster tasks that it still has."""
 
     def __init__(self, drmaa: Any, contact: str) -> None:
         self._drmaa = drmaa
         self._session = drmaa.Session
         self._session.initialize(contact or None)
         self._live: set[str] = set()
-        self._condemned: dict[str, float] = {}
+        self._to_delete: dict[str, float] = {}
         """What is to be deleted, and from when on that is to be tried; those that are due first
         come first.
         """
@@ -64,7 +61,7 @@ class Desk:
 
     def hello(self) -> Json:
         """Return what names this session, and how the library names the batch system and itself."""
-        return {"contact": str(self._session.contact), **names(self._session)}
+        return {"contact": str(self._session.contact), **drmaa_library.names(self._session)}
 
     def adopt(self, jobs: list[str]) -> None:
         """Take over cluster tasks that an earlier process of ours submitted."""
@@ -84,9 +81,9 @@ class Desk:
 
         job = self._template(template)
         try:
-            ids = _run_bulk(job, count)
+            ids = drmaa_library.run_bulk(job, count)
         finally:
-            _call(drmaa_delete_job_template, job)
+            drmaa_library.call(drmaa_delete_job_template, job)
         self._live.update(ids)
         return ids
 
@@ -141,43 +138,10 @@ class Desk:
             return ["unknown", {"words": str(error)}]
         if state not in ENDED:
             return [state, None]
-        end = self._wait(job)
+        end = drmaa_library.exit_information(job)
         if end is not None:
             self._live.discard(job)
         return [state, end]
-
-    def _wait(self, job: str) -> Json:
-        """Return how a job ended, None when that is not known yet. To ask is to make the session
-        forget the job: so it is told once.
-
-        Asked through the library itself: the package's own `wait` fails when there is no record of
-        usage.
-        """
-        from drmaa import errors, wrappers
-        from drmaa.helpers import adapt_rusage
-
-        status = ctypes.c_int()
-        usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
-        name = ctypes.create_string_buffer(1024)
-        try:
-            _call(
-                wrappers.drmaa_wait,
-                job.encode(),
-                name,
-                ctypes.sizeof(name),
-                ctypes.byref(status),
-                0,
-                usage,
-            )
-        except errors.ExitTimeoutException:
-            return None
-        except errors.InvalidJobException as error:
-            return {"words": str(error)}
-        except Exception as error:
-            if not str(error).startswith(f"code {NO_RUSAGE}:"):
-                raise
-            return {"aborted": True, "usage": {}}
-        return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
 
     def terminate(self, jobs: list[str]) -> None:
         """Delete these cluster tasks: at once when no others are left, else one by one when nothing
@@ -186,8 +150,8 @@ class Desk:
         One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of
         all that has ended: then too.
         """
-        self._condemned.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
-        if self._condemned and self._condemned.keys() >= self._live:
+        self._to_delete.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
+        if self._to_delete and self._to_delete.keys() >= self._live:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
             except self._unanswered() as error:
@@ -196,31 +160,31 @@ class Desk:
                 print(f"cannot delete all cluster tasks at once: {error}", file=sys.stderr)
             else:
                 self._live.clear()
-                self._condemned.clear()
+                self._to_delete.clear()
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many cluster tasks are still to be deleted."""
-        return len(self._condemned)
+        return len(self._to_delete)
 
     def sweep(self) -> bool:
         """Try to delete one of them; return whether one was due and the batch system answers. One
         that cannot be is tried again later.
         """
         now = time.monotonic()
-        job, due = next(iter(self._condemned.items()), ("", math.inf))
+        job, due = next(iter(self._to_delete.items()), ("", math.inf))
         if now < max(due, self._paused_until):
             return False
-        del self._condemned[job]
+        del self._to_delete[job]
         try:
             problem = self._deleted(job)
         except self._unanswered() as error:
-            self._condemned[job] = 0.0
+            self._to_delete[job] = 0.0
             self._pause(error)
             return False
         if problem:
             print(f"cannot delete cluster task {job}: {problem}", file=sys.stderr)
-            self._condemned[job] = now + RETRY_SECONDS
+            self._to_delete[job] = now + RETRY_SECONDS
         else:
             self._live.discard(job)
         return True
@@ -283,90 +247,39 @@ class Desk:
             self._session.exit()
 
 
-def names(session: Any) -> dict[str, str]:
-    """Return how the library names the batch system and itself; it says so before a session is
-    opened, too (GFD.22).
-    """
-    return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
-
-
 def _tell_names() -> int:
     """Write those names to standard output as JSON, or why there are none."""
     try:
         import drmaa
 
-        said = names(drmaa.Session)
+        names = drmaa_library.names(drmaa.Session)
     except Exception as error:
-        said = failure(error)
-    print(json.dumps(said), flush=True)
+        names = failure(error)
+    print(json.dumps(names), flush=True)
     return 0
 
 
-def _call(function: Any, *arguments: Any) -> Any:
-    from drmaa.helpers import c
-
-    return c(function, *arguments)
-
-
-def _run_bulk(job: Any, count: int) -> list[str]:
-    """As the package's own function, but for a refusal: that one frees a list of ids which it never
-    got.
-    """
-    from drmaa import wrappers
-
-    ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
-    _call(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
-    name = ctypes.create_string_buffer(1024)
-    found = []
-    # At the list's end, the package raises StopIteration.
-    with contextlib.suppress(StopIteration):
-        for _ in range(count):
-            wrappers.drmaa_get_next_job_id(ids.contents, name, ctypes.sizeof(name))
-            found.append(name.value.decode())
-    wrappers.drmaa_release_job_ids(ids.contents)
-    return found
-
-
-def _decoded(status: ctypes.c_int) -> dict[str, Json]:
-    from drmaa import wrappers
-
-    def flag(function: Any) -> int:
-        answer = ctypes.c_int()
-        _call(function, ctypes.byref(answer), status)
-        return answer.value
-
-    if flag(wrappers.drmaa_wifaborted):
-        return {"aborted": True}
-    if flag(wrappers.drmaa_wifexited):
-        return {"status": flag(wrappers.drmaa_wexitstatus)}
-    if flag(wrappers.drmaa_wifsignaled):
-        name = ctypes.create_string_buffer(64)
-        _call(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
-        return {"signal": name.value.decode()}
-    return {}
-
-
-def serve(desk: Desk, channel: socket.socket, parent: int) -> None:
+def serve(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
     """Answer requests until there is nobody left to answer.
 
     Raises:
         Leave: the parent has gone.
     """
     while True:
-        _wait(desk, channel, parent)
+        _wait(server, channel, parent)
         number, operation, arguments = _read(channel)
         try:
-            result, problem = getattr(desk, operation)(**arguments), None
+            result, problem = getattr(server, operation)(**arguments), None
         except Leave:
             raise
         except Exception as error:
             result, problem = None, failure(error)
-        _write(channel, [number, result, problem, desk.left])
+        _write(channel, [number, result, problem, server.remaining])
 
 
-def _wait(desk: Desk, channel: socket.socket, parent: int) -> None:
+def _wait(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
     """Wait for a request; meanwhile delete what is to be deleted."""
-    while not select.select([channel], [], [], 0 if desk.sweep() else PARENT_SECONDS)[0]:
+    while not select.select([channel], [], [], 0 if server.sweep() else PARENT_SECONDS)[0]:
         if os.getppid() != parent:
             raise Leave
 
@@ -382,27 +295,15 @@ def failure(error: BaseException) -> Json:
 
 
 def _read(channel: socket.socket) -> Json:
-    size = struct.unpack(">I", _read_exactly(channel, 4))[0]
-    return json.loads(_read_exactly(channel, size))
-
-
-def _read_exactly(channel: socket.socket, size: int) -> bytes:
-    block = bytearray()
-    while len(block) < size:
-        try:
-            piece = channel.recv(size - len(block))
-        except OSError as error:
-            raise Leave from error
-        if not piece:
-            raise Leave
-        block += piece
-    return bytes(block)
+    try:
+        return read_content(channel, read_size(channel))
+    except OSError as error:
+        raise Leave from error
 
 
 def _write(channel: socket.socket, answer: Json) -> None:
-    content = json.dumps(answer).encode()
     try:
-        channel.sendall(struct.pack(">I", len(content)) + content)
+        write_message(channel, answer)
     except OSError as error:
         raise Leave from error
 
@@ -425,18 +326,18 @@ def main(arguments: Sequence[str]) -> int:
     try:
         import drmaa
 
-        desk = Desk(drmaa, contact)
+        server = DrmaaServer(drmaa, contact)
     except Exception as error:
         with contextlib.suppress(Leave):
             _write(channel, [0, None, failure(error), 0])
         return 1
     try:
-        _write(channel, [0, desk.hello(), None, 0])
-        serve(desk, channel, parent)
+        _write(channel, [0, server.hello(), None, 0])
+        serve(server, channel, parent)
     except Leave:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        desk.clean()
-    desk.exit()
+        server.clean()
+    server.exit()
     return 0
 
 

@@ -18,9 +18,9 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.grid_engine.request import Request, parse_memory
 from gridengine.schedulers.grid_engine.request import parse_time as parse_grid_engine_time
-from gridengine.schedulers.options import native_words
-from gridengine.schedulers.slurm.options import UNITS, parse_time, sbatch_options
-from gridengine.settings.values import Settings, SlurmSite
+from gridengine.schedulers.options import native_options
+from gridengine.schedulers.registry import BY_NAME
+from gridengine.settings.values import Settings
 
 GRID_ENGINE, SLURM = "gridengine", "slurm"
 GRID_ENGINES = re.compile(r"grid ?engine|\b(s|so|u|o|a)?ge\b|\b[og]cs\b", re.IGNORECASE)
@@ -63,7 +63,7 @@ def system_of(name: str, implementation: str) -> System:
     )
 
 
-def worded(
+def native_request(
     system: System, request: Request, demand: Demand, held: Resource, settings: Settings
 ) -> Request:
     """Return the request of a scheduler, with what a demand asks for, to a system that is no Grid
@@ -77,29 +77,14 @@ def worded(
         names it.
     """
     if system.kind == SLURM:
-        options = _slurm(system, request, demand, settings.slurm)
+        own = list(_own_slurm(system, request))
+        options = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
     else:
         options = [
             *_own_other(system, request),
             *([] if demand.resources == held else _other(system, demand)),
         ]
     return Request(native=" ".join(options))
-
-
-def _slurm(system: System, request: Request, demand: Demand, site: SlurmSite) -> list[str]:
-    """Return sbatch's options, without what libraries do not take: the signal that comes before the
-    end.
-
-    A worker that Slurm put back into its queue would pass for the one that it was before.
-    """
-    own = list(_own_slurm(system, request))
-    options = [
-        *([] if "--requeue" in own else ["--no-requeue"]),
-        *sbatch_options(own, demand, site),
-    ]
-    return [
-        _spelt(option) for option in options if option in own or not option.startswith("--signal=")
-    ]
 
 
 def _own_slurm(system: System, request: Request) -> Iterator[str]:
@@ -118,20 +103,6 @@ def _own_slurm(system: System, request: Request) -> Iterator[str]:
         else:
             raise refused(system, f"{name}={value!r}")
     yield from request.native.split()
-
-
-def _spelt(option: str) -> str:
-    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
-    a unit, time with hours and minutes.
-    """
-    name, _, value = option.partition("=")
-    size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
-    if name in ("--mem", "--mem-per-cpu") and size is not None:
-        return f"{name}={math.ceil(int(size[1]) * UNITS[size[2].upper()] / 2**20)}"
-    if name == "--time" and parse_time(value):
-        minutes = math.ceil(parse_time(value) / 60)
-        return f"--time={minutes // 60:02}:{minutes % 60:02}:00"
-    return option
 
 
 def _own_other(system: System, request: Request) -> Iterator[str]:
@@ -157,7 +128,7 @@ def _other(system: System, demand: Demand) -> Iterator[str]:
                 "worker then holds for calls to share"
             )
             raise refused(system, repr(part), hint)
-        yield from native_words(part, system.kind)
+        yield from native_options(part, system.kind)
 
 
 def _wants_words(part: Resource) -> bool:

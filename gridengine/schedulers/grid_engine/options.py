@@ -18,7 +18,7 @@ from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import to_bytes
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import agree, filled, native_words
+from gridengine.schedulers.options import check_no_conflict, fill_template, native_options
 from gridengine.settings.values import GridEngineSite
 
 MEMORY = frozenset(
@@ -42,7 +42,7 @@ PER_SLOT = "$pe_slots"
 """
 
 
-def asked(
+def request_for(
     request: Request, demand: Demand, site: GridEngineSite, environment: Callable[[], str]
 ) -> Request:
     """Return the request of a scheduler with what a demand asks for in it, all memory multiplied by
@@ -55,7 +55,7 @@ def asked(
         ConfigurationError: the scheduler's own words and the demand say different things, or the
             site has no words for it; the text names both.
     """
-    own = _own_words(request)
+    own = _own_values(request)
     queue = request.queue if request.queue is not None or "-q" in own else site.queue or None
     whole = replace(
         request,
@@ -69,11 +69,11 @@ def asked(
     slots = whole.slots
     options = [site.native]
     for part in demand.resources:
-        limits, words = _words(part, demand.factor, site, slots)
+        limits, words = _options_of(part, demand.factor, site, slots)
         limits = _without_kept(part, limits, own)
-        agree(part, [*limits, *things(words)], own)
+        check_no_conflict(part, [*limits, *option_values(words)], own)
         whole = replace(whole, resources={**whole.resources, **limits})
-        if "-q" in things(words) and request.queue is None:
+        if "-q" in option_values(words) and request.queue is None:
             whole = replace(
                 whole, queue=None
             )  # the site's queue is for those that ask for no other
@@ -81,7 +81,7 @@ def asked(
     return replace(whole, native=" ".join(filter(None, [request.native.strip(), *options])))
 
 
-def things(words: str) -> dict[str, str]:
+def option_values(words: str) -> dict[str, str]:
     """Return what options say something of, and what: "-q", "-pe" and the names in "-l".
 
     Raises:
@@ -111,15 +111,15 @@ def own_walltime(request: Request) -> float | None:
     """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it
     does not say.
     """
-    said = _own_words(request).get("h_rt")
+    said = _own_values(request).get("h_rt")
     return (parse_time(said[0]) or None) if said is not None else None
 
 
-def _own_words(request: Request) -> dict[str, tuple[str, str]]:
+def _own_values(request: Request) -> dict[str, tuple[str, str]]:
     """Return what the scheduler says itself: the value, and the argument that says it."""
     own = {
         name: (value, f"native={request.native!r}")
-        for name, value in things(request.native).items()
+        for name, value in option_values(request.native).items()
     }
     own.update(
         {name: (str(value), f"{name}={value!r}") for name, value in request.resources.items()}
@@ -154,7 +154,7 @@ def _with_cores(
     return replace(request, parallel_environment=f"{name} {cores.N}")
 
 
-def _words(
+def _options_of(
     part: Resource, factor: float, site: GridEngineSite, slots: int
 ) -> tuple[dict[str, str], str]:
     """Return limits by name, and other options, that ask for this part. A subclass is a kind of its
@@ -170,7 +170,7 @@ def _words(
         return {}, _gpus(len(part.g), site, slots)
     if isinstance(part, Token) and kind is Token:
         return {}, _token(part, site)
-    return {}, " ".join(native_words(part, "gridengine"))  # none for Cores and Capacity
+    return {}, " ".join(native_options(part, "gridengine"))  # none for Cores and Capacity
 
 
 def memory_names(site: GridEngineSite) -> list[str]:
@@ -213,7 +213,7 @@ def _gpus(count: int, site: GridEngineSite, slots: int) -> str:
             "counted here",
             hint=f"ask for a multiple of {slots}",
         )
-    return filled("grid_engine.gpus", site.gpus, n=count, per_slot=count // slots)
+    return fill_template("grid_engine.gpus", site.gpus, n=count, per_slot=count // slots)
 
 
 def _token(token: Token, site: GridEngineSite) -> str:

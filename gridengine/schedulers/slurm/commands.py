@@ -6,13 +6,14 @@ import os
 import pwd
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, said, site_of
+from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
+from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,
     Row,
@@ -27,22 +28,8 @@ COMMAND_SECONDS = 20.0
 answer (MessageTimeout).
 """
 PROBE_SECONDS = 10.0
-LOOK_SECONDS = 0.5
-"""How often we look whether a command only waits."""
 MOST_CANCELLED = 100
 """How many arrays are named in one command."""
-
-
-class Missing(Exception):
-    """The command is not installed here."""
-
-
-class Trouble(Exception):
-    """Slurm cannot be reached, or does not answer: nothing is known."""
-
-
-class Refused(Exception):
-    """Slurm's answer is no; the text holds its own words."""
 
 
 def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -95,40 +82,6 @@ def sbatch_command(
     return ["sbatch", "--parsable", "--no-requeue", *options, *ours, str(script)]
 
 
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], seconds: float
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end.
-
-    Raises:
-        subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
-        said so far. It was killed.
-    """
-    pipe = subprocess.PIPE
-    until = time.monotonic() + seconds
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        start_new_session=True,
-    ) as process:
-        while True:
-            try:
-                output, errors = process.communicate(
-                    timeout=min(LOOK_SECONDS, max(0.0, until - time.monotonic()))
-                )
-                return subprocess.CompletedProcess(command, process.returncode, output, errors)
-            except subprocess.TimeoutExpired as error:
-                if RETRYING in (error.stderr or b"") or time.monotonic() >= until:
-                    process.kill()
-                    raise
-            except BaseException:
-                process.kill()
-                raise
-
-
 class Slurm:
     """Calls the commands of the Slurm that this environment names."""
 
@@ -140,31 +93,33 @@ class Slurm:
         """Return a command's output.
 
         Raises:
-            Missing, Trouble, Refused: there is none.
+            BatchSystemError: there is none.
         """
         configuration = self._environment.get("SLURM_CONF", "")
         if configuration and not Path(configuration).exists():
             # Its commands look for it for a minute.
-            raise Trouble(f"there is no configuration file SLURM_CONF={configuration}")
+            raise Unreachable(f"there is no configuration file SLURM_CONF={configuration}")
         try:
-            done = _run(command, self._environment, seconds)
+            done = run_command(command, self._environment, seconds, waiting=RETRYING)
         except FileNotFoundError as error:
-            raise Missing(missing(command[0])) from error
+            raise Unavailable(missing(command[0])) from error
         except OSError as error:
-            raise Trouble(f"{command[0]} cannot be run: {error}") from error
+            raise Unreachable(f"{command[0]} cannot be run: {error}") from error
         except subprocess.TimeoutExpired as error:
-            words = said((error.stderr or b"").decode(errors="replace"))
+            words = error_text((error.stderr or b"").decode(errors="replace"))
             if LATER.search(words):
                 raise Refused(words) from error
-            raise Trouble(words or f"{command[0]} gave no answer within {seconds:g} s") from error
+            raise Unreachable(
+                words or f"{command[0]} gave no answer within {seconds:g} s"
+            ) from error
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
         words = (
-            said(done.stderr.decode(errors="replace"))
+            error_text(done.stderr.decode(errors="replace"))
             or f"{command[0]} ended with status {done.returncode}"
         )
         if UNREACHABLE.search(words) and not LATER.search(words):
-            raise Trouble(words)
+            raise Unreachable(words)
         raise Refused(words)
 
     def site(self, partitions: str) -> Site:
@@ -201,7 +156,7 @@ class Slurm:
         try:
             return parse_squeue(listing)
         except ValueError as error:
-            raise Trouble(str(error)) from error
+            raise Unreachable(str(error)) from error
 
     def details(self, job: str) -> dict[str, dict[str, str]]:
         """Return all that Slurm knows of each task of an array, empty when it has forgotten it."""

@@ -16,7 +16,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import DAY, format_seconds, to_bytes
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import agree, filled, native_words
+from gridengine.schedulers.options import check_no_conflict, fill_template, native_options
 from gridengine.schedulers.script import line_of_text
 from gridengine.settings.values import SlurmSite
 
@@ -70,7 +70,10 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
         options += shlex.split(native)
     except ValueError as error:
         raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    for name in [*things(options), *(word[:2] for word in options if word.startswith(OURS_SHORT))]:
+    for name in [
+        *option_values(options),
+        *(word[:2] for word in options if word.startswith(OURS_SHORT)),
+    ]:
         if name.removeprefix("--") in OURS or name in OURS_SHORT:
             raise ConfigurationError(
                 f"{name} is not for users to set: workers need their own", hint="leave it out"
@@ -96,12 +99,12 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
         setting is wrong; the text names both.
     """
     options = [_scaled(option, demand.factor) for option in own]
-    said = things(own)
+    said = option_values(own)
     for part in demand.resources:
-        words = _without_kept(part, _words(part, demand.factor, site), said)
-        agree(part, things(words), said)
+        words = _without_kept(part, _options_of(part, demand.factor, site), said)
+        check_no_conflict(part, option_values(words), said)
         options += words
-    named = things(options)
+    named = option_values(options)
     defaults = {"--partition": site.partition, "--account": site.account, "--qos": site.qos}
     options += [
         f"{name}={value}" for name, value in defaults.items() if value and name not in named
@@ -109,7 +112,34 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
     return options + [word for word in site.native.split() if word]
 
 
-def things(options: Sequence[str]) -> dict[str, tuple[str, str]]:
+def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
+    """Return `sbatch_options` as DRMAA libraries take them: in their spelling, and without the
+    signal that comes before the end.
+
+    A worker that Slurm put back into its queue would pass for the one that it was before.
+    """
+    requeue = [] if "--requeue" in own else ["--no-requeue"]
+    options = [*requeue, *sbatch_options(own, demand, site)]
+    return [
+        _spelt(option) for option in options if option in own or not option.startswith("--signal=")
+    ]
+
+
+def _spelt(option: str) -> str:
+    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
+    a unit, time with hours and minutes.
+    """
+    name, _, value = option.partition("=")
+    size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
+    if name in ("--mem", "--mem-per-cpu") and size is not None:
+        return f"{name}={math.ceil(int(size[1]) * UNITS[size[2].upper()] / 2**20)}"
+    if name == "--time" and parse_time(value):
+        minutes = math.ceil(parse_time(value) / 60)
+        return f"--time={minutes // 60:02}:{minutes % 60:02}:00"
+    return option
+
+
+def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the value of each option in its long form, and the words that say it."""
     said = {}
     for word, follower in itertools.zip_longest(options, options[1:], fillvalue=""):
@@ -126,7 +156,7 @@ def things(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     return said
 
 
-def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
+def _options_of(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     """Return the options that ask for this part. A subclass is a kind of its own, with words of its
     own.
     """
@@ -138,14 +168,14 @@ def _words(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     if isinstance(part, WTime) and kind is WTime:
         return _times(part)
     if isinstance(part, GPUs) and kind is GPUs:
-        return filled("slurm.gpus", site.gpus, n=len(part.g)).split()
+        return fill_template("slurm.gpus", site.gpus, n=len(part.g)).split()
     if isinstance(part, Token) and kind is Token:
         return (
             site.tokens[part.name].split()
             if part.name in site.tokens
             else [f"--constraint={part.name}"]
         )
-    return native_words(part, "slurm")  # none for Capacity
+    return native_options(part, "slurm")  # none for Capacity
 
 
 def _times(time: WTime) -> list[str]:
@@ -179,7 +209,7 @@ def own_walltime(options: Sequence[str]) -> float | None:
     """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it
     does not say.
     """
-    said = things(options).get("--time")
+    said = option_values(options).get("--time")
     return (parse_time(said[0]) or None) if said is not None else None
 
 

@@ -103,7 +103,7 @@ that it could ask for less.
 ARRAY = "Invalid job array specification"
 
 
-def said(text: str) -> str:
+def error_text(text: str) -> str:
     """Return what a command says, in one line, without its own name before each."""
     lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gridengine.schedulers.slurm.options import things
-from gridengine.schedulers.slurm.site import said
+from gridengine.schedulers.slurm.options import option_values
+from gridengine.schedulers.slurm.site import error_text
 from gridengine.settings.values import settings
 
 MOST_AT_ONCE = 4
@@ -66,7 +66,7 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
     Raises:
         Unsuitable: something of it may mean another thing to srun.
     """
-    own = things(options)
+    own = option_values(options)
     variables = {
         name: value
         for name, value in environment.items()
@@ -79,14 +79,14 @@ def srun_options(options: Sequence[str], environment: Mapping[str, str]) -> list
         raise Unsuitable(f"{unknown[0]} is for sbatch")
     inherited = [f"{VARIABLES[name]}={value}" for name, value in variables.items()]
     # What sbatch sends to the task itself (B), srun does anyway.
-    return [word for word in inherited if not things([word]).keys() & own.keys()] + [
+    return [word for word in inherited if not option_values([word]).keys() & own.keys()] + [
         re.sub(r"^--signal=(R?)B:", r"--signal=\1", word) for word in options
     ]
 
 
 def _names(options: Sequence[str]) -> list[str]:
     """Return the name of each option, in its long form where we know that."""
-    return [next(iter(things([word])), word) for word in options if word.startswith("-")]
+    return [next(iter(option_values([word])), word) for word in options if word.startswith("-")]
 
 
 def srun_command(
@@ -159,7 +159,7 @@ class Srun:
         self._answered.set()
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._reader.is_alive()
 
@@ -167,20 +167,20 @@ class Srun:
     def words(self) -> str:
         """What it says went wrong."""
         return (
-            said("".join(line for line in self._lines if "error:" in line))
+            error_text("".join(line for line in self._lines if "error:" in line))
             or "it gave no answer in time"
         )
 
-    def answered(self, deadline: float) -> bool:
+    def wait_for_answer(self, deadline: float) -> bool:
         """Wait until it has a job, or none is to be had; return whether it said which by this
         monotonic time.
         """
         return self._answered.wait(max(0.0, deadline - time.monotonic()))
 
-    def ended(self, deadline: float) -> bool:
+    def wait_for_end(self, deadline: float) -> bool:
         """Wait until it has ended; return whether it has by this monotonic time."""
         self._reader.join(max(0.0, deadline - time.monotonic()))
-        return not self.lives
+        return not self.is_running
 
     def end(self) -> None:
         """End it, and by that its job, should that not have ended (a process of srun's own sees to
@@ -190,7 +190,7 @@ class Srun:
         self._reader.join(END_SECONDS)
 
 
-class AtOnce:
+class ImmediateWorkers:
     """The workers of one launcher that srun starts: a few, if there is room for them now.
 
     Args:
@@ -209,9 +209,9 @@ class AtOnce:
         self._again_at = -math.inf
 
     @property
-    def places(self) -> int:
+    def room(self) -> int:
         """How many more workers are to be tried now."""
-        self._begun = [one for one in self._begun if one.lives]
+        self._begun = [one for one in self._begun if one.is_running]
         return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
 
     def command(self, options: Sequence[str], log: str) -> list[str]:
@@ -237,7 +237,7 @@ class AtOnce:
         except (Unsuitable, OSError) as error:
             logger.info("srun starts no workers: %s", error)
         deadline = time.monotonic() + ANSWER_SECONDS
-        late = [one for one in begun if not one.answered(deadline)]
+        late = [one for one in begun if not one.wait_for_answer(deadline)]
         for one in late:
             one.end()
         got = {one.job: one.log for one in begun if one.job and one not in late}
@@ -276,5 +276,5 @@ class AtOnce:
         """
         deadline = time.monotonic() + END_SECONDS
         for one in self._begun:
-            if not one.ended(deadline):
+            if not one.wait_for_end(deadline):
                 one.end()

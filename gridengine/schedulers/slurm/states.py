@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError
+from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
 from gridengine.schedulers.launcher import WorkerStatus
 
 FORMAT = "%F|%K|%T|%S|%r"
@@ -185,10 +184,10 @@ def expand(id: str) -> Iterator[str]:
         yield job if task is None else f"{job}_{int(task)}"
         return
     for part in several.split(","):
-        stretch = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if stretch is None:
+        span = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if span is None:
             raise ValueError(f"{id!r} is no id of a job")
-        first, last, step = int(stretch[1]), int(stretch[2] or stretch[1]), int(stretch[3] or 1)
+        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
         if step < 1:
             raise ValueError(f"{id!r} is no id of a job")
         yield from (f"{job}_{number}" for number in range(first, last + 1, step))
@@ -216,14 +215,14 @@ def compress(ids: Iterable[str]) -> list[str]:
             arrays.setdefault(job, set()).add(int(task))
         else:
             single.append(job)
-    return single + [f"{job}_[{_stretches(tasks)}]" for job, tasks in arrays.items()]
+    return single + [f"{job}_[{_ranges(tasks)}]" for job, tasks in arrays.items()]
 
 
-def _stretches(numbers: Iterable[int]) -> str:
+def _ranges(numbers: Iterable[int]) -> str:
     parts = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
-        stretch = [number for _, number in group]
-        parts.append(str(stretch[0]) if len(stretch) == 1 else f"{stretch[0]}-{stretch[-1]}")
+        span = [number for _, number in group]
+        parts.append(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}")
     return ",".join(parts)
 
 
@@ -253,19 +252,15 @@ def parse_jobs(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def exit_words(code: str) -> str:
+def end_code_words(code: str) -> str:
     """Return what "3:0" or "0:9" means: the status, and the signal; empty when it says nothing."""
     match = re.fullmatch(r"(\d+):(\d+)", code)
     status, number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number == STDOUT_SIGNAL:
         return "its log file could not be opened"
     if number:
-        return (
-            f"killed by {signal.Signals(number).name}"
-            if number in signal.valid_signals()
-            else f"killed by signal {number}"
-        )
-    return f"exit status {status}" if status else ""
+        return exit_words(-number)
+    return exit_words(status) if status else ""
 
 
 def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
@@ -276,10 +271,10 @@ def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
     kept = (
         ""
         if reason in ("", "None", "NonZeroExitCode")
-        or (reason == "JobLaunchFailure" and exit_words(fields.get("ExitCode", "")))
+        or (reason == "JobLaunchFailure" and end_code_words(fields.get("ExitCode", "")))
         else reason
     )
-    details = ", ".join(filter(None, [exit_words(fields.get("ExitCode", "")), kept]))
+    details = ", ".join(filter(None, [end_code_words(fields.get("ExitCode", "")), kept]))
     return f"{end.words} ({state})" + (f": {details}" if details else "")
 
 

@@ -21,7 +21,7 @@ class Client:
     socket = None
 
     def __init__(self) -> None:
-        self.heard_at = 1000.0
+        self.received_at = 1000.0
 
 
 class Agent:
@@ -68,7 +68,7 @@ def listen(worker: Worker, start: float, stop: float) -> None:
 def test_a_worker_that_hears_its_dispatcher_stays() -> None:
     worker, client, _ = make()
     listen(worker, 1000, 1030)
-    client.heard_at = 1030
+    client.received_at = 1030
     listen(worker, 1030, 1085)
     assert worker.reason == ""
 

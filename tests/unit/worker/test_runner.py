@@ -13,6 +13,7 @@ import pytest
 
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
+from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
@@ -29,7 +30,6 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Started,
-    encode,
     portions,
 )
 from gridengine.worker.process_setup import Controller

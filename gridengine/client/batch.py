@@ -1,0 +1,65 @@
+"""Single calls that are handed over together, as one task."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gridengine.client.future import RUNNING, CallFuture, CallTemplate
+from gridengine.client.outcomes import OutcomeListener
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.serialize import pickling
+from gridengine.serialize.encoding import with_needs
+from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_objects import all_needed, needs_of
+from gridengine.serialize.snapshot import CallSnapshot
+
+
+class Batch(OutcomeListener):
+    """Calls of one template that were handed over as one task.
+
+    `load` is that of each call, `unsettled` how many have not ended. `killed` calls end with the
+    task when it is cancelled for their sake, the others run again. `unwanted` calls are cancelled
+    should they be given back.
+    """
+
+    __slots__ = ("futures", "killed", "load", "on_event", "template", "unsettled", "unwanted")
+
+    def __init__(
+        self,
+        futures: Sequence[CallFuture],
+        load: int,
+        on_event: Callable[[Batch, CallsFinished], None],
+    ) -> None:
+        self.futures = futures
+        self.template: CallTemplate = futures[0].template
+        self.load = load
+        self.on_event = on_event
+        self.unsettled = len(futures)
+        self.killed: set[CallFuture] = set()
+        self.unwanted: set[CallFuture] = set()
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        self.on_event(self, event)
+
+    def running(self) -> list[CallFuture]:
+        """Return the calls that have no outcome yet."""
+        return [future for future in self.futures if future.outcome is RUNNING]
+
+    def payload(self) -> Payload:
+        """Return the pickled list of the calls."""
+        calls = [future.call for future in self.futures]
+        if len(calls) == 1 and type(calls[0]) is CallSnapshot:
+            return calls[0].payload
+        snapshots = [call.payload for call in calls if type(call) is CallSnapshot]
+        if not snapshots:
+            # Constants need no pickler of our own, which takes its time to begin.
+            return [pickle.dumps(calls, 5)]
+        return _with_needs(pickling.dump_calls(calls, form=self.template.form), snapshots)
+
+
+def _with_needs(payload: list[Any], snapshots: Sequence[Payload]) -> Payload:
+    needs = all_needed(*map(needs_of, snapshots))
+    return with_needs(payload, needs) if needs else payload

@@ -1,0 +1,160 @@
+"""When what takes calls closes: once all its calls have ended, or the interpreter does."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from gridengine.client.helper_thread import HelperThread
+from gridengine.errors import ConfigurationError
+
+log = logging.getLogger("gridengine")
+
+
+class Lifetime(ABC):
+    """Counts the calls that have not ended, and closes once there are none.
+
+    Args:
+        close: is called once this was closed and all its calls have ended.
+        daemon: the interpreter's exit ends its calls instead of waiting for them.
+    """
+
+    def __init__(self, close: Callable[[], None], *, daemon: bool) -> None:
+        self.lock = threading.Lock()
+        """Held for moments, to change futures and this, and never while anything is waited for."""
+        self._close = close
+        self._daemon = daemon
+        self._owner = os.getpid()
+        self._closed = False
+        self._open = 0
+        """How many calls have not ended; a submission counts as one."""
+        self._all_ended = threading.Condition(self.lock)
+        self._finishing = threading.Lock()
+        self._finished = self._finish_at_end = False
+        self._courier = HelperThread("gridengine-courier")
+        self._callbacks: HelperThread | None = None
+        atexit.register(self._at_exit)
+
+    def check(self) -> None:
+        """Check that calls may be submitted.
+
+        Raises:
+            RuntimeError: it was closed.
+            ConfigurationError: it belongs to the process that this one was forked from.
+        """
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._owner != os.getpid():
+            raise ConfigurationError(
+                "this executor belongs to the process that this one was forked from",
+                hint="make one after the fork",
+            )
+
+    def _note_ended(self, number: int) -> None:
+        """Note, under the lock, that so many calls have ended."""
+        self._open -= number
+        if not self._open:
+            self._all_ended.notify_all()
+            if self._finish_at_end:
+                self._courier.do(lambda: self._finish(wait=False))
+
+    @abstractmethod
+    def kill_all(self) -> None:
+        """Take no more, and end all calls."""
+
+    def stop(self) -> None:
+        """Take no more."""
+        with self.lock:
+            self._closed = True
+
+    def close(self, *, wait: bool) -> None:
+        """Take no more; when all calls have ended, close what is ours. May be called by the
+        collector, in any thread and at any point.
+        """
+        self._closed = True
+        if not wait:
+            self._courier.do(self._finish_soon)
+        elif self._owner == os.getpid():
+            self.join()
+            self._finish(wait=True)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all calls have ended; return whether they have within `timeout` seconds."""
+        with self._all_ended:
+            return self._all_ended.wait_for(lambda: not self._open, timeout)
+
+    def _finish_soon(self) -> None:
+        """Have the courier finish once all calls have ended. From Python 3.12 on no thread could be
+        started for it at the very end.
+        """
+        with self.lock:
+            self._finish_at_end = bool(self._open)
+        if not self._finish_at_end:
+            self._finish(wait=False)
+
+    def _finish(self, *, wait: bool) -> None:
+        """Close what is ours, once. The courier does so without waiting for who is at it, and who
+        may wait for the courier.
+        """
+        if not self._finishing.acquire(blocking=wait):
+            return
+        try:
+            if self._finished:
+                return
+            with self.lock:
+                self._finished = True
+            atexit.unregister(self._at_exit)
+            for helper in (self._courier, self._callbacks):
+                if helper is not None:
+                    helper.end(wait=wait)
+            self._close()
+        finally:
+            self._finishing.release()
+
+    def _at_exit(self) -> None:
+        """Wait for all calls, as the standard library does, unless an exception ends the
+        interpreter.
+        """
+        if self._owner != os.getpid() or (
+            getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        ):
+            return
+        if self._daemon:
+            self.kill_all()
+        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is told
+            try:
+                self.close(wait=True)
+            except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
+                log.warning("interrupted while waiting for calls; they are ended")
+
+    # ---------------------------------------------------------------- callbacks: user code, which
+    # may take its time, and so has a thread of its own
+
+    def prepare_callbacks(self) -> None:
+        """Have a thread in which callbacks can be called."""
+        with self.lock:
+            if self._callbacks is None:
+                self._callbacks = HelperThread("gridengine-callbacks")
+
+    def call_back(self, act: Callable[[], object]) -> None:
+        """Have something done in the thread of the callbacks, at once if this is it; here once that
+        has ended.
+        """
+        self.prepare_callbacks()
+        assert self._callbacks is not None
+        with self.lock:
+            elsewhere = not self._finished and not self.is_callback_thread()
+            if elsewhere:
+                self._callbacks.do(act)
+        if not elsewhere:
+            act()
+
+    def is_callback_thread(self) -> bool:
+        """Return whether the caller runs in the thread of the callbacks."""
+        return self._callbacks is not None and self._callbacks.is_current()

@@ -1,0 +1,151 @@
+"""All the calls of one map: sent in blocks that grow, while the results of earlier ones are
+collected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gridengine.client.chunking import block_sizes
+from gridengine.client.outcomes import Outcome
+from gridengine.client.submission import Submission
+
+GATHER_SECONDS = 0.001
+"""For how long blocks are gathered before they are sent."""
+
+
+class Results:
+    """The results of a map, filled in as they come."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.errors: dict[int, BaseException] = {}
+        self.first_error: int | None = None
+        self.done = 0
+        """How many calls have ended."""
+        self._settled = bytearray()
+        self._frontier = 0
+
+    def expect(self, count: int) -> None:
+        """Make room for the results of so many more calls."""
+        self.values.extend(itertools.repeat(None, count))
+        self._settled.extend(bytes(count))
+
+    def put(self, outcome: Outcome) -> None:
+        """Take an outcome; the same once more changes nothing."""
+        if not self._settled[outcome.start]:
+            self.done += outcome.stop - outcome.start
+        self._settled[outcome.start : outcome.stop] = b"\1" * (outcome.stop - outcome.start)
+        if outcome.error is None:
+            self.values[outcome.start : outcome.stop] = outcome.values
+            return
+        self.errors.update(dict.fromkeys(range(outcome.start, outcome.stop), outcome.error))
+        if self.first_error is None or outcome.start < self.first_error:
+            self.first_error = outcome.start
+
+    def settled_from_start(self) -> int:
+        """Return how many calls have ended before the first that has not."""
+        if self._frontier < len(self._settled):
+            unsettled = self._settled.find(0, self._frontier)
+            self._frontier = len(self._settled) if unsettled < 0 else unsettled
+        return self._frontier
+
+    def raise_first_error(self) -> None:
+        """Raise the first call's error as soon as all the calls before it have succeeded."""
+        if self.first_error is not None and self.settled_from_start() > self.first_error:
+            raise self.errors[self.first_error]
+
+    def with_errors(self) -> list[Any]:
+        """Return the results, each error in its call's place."""
+        for index, error in self.errors.items():
+            self.values[index] = error
+        return self.values
+
+
+class MapRun:
+    """One map: `send` all its calls, `take` outcomes until all are there.
+
+    Args:
+        total: how many calls there are, as far as that is known.
+        chunksize: how many of them travel together; None is for this class to decide.
+    """
+
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        self.submission = submission
+        self.results = Results()
+        self._total = total
+        self._chunksize = chunksize
+
+    def send(self, calls: Iterator[Any]) -> None:
+        """Send all calls in blocks: the first is small, so that work begins soon, the later ones
+        grow to a good size for travelling.
+
+        To wake the I/O thread costs more than to pickle a small block. So blocks gather for a
+        moment, unless the next may be long in coming.
+        """
+        submission = self.submission
+        sizes = block_sizes(self._chunksize, self._total, submission.dispatcher.slots)
+        at_once = self._total is None or submission.dispatcher.at_once
+        gather_seconds = 0.0 if at_once else GATHER_SECONDS
+        size, flush_at = next(sizes), time.monotonic() + gather_seconds
+        while block := list(itertools.islice(calls, size)):
+            first = len(self.results.values)
+            self.results.expect(len(block))
+            pickled = self.add(block, first)
+            if time.monotonic() >= flush_at:
+                submission.flush()
+                if not self.proceed():
+                    return
+                flush_at = time.monotonic() + gather_seconds
+            size = sizes.send(pickled)
+        submission.flush()
+
+    def add(self, block: list[Any], first: int) -> int:
+        """Add a block to the submission; return the size of its pickle in bytes."""
+        return self.submission.add(block, first)
+
+    def proceed(self) -> bool:
+        """Return whether more calls are to be sent."""
+        return True
+
+    def take(self, timeout: float | None) -> bool:
+        """Collect the outcomes that have come, waiting for the first up to `timeout` seconds;
+        return whether there were any.
+        """
+        taken = False
+        for outcome in self.submission.outcomes(timeout):
+            self.results.put(outcome)
+            taken = True
+        return taken
+
+    def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
+        """Yield the results one after the other; whatever ends the iteration cancels the calls that
+        are left.
+
+        Raises, when its turn comes:
+            TimeoutError: a result is not there within what `seconds_left` gives.
+            Exception: what a call raised.
+        """
+        results, position = self.results, 0
+        try:
+            while position < len(results.values):
+                while (stop := results.settled_from_start()) == position:
+                    left = seconds_left()
+                    if not self.take(left if left is None else max(left, 0.0)):
+                        raise TimeoutError
+                error = results.first_error
+                if error is not None and error < stop:
+                    stop = error
+                coming = results.values[position:stop]
+                results.values[position:stop] = itertools.repeat(None, stop - position)
+                coming.reverse()
+                while coming:  # a result that was given is not kept here
+                    yield coming.pop()
+                if error is not None and stop == error:
+                    raise results.errors[error]
+                position = stop
+        finally:
+            self.submission.cancel()

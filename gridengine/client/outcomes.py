@@ -1,0 +1,117 @@
+"""The outcomes of calls, from what a dispatcher tells of a task: values, and errors with what only
+the caller's side knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any
+
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
+from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
+from gridengine.schedulers.logs import log_tail
+from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import Payload
+
+
+class OutcomeListener:
+    """A listener that wants nothing but outcomes. The end of the interpreter does not wait for its
+    tasks.
+    """
+
+    __slots__ = ()
+    daemon = True
+
+    def began(self, event: TaskStarted) -> None:
+        """Ignore it."""
+
+    def noted(self, event: TaskMessage) -> None:
+        """Ignore it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of the calls `start` to `stop`: their values, or the one error of them all."""
+
+    start: int
+    stop: int
+    values: Sequence[Any]
+    error: BaseException | None
+
+
+def outcomes_of(event: CallsFinished, first: int = 0) -> list[Outcome]:
+    """Return the outcomes of the calls of an event, one where they are alike; `first` is the number
+    of the task's first call.
+
+    A result that cannot be unpickled is a `PicklingError`, a call that was recalled before it began
+    a `CancelledError`. It may take its time: the end of a worker's log is read here, too.
+    """
+    start, stop = first + event.start, first + event.stop
+    error: BaseException | None
+    if event.recalled:
+        error = CancelledError()
+    elif event.payload is None:
+        error = _with_log(event.error)
+    elif event.raised:
+        error = _with_history(pickling.load_exception(event.payload), event.attempts)
+    else:
+        return _outcomes_of_values(event.payload, start, stop)
+    return [Outcome(start, stop, (), error)]
+
+
+def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
+    try:
+        values, complete = pickling.load_values(payload)
+    except PicklingError as error:
+        return [Outcome(start, stop, (), error)]
+    if not isinstance(values, list) or len(values) != stop - start:
+        count = (
+            f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
+        )
+        wrong = ProtocolError(
+            f"the worker answered {stop - start} calls with {count}",
+            hint="report this as a fault of gridengine",
+        )
+        return [Outcome(start, stop, (), wrong)]
+    if complete:
+        return [Outcome(start, stop, values, None)]
+    return [
+        Outcome(index, index + 1, (), value.error)
+        if type(value) is Unloadable
+        else Outcome(index, index + 1, [value], None)
+        for index, value in enumerate(values, start)
+    ]
+
+
+def _with_log(error: GridEngineError | None) -> GridEngineError | None:
+    """Add to an error that was made in this process the end of the log that it names."""
+    if error is not None and error.log and error.log_tail is None:
+        error.log_tail = log_tail(error.log) or None
+    return error
+
+
+def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
+    """Add to an exception that a worker sent what only the dispatcher knows: the cluster job, its
+    log, and the outcome of each attempt.
+    """
+    if isinstance(error, OutOfMemory) and attempts:
+        error.host, error.job, error.log = (
+            attempts[-1].host,
+            attempts[-1].job or None,
+            attempts[-1].log or None,
+        )
+        error.attempts = tuple(map(str, attempts))
+        error.log_tail = log_tail(attempts[-1].log) or None
+    elif len(attempts) > 1:
+        notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
+        notes = [
+            *(notes if isinstance(notes, list) else ()),
+            *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
+        ]
+        BaseException.__setattr__(
+            error, "__notes__", notes
+        )  # add_note would have to ask the class, a frozen dataclass perhaps
+    return error

@@ -1,0 +1,118 @@
+"""Performs what the core decides: sends messages, passes outcomes on, asks the launcher."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gridengine.dispatcher.core.events import (
+    Effect,
+    Explain,
+    Grant,
+    Launch,
+    Lost,
+    Send,
+    Warn,
+    Withdraw,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.links import Link
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.resources.base import Resource
+from gridengine.resources.kinds import Cores, GPUs
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Allocate
+
+log = logging.getLogger("gridengine")
+
+
+class EffectPerformer:
+    """Performs effects in the I/O thread.
+
+    Args:
+        held: what each worker holds for calls to share, None where it holds what one call asks for.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        launcher: LauncherThread,
+        unsettled: UnsettledTasks,
+        held: Resource | None,
+    ) -> None:
+        self._link = link
+        self._launcher = launcher
+        self._unsettled = unsettled
+        self._exact = held is not None and _lists_cores(held)
+        self._methods: dict[type, Callable[[Any], None]] = {
+            Send: self.send,
+            Grant: self._grant,
+            CallsFinished: unsettled.settle,
+            TaskStarted: self._started,
+            TaskMessage: self._message,
+            Launch: self._launch,
+            Withdraw: self._withdraw,
+            Explain: self._explain,
+            Lost: self._lost,
+            Warn: self._warn,
+        }
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Perform effects in their order."""
+        for effect in effects:
+            self._methods[type(effect)](effect)
+
+    def send(self, effect: Send) -> None:
+        """Send a worker a message."""
+        self._link.send(effect.worker, effect.message, effect.buffers)
+
+    def _grant(self, effect: Grant) -> None:
+        cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
+        failed = False
+        try:
+            payload = pickling.dump(effect.given)
+        except BaseException as error:  # a kind may be a user's own
+            payload, failed = pickling.dump_exception(error), True
+        message = Allocate(
+            effect.allocation,
+            effect.takes,
+            None if cores is None else cores.c,
+            None if gpus is None else gpus.g,
+            exact=self._exact,
+            failed=failed,
+            buffers=len(payload),
+        )
+        self._link.send(effect.worker, message, payload)
+
+    def _started(self, effect: TaskStarted) -> None:
+        listener = self._unsettled.listener(effect.task)
+        if listener is not None:
+            listener.began(effect)
+
+    def _message(self, effect: TaskMessage) -> None:
+        listener = self._unsettled.listener(effect.task)
+        if listener is not None:
+            listener.noted(effect)
+
+    def _launch(self, effect: Launch) -> None:
+        self._launcher.launch(effect.count, effect.demand)
+
+    def _withdraw(self, effect: Withdraw) -> None:
+        self._launcher.cancel(effect.handles)
+
+    def _explain(self, effect: Explain) -> None:
+        self._launcher.explain(effect.handles, effect.seconds)
+
+    def _lost(self, effect: Lost) -> None:
+        self._link.forget(effect.worker)
+
+    def _warn(self, effect: Warn) -> None:
+        log.warning("%s", effect.text)
+
+
+def _lists_cores(held: Resource) -> bool:
+    """Return whether a user has listed the cores: then their numbers are the machine's own."""
+    cores = held.get(Cores)
+    return cores is not None and repr(cores) != repr(Cores(cores.N))

@@ -1,0 +1,61 @@
+"""What the I/O thread needs of the way to the workers, be they elsewhere or on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from gridengine.schedulers.launcher import LaunchContext
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Message
+from gridengine.worker.stream_writer import StandardStreams
+
+
+class Poller(Protocol):
+    """What `select.poll` and `zmq.Poller` have in common."""
+
+    def register(self, fd: int, eventmask: int, /) -> object: ...
+    def poll(self, timeout: int | None = None, /) -> list[tuple[Any, int]]: ...
+
+
+class Link(Protocol):
+    """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those of this machine.
+
+    `context` is how the launcher has workers connect to it, and `streams` are where what calls
+    print is passed on to.
+    """
+
+    context: LaunchContext
+    streams: StandardStreams
+
+    def poller(self) -> Poller:
+        """Return what wakes when there is something to receive; more may be registered."""
+        ...
+
+    def next_deadline(self) -> float:
+        """Return the monotonic time at which `receive` must be called though nothing polls."""
+        ...
+
+    def receive(
+        self, ready: Iterable[int], now: float, most: int
+    ) -> Iterable[tuple[bytes, Message, Payload]]:
+        """Return messages of workers, at most so many, each with its sender. `ready` is what polled
+        as readable.
+        """
+        ...
+
+    def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
+        """Send a message to a worker; to one that is gone nothing is sent."""
+        ...
+
+    def forget(self, peer: bytes) -> None:
+        """Drop what is kept for a worker."""
+        ...
+
+    def stop_workers(self) -> None:
+        """Stop those workers that the link itself can, before the launcher is closed."""
+        ...
+
+    def close(self) -> None:
+        """Close the link for good, after the launcher."""
+        ...

@@ -1,0 +1,319 @@
+"""Starts, watches and stops workers through DRMAA."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
+from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.batch import BatchLauncher, TooMany, not_started
+from gridengine.schedulers.detect import library_paths
+from gridengine.schedulers.failures import BatchSystemError, Unavailable, Unreachable
+from gridengine.schedulers.grid_engine import drmaa
+from gridengine.schedulers.grid_engine.diagnostics import Diagnostics, Failure, NoDiagnostics
+from gridengine.schedulers.grid_engine.drmaa_systems import (
+    GRID_ENGINE,
+    GRID_ENGINE_UNNAMED,
+    System,
+    native_request,
+)
+from gridengine.schedulers.grid_engine.endings import Ending, ending_of
+from gridengine.schedulers.grid_engine.options import request_for
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
+from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+POLL_SECONDS = 1.0
+"""How long one round of questions may take: to ask for one job takes Grid Engine 0.2 to 10 ms, a
+second when its master is busy.
+"""
+MOST_ASKED = 5000
+FIRST_QUEUED = 20
+"""Tasks of an array start in order, so of those that wait the first are asked for most often."""
+REASON_SECONDS = 17.0
+"""How long the reason of a failed start is looked for: Grid Engine writes its accounts every 15
+s.
+"""
+END_SECONDS = 6.0
+"""How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5
+s.
+"""
+
+STATES = {
+    **dict.fromkeys(
+        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"),
+        WorkerStatus.QUEUED,
+    ),
+    "running": WorkerStatus.RUNNING,
+    **dict.fromkeys(
+        ("system_suspended", "user_suspended", "user_system_suspended"), WorkerStatus.SUSPENDED
+    ),
+}
+"""DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
+
+
+@dataclass(slots=True)
+class DrmaaTask:
+    """What is remembered of a task: what it was asked for, when it was last asked about, whether it
+    waits, how it ended and since when that is known, and since when it is only known to have ended.
+    """
+
+    request: Request
+    asked_at: float = 0.0
+    queued: bool = True
+    ending: Ending | None = None
+    ended_at: float = 0.0
+    ending_since: float | None = None
+
+
+class GridEngineLauncher(BatchLauncher[DrmaaTask]):
+    """Starts workers through DRMAA, and asks for them one by one."""
+
+    def __init__(
+        self,
+        run: LaunchContext,
+        *,
+        script: str,
+        request: Request,
+        library: str = "",
+        held: Resource = ZERO,
+    ) -> None:
+        super().__init__(run, script=script)
+        self._request = request
+        self._library = library
+        self._held = held
+        self._system = GRID_ENGINE_UNNAMED
+        self._diagnostics = Diagnostics(os.environ)
+        self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
+        self._guarded = False
+
+    def _opened(self) -> drmaa.Session:
+        if self._session is None:
+            raise ClusterError("this launcher has been closed")
+        return self._session
+
+    def _use_system(self, system: System) -> None:
+        """Write requests in the words of this system from now on."""
+        self._system = system
+        kind = Diagnostics if system.kind == GRID_ENGINE else NoDiagnostics
+        self._diagnostics = kind(os.environ)
+
+    def _request_for(self, demand: Demand) -> Request:
+        if self._system.kind == GRID_ENGINE:
+            environment = self._diagnostics.parallel_environment
+            return request_for(self._request, demand, settings().grid_engine, environment)
+        return native_request(self._system, self._request, demand, self._held, settings())
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        """Return what would be submitted first, in the words of the system that the library speaks
+        to; without a library, Grid Engine's.
+
+        Raises:
+            SchedulerUnavailable: the library does not load.
+        """
+        libraries = library_paths(os.environ, self._library)
+        if libraries:
+            try:
+                self._use_system(drmaa.named_system(libraries[0], os.environ))
+            except Unavailable as error:
+                raise unavailable(error) from error
+        return super().plan(count, demand)
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Submit one array job through DRMAA."""
+        session = self._opened()
+        try:
+            if self._system is GRID_ENGINE_UNNAMED:
+                self._use_system(session.start())
+            template = self.request(count, demand, log)
+            if not self._guarded:
+                session.guard(self.files)
+                self._guarded = True
+            return session.submit(template, count)
+        except Unavailable as error:
+            raise unavailable(error) from error
+        except Unreachable as error:
+            raise TryAgain(f"the batch system cannot be reached: {error}") from error
+        except drmaa.DrmaaRefused as error:
+            raise refusal(error, str(template["nativeSpecification"])) from error
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        """Note these new tasks."""
+        request = self._request_for(demand)
+        self.tasks.update((handle, DrmaaTask(request)) for handle in handles)
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, object]:
+        """Return the job template, by DRMAA's names."""
+        return {
+            "remoteCommand": str(self.script),
+            "workingDirectory": str(self.run.directory),
+            "jobName": "gridengine",
+            "outputPath": f":{log('$drmaa_incr_ph$')}",
+            "joinFiles": True,
+            "nativeSpecification": self._request_for(demand).specification(),
+        }
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these tasks; of many, those that matter first and the others in
+        turn.
+        """
+        now = time.monotonic()
+        known = {handle.id: handle for handle in handles if handle in self.tasks}
+        asked = [handle.id for handle in self._most_urgent_first(known.values())[:MOST_ASKED]]
+        try:
+            states = self._opened().status(asked, POLL_SECONDS)
+        except BatchSystemError as error:
+            logger.info("the batch system does not say how the workers are: %s", error)
+            states = {}
+        reports = {}
+        for id, (state, end) in states.items():
+            task = self.tasks[known[id]]
+            task.asked_at = now
+            status = STATES.get(state)
+            if status is not None:
+                reports[known[id]] = Report(status)
+                task.queued = status is WorkerStatus.QUEUED
+            elif end is not None:
+                task.ending, task.ended_at = ending_of(end, self._system.kind), now
+            elif state != "undetermined" and task.ending_since is None:
+                task.ending_since = now
+        return reports | self._exit_reports(known.values(), now)
+
+    def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
+        """Return those to ask about: in turn one that runs, one of the first that wait, one of the
+        others.
+        """
+        open_ones = [handle for handle in handles if self.tasks[handle].ending is None]
+        queued = [handle for handle in open_ones if self.tasks[handle].queued]
+        active = [handle for handle in open_ones if not self.tasks[handle].queued]
+        groups = [
+            sorted(group, key=lambda handle: self.tasks[handle].asked_at)
+            for group in (active, queued[:FIRST_QUEUED], queued[FIRST_QUEUED:])
+        ]
+        return [
+            handle for row in itertools.zip_longest(*groups) for handle in row if handle is not None
+        ]
+
+    def _exit_reports(self, handles: Iterable[Handle], now: float) -> dict[Handle, Report]:
+        """Return a report for each task that has ended, once its reason is known or has been looked
+        for long enough.
+        """
+        reports = {}
+        for handle in handles:
+            task = self.tasks[handle]
+            report = None
+            if task.ending is not None:
+                report = self._exit_report(handle, task, task.ending, now)
+            elif task.ending_since is not None and now - task.ending_since > END_SECONDS:
+                report = self._error_report(handle)
+            if report is not None:
+                self.forget([handle])
+                reports[handle] = report
+        return reports
+
+    def _exit_report(
+        self, handle: Handle, task: DrmaaTask, end: Ending, now: float
+    ) -> Report | None:
+        failure = None
+        if not end.clean and not end.deleted:
+            failure = (
+                self._diagnostics.logged_failure(handle.id)
+                if end.started
+                else self._diagnostics.failure(handle.id)
+            )
+            if failure is None and not end.started and now - task.ended_at < REASON_SECONDS:
+                return None
+        reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
+        fault = task.request.fault(end.usage) if end.killed else None
+        if end.killed and task.request.limits:
+            reason += f" (its limits: {task.request.limits})"
+        return replace(
+            _report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault
+        )
+
+    def _error_report(self, handle: Handle) -> Report:
+        """Delete a task that the batch system calls failed, and which has not ended: it is in the
+        error state. Return a report on it.
+        """
+        reason = self._diagnostics.error_state(handle.id)
+        self.try_delete([handle.id])
+        return _report(
+            handle,
+            f"in the error state: {reason}"
+            if reason
+            else "failed, and the batch system does not say why",
+            None,
+        )
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
+        self._opened().terminate(ids)
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for, as `qstat -j` explains it."""
+        return self._diagnostics.waiting(handles[0].id) if handles else ""
+
+    def close(self) -> None:
+        """Delete the tasks that are left, and give back the session."""
+        if self._session is None or os.getpid() != self.owner:
+            return
+        self.cancel(list(self.tasks))
+        session, self._session = self._session, None
+        try:
+            if self._guarded:
+                session.unguard(self.files)
+        except BatchSystemError as error:
+            logger.debug("the DRMAA process cannot be told: %s", error)
+        session.__exit__()
+        if self._guarded:
+            self.script.unlink(missing_ok=True)
+
+
+def _report(
+    handle: Handle,
+    reason: str,
+    failure: Failure | None,
+    *,
+    clean: bool = False,
+    deleted: bool = False,
+) -> Report:
+    error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
+    return Report(WorkerStatus.ENDED if clean else WorkerStatus.FAILED, reason, error, deleted)
+
+
+def unavailable(error: Unavailable) -> SchedulerUnavailable:
+    """Return what to raise when DRMAA cannot be used."""
+    return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
+
+
+def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefused:
+    """Return what a refusal of a job that was asked for in these words means."""
+    limit = drmaa.TASKS_LIMIT.search(str(error))
+    if limit:
+        return TooMany(str(error), int(limit[1]))
+    if error.for_now:
+        return TryAgain(str(error))
+    asked = f"; it was asked for: {native}" if native else ""
+    hint = (
+        "no queue has all of this, even when it is empty: ask for less"
+        if "no suitable queues" in str(error)
+        else None
+    )
+    return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)

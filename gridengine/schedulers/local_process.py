@@ -1,0 +1,152 @@
+"""Processes of this machine as workers: how they are started, what state they are in, how they
+end.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from gridengine.errors import GridEngineError, WorkerNotStarted, exit_words
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, Launcher, Report, TryAgain, WorkerStatus
+from gridengine.schedulers.worker_command import python_path
+
+logger = logging.getLogger("gridengine")
+
+KILL_SECONDS = 0.5
+"""How long a process that was killed may take to end."""
+
+
+class LocalLauncher(Launcher):
+    """Starts processes of this machine. What calls ask for is not kept from others on it."""
+
+    leave_signal = signal.SIGTERM
+    """What a process is sent first when it is to leave."""
+    leave_seconds = 10.0
+    """How long it has to do so."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
+
+    @abstractmethod
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start one worker, in a session of its own, so that a Ctrl-C at the terminal does not
+        reach it.
+
+        Raises:
+            TryAgain, GridEngineError: the system says no.
+        """
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Start `count` workers, or fewer when the system takes no more."""
+        started: list[Handle] = []
+        for _ in range(count):
+            try:
+                process = self._start()
+            except (TryAgain, GridEngineError):
+                if not started:
+                    raise
+                break
+            started.append(Handle(str(process.pid)))
+            self._processes[started[-1]] = process
+        return started
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return the state of each worker that this launcher started."""
+        reports = {
+            handle: report_of(self._processes[handle])
+            for handle in handles
+            if handle in self._processes
+        }
+        return {handle: report for handle, report in reports.items() if report is not None}
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        """Have these workers leave, and kill those that have not in time."""
+        if os.getpid() != self._owner:
+            return
+        processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
+        for process in processes:
+            process.send_signal(self.leave_signal)
+        remaining = _still_running(processes, self.leave_seconds)
+        for process in remaining:
+            process.kill()
+        for process in _still_running(remaining, KILL_SECONDS):
+            logger.warning("worker process %d does not end even when killed", process.pid)
+
+    def close(self) -> None:
+        """Stop every worker that is left."""
+        self.cancel(list(self._processes))
+
+
+def _still_running(
+    processes: Sequence[subprocess.Popen[bytes]], seconds: float
+) -> list[subprocess.Popen[bytes]]:
+    """Wait so long for processes to end; return those that have not."""
+    deadline = time.monotonic() + seconds
+    return [process for process in processes if not _ended_by(process, deadline)]
+
+
+def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    try:
+        process.wait(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a local worker: this one, but nothing is imported from relative
+    folders.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("PYTHONPATH", "PYTHONINSPECT")
+    }
+    path = python_path(environment.get("PYTHONPATH", ""))
+    return kept | ({"PYTHONPATH": path} if path else {})
+
+
+def start_error(error: OSError) -> Exception:
+    """Return what to raise when a process could not be started."""
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return TryAgain(f"cannot start a process: {error.strerror}")
+    hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
+    return WorkerNotStarted(
+        f"cannot start {sys.executable}: {error.strerror}", host=socket.gethostname(), hint=hint
+    )
+
+
+def report_of(process: subprocess.Popen[bytes]) -> Report | None:
+    """Return the state of a process; None when it cannot be learned now (too many open files,
+    say).
+    """
+    status = process.poll()
+    if status is None:
+        import psutil
+
+        try:
+            stopped = psutil.Process(process.pid).status() in (
+                psutil.STATUS_STOPPED,
+                psutil.STATUS_TRACING_STOP,
+            )
+        except (psutil.Error, OSError):
+            return None
+        return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
+    reason = exit_words(status)
+    error = WorkerNotStarted(
+        f"the worker process ended before it called home: {reason}",
+        host=socket.gethostname(),
+        hint="its own words, if any, are on standard error",
+    )
+    return Report(WorkerStatus.FAILED if status else WorkerStatus.ENDED, reason, error)

@@ -1,0 +1,125 @@
+"""The schedulers that there are, one entry for each; nothing else names them all.
+
+An entry names modules below this package, which are imported when they are first needed: to choose
+local processes imports nothing of a batch system.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gridengine.schedulers.detect import why_no_grid_engine, why_no_slurm
+
+if TYPE_CHECKING:
+    from gridengine.schedulers.base import Scheduler
+    from gridengine.schedulers.checks import Finding
+
+
+PACKAGE = "gridengine.schedulers"
+
+
+class SchedulerEntry(NamedTuple):
+    """One scheduler.
+
+    name: on the command line (`--scheduler slurm`).
+    path: of its class, as "module:Class" below this package.
+    checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
+        when the command line does not offer this scheduler, since it starts no workers.
+    system: the batch system, for people; empty when there is none.
+    why_absent: returns, at once, why there can be no such batch system here, or nothing.
+    probe: the path of the function that returns which batch system takes this user's jobs, or
+        raises a ConfigurationError or a BatchSystemError.
+    options: the module with the words of its requests, for a DRMAA library that speaks to it:
+        `drmaa_options` and `own_walltime`.
+    settings_table: the table of the settings files that holds a site's own names.
+    """
+
+    name: str
+    path: str
+    checks: str = ""
+    system: str = ""
+    why_absent: Callable[[Mapping[str, str]], str] | None = None
+    probe: str = ""
+    options: str = ""
+    settings_table: str = ""
+
+    @property
+    def class_name(self) -> str:
+        """The public name of its class."""
+        return self.path.partition(":")[2]
+
+    def scheduler_class(self) -> type[Scheduler]:
+        """Return its class."""
+        kind: type[Scheduler] = _imported(self.path)
+        return kind
+
+    def make(self, **options: Any) -> Scheduler:
+        """Return a scheduler with these options, as `max_workers=4`."""
+        return self.scheduler_class()(**options)
+
+    def options_module(self) -> Any:
+        """Return the module with the words of its requests."""
+        return importlib.import_module(f"{PACKAGE}.{self.options}")
+
+    def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
+        """Yield what there is of it on this machine, as it is found."""
+        found: Iterator[Finding] = _imported(self.checks)(environment)
+        return found
+
+    def system_here(self, environment: Mapping[str, str]) -> str:
+        """Return the name of the batch system that takes this user's jobs.
+
+        Raises:
+            ConfigurationError: there is none; the text says why.
+        """
+        from gridengine.errors import SchedulerUnavailable
+
+        reason = self.why_absent(environment) if self.why_absent is not None else ""
+        if reason:
+            raise SchedulerUnavailable(reason)
+        from gridengine.schedulers.failures import BatchSystemError, Refused
+
+        try:
+            name: str = _imported(self.probe)()
+        except BatchSystemError as error:
+            refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
+            raise SchedulerUnavailable(f"{refused}{error}") from error
+        return name
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
+
+
+PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
+SCHEDULERS = (
+    PROCESSES,
+    SchedulerEntry(
+        "grid_engine",
+        "grid_engine.scheduler:GridEngineScheduler",
+        checks="grid_engine.checks:findings",
+        system="Grid Engine",
+        why_absent=why_no_grid_engine,
+        probe="grid_engine.scheduler:system_here",
+        settings_table="grid_engine",
+    ),
+    SchedulerEntry(
+        "slurm",
+        "slurm.scheduler:SlurmScheduler",
+        checks="slurm.checks:findings",
+        system="Slurm",
+        why_absent=why_no_slurm,
+        probe="slurm.scheduler:system_here",
+        options="slurm.options",
+        settings_table="slurm",
+    ),
+    SchedulerEntry("inline", "inline:InlineScheduler"),
+)
+"""All of them; batch systems in the order in which they are preferred."""
+BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS if entry.checks}
+"""Those that the command line offers."""
+BATCH_SYSTEMS = tuple(entry for entry in SCHEDULERS if entry.system)
+BY_CLASS: Mapping[str, SchedulerEntry] = {entry.class_name: entry for entry in SCHEDULERS}

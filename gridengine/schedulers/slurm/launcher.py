@@ -1,0 +1,381 @@
+"""Starts, watches and stops workers on a Slurm, through its own commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.batch import BatchLauncher, not_started
+from gridengine.schedulers.cleanup import Guard
+from gridengine.schedulers.failures import BatchSystemError, Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
+from gridengine.schedulers.slurm.commands import Slurm, sbatch_command
+from gridengine.schedulers.slurm.options import option_values, sbatch_options
+from gridengine.schedulers.slurm.site import Site, impossible, refusal, unavailable
+from gridengine.schedulers.slurm.srun import ImmediateWorkers, Unsuitable
+from gridengine.schedulers.slurm.states import (
+    ENDS,
+    PURGED,
+    REQUEUED,
+    STATES,
+    End,
+    Row,
+    end_words,
+    explanation,
+    is_permanent,
+)
+from gridengine.settings.values import settings
+
+logger = logging.getLogger("gridengine")
+
+CLOSE_SECONDS = 5.0
+ENDING_SECONDS = 30.0
+"""For how long a task may be about to end before it is taken to have ended: a node that does not
+answer keeps it there for long.
+"""
+
+
+@dataclass(slots=True)
+class SlurmTask:
+    """What is remembered of a task: what it was asked for, why it waits, when Slurm says that it
+    started, since when it has been about to end, and whether Slurm's last listing lacked it.
+    """
+
+    demand: Demand
+    reason: str = ""
+    start: str | None = None
+    ending_since: float | None = None
+    absent: bool = False
+
+
+class SlurmLauncher(BatchLauncher[SlurmTask]):
+    """Starts workers as the tasks of array jobs, the first by srun, that all have one name, and
+    asks for all of them at once.
+
+    Args:
+        site: what this Slurm allows, if it has been asked already.
+    """
+
+    def __init__(
+        self,
+        run: LaunchContext,
+        *,
+        script: str,
+        options: Sequence[str],
+        strict: bool = True,
+        site: Future[Site] | None = None,
+    ) -> None:
+        super().__init__(run, script=script)
+        self._options = list(options)
+        self._strict = strict
+        # Of this launcher alone: what has this name and is not known to it is cancelled.
+        self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
+        self._slurm = Slurm(os.environ)
+        self._immediate = ImmediateWorkers(self._slurm.environment, self._name, self.script, script)
+        self._site_asked = site
+        self._known_site: Site | None = None
+        self._guard: Guard | None = None
+        self._in_doubt = False
+        """Whether there may be jobs of our name that are not in `tasks`."""
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Have srun start the first workers, if there is room, and submit the others, in arrays no
+        larger than the site allows.
+        """
+        self.largest = max(1, self._site().largest)
+        handles = self._launch_immediately(count, demand)
+        try:
+            return handles + (
+                super().launch(count - len(handles), demand) if count > len(handles) else []
+            )
+        except (TryAgain, GridEngineError):
+            if not handles:
+                raise
+            return handles  # what keeps the others from it is told at the next launch
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        """Return what is submitted, and how the first workers are started where there is room at
+        once.
+        """
+        plan = super().plan(count, demand)
+        try:
+            srun = self._immediate.command(self._options_for(demand), self._log(1, "\0"))
+        except Unsuitable:
+            return plan
+        return replace(plan, request={**plan.request, "srun": srun})
+
+    def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
+        room = 0 if self._in_doubt else min(count, self._immediate.room)
+        if not room:
+            return []
+        self.prepare()
+        self._start_guard()
+        logs = [self._log(self._launches + place, "\0") for place in range(1, room + 1)]
+        self._launches += room
+        jobs, self._in_doubt = self._immediate.start(self._options_for(demand), logs)
+        handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
+        self.launched(handles, demand)
+        return handles
+
+    def _site(self) -> Site:
+        """Return what this Slurm allows; it is asked once.
+
+        Raises:
+            SchedulerUnavailable: it does not answer.
+        """
+        if self._known_site is None:
+            asked, self._site_asked = self._site_asked, None
+            try:
+                self._known_site = (
+                    asked.result() if asked is not None else site_for(self._slurm, self._options)
+                )
+            except BatchSystemError as error:
+                raise unavailable(str(error)) from error
+        return self._known_site
+
+    def _options_for(self, demand: Demand) -> list[str]:
+        """Return all options for workers of this demand. Some memory is always asked for, where a
+        job would else be given all of a node.
+        """
+        options = sbatch_options(self._options, demand, settings().slurm)
+        memory = self._site().memory
+        return [memory, *options] if memory and "--mem" not in option_values(options) else options
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, list[str]]:
+        """Return the command that submits."""
+        tasks = count if self._site().largest else 0
+        options = self._options_for(demand)
+        return {
+            "argv": sbatch_command(
+                options, name=self._name, count=tasks, log=log, script=self.script
+            )
+        }
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Submit one array, or one job where the site has no arrays."""
+        command = self.request(count, demand, log)["argv"]
+        self._start_guard()
+        try:
+            if self._in_doubt:
+                self._cancel_unknown(self._slurm.jobs(self._name))
+            return self._slurm.submit(command, count if self._site().largest else 0)
+        except Unavailable as error:
+            raise unavailable(str(error)) from error
+        except Unreachable as error:
+            self._in_doubt = True
+            raise TryAgain(f"Slurm cannot be reached: {error}") from error
+        except Refused as error:
+            raise refusal(str(error), self._options_for(demand), count) from error
+
+    def _start_guard(self) -> None:
+        """See that nothing of this launcher's outlives this process."""
+        if self._guard is None:
+            self._guard = Guard(
+                self._slurm.cancel_command(self._name), self.files, self._slurm.environment
+            )
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        """Note these new tasks."""
+        self.tasks.update((handle, SlurmTask(demand)) for handle in handles)
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these tasks, by one question for all, and by one more for each
+        array of which some ended badly.
+        """
+        now = time.monotonic()
+        try:
+            rows = self._slurm.jobs(self._name)
+            self._cancel_unknown(rows)
+        except BatchSystemError as error:
+            logger.info("Slurm does not say how the workers are: %s", error)
+            return {}
+        # Who left in order is asked for no more.
+        self.forget(
+            [
+                task
+                for task in self.tasks.keys() - set(handles)
+                if task.id not in rows or rows[task.id].state in ENDS
+            ]
+        )
+        reports: dict[Handle, Report] = {}
+        ends: dict[Handle, tuple[str, End]] = {}
+        for handle in (handle for handle in handles if handle in self.tasks):
+            found = self._judge(handle, rows.get(handle.id), now)
+            if isinstance(found, Report):
+                reports[handle] = found
+            elif found is not None:
+                ends[handle] = found
+        return reports | self._exit_reports(ends)
+
+    def _cancel_unknown(self, rows: Mapping[str, Row]) -> None:
+        """Cancel what has our name and is not ours any more: what could not be cancelled, or was
+        submitted after all.
+        """
+        ours = {task.id for task in self.tasks}
+        unknown = [id for id, row in rows.items() if row.state in STATES and id not in ours]
+        if unknown:
+            self._slurm.cancel(unknown)
+        self._in_doubt = False
+
+    def _judge(
+        self, handle: Handle, row: Row | None, now: float
+    ) -> Report | tuple[str, End] | None:
+        """Return a report on a task that has not ended, or how it ended, or None when nothing is
+        certain.
+        """
+        task = self.tasks[handle]
+        was_absent, task.absent = task.absent, row is None
+        if row is None:
+            # Twice, lest one answer that lacks something passes for a death.
+            return ("", PURGED) if was_absent else None
+        state = STATES.get(row.state)
+        if state is not None:
+            task.ending_since = None
+            if _started_again(task, state, row) or _waits_again(handle, row):
+                return row.state, REQUEUED
+            task.reason = row.reason
+            return self._waits(task) if row.state == "PENDING" else Report(state)
+        if row.state in ENDS:
+            return row.state, ENDS[row.state]
+        if task.ending_since is None:
+            task.ending_since = now
+        if now - task.ending_since > ENDING_SECONDS:
+            return row.state, End("it does not come to its end")
+        return None
+
+    def _waits(self, task: SlurmTask) -> Report:
+        never = self._strict and is_permanent(task.reason)
+        error = impossible(task.reason, self._options_for(task.demand)) if never else None
+        return Report(WorkerStatus.QUEUED, explanation(task.reason), error)
+
+    def _exit_reports(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
+        """Return a report on each task that ended, with what Slurm knows beyond its state."""
+        arrays = {handle.id.partition("_")[0] for handle, (_, end) in ends.items() if not end.clean}
+        known: dict[str, dict[str, str]] = {}
+        try:
+            for array in arrays:
+                known.update(self._slurm.details(array))
+        except BatchSystemError as error:
+            logger.info("Slurm does not say why workers ended: %s", error)
+        reports = {}
+        for handle, (state, end) in ends.items():
+            fields = known.get(handle.id, {})
+            if end is PURGED and fields.get("JobState") in STATES:
+                continue
+            reports[handle] = self._exit_report(handle, state, end, fields)
+        self.try_delete([handle.id for handle, (_, end) in ends.items() if end is REQUEUED])
+        self.forget(reports)
+        return reports
+
+    def _exit_report(
+        self, handle: Handle, state: str, end: End, fields: Mapping[str, str]
+    ) -> Report:
+        if end is PURGED and not Path(handle.log).exists():
+            # Of those that wait, only those that somebody cancelled vanish at once.
+            state, end = "CANCELLED", ENDS["CANCELLED"]
+        words = end_words(state, end, fields)
+        who = self._who_cancelled(handle) if end.deleted else ""
+        words += f", by {who}" if who else ""
+        host = fields.get("NodeList", "").replace("(null)", "")
+        error = not_started(handle, words, deleted=end.deleted, host=host)
+        failed = handle.id in self._immediate and not Path(handle.log).exists()
+        if failed:
+            self._immediate.stop(words)
+        return Report(
+            WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED,
+            words,
+            error,
+            deleted=end.deleted,
+            fault=end.fault,
+            blameless=end.blameless or failed,
+        )
+
+    def _who_cancelled(self, handle: Handle) -> str:
+        if not self._site().accounts:
+            return ""
+        try:
+            return self._slurm.cancelled_by(handle.id)
+        except BatchSystemError as error:
+            logger.info("Slurm's accounts do not say who cancelled %s: %s", handle.id, error)
+            return ""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Cancel these tasks; when Slurm cannot be reached, as soon as it can."""
+        try:
+            self._slurm.cancel(ids)
+        except BatchSystemError:
+            self._in_doubt = True
+            raise
+
+    def forget(self, handles: Iterable[Handle]) -> None:
+        """Watch these tasks no longer."""
+        for handle in handles:
+            self.tasks.pop(handle, None)
+            self._immediate.forget(handle.id)
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for: Slurm's reason, what it means and what
+        can be done.
+        """
+        task = self.tasks.get(handles[0]) if handles else None
+        return explanation(task.reason) if task is not None and task.reason else ""
+
+    def close(self) -> None:
+        """Cancel the tasks that are left; should Slurm not answer, that is tried for a minute
+        more.
+        """
+        if os.getpid() != self.owner:
+            return
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            try:
+                self._slurm.run(*self._slurm.cancel_command(self._name), seconds=CLOSE_SECONDS)
+            except BatchSystemError as error:
+                logger.warning(
+                    "process %d still tries to cancel this run's jobs: %s", guard.leave(), error
+                )
+            else:
+                guard.dismiss()
+                self._immediate.close()
+        self.script.unlink(missing_ok=True)
+
+
+def _started_again(task: SlurmTask, state: WorkerStatus, row: Row) -> bool:
+    """Return whether this task ran before, and waits again or was started again."""
+    before = task.start
+    if state is WorkerStatus.RUNNING and before is None:
+        task.start = row.start
+    return before is not None and (
+        state is WorkerStatus.QUEUED or (state is WorkerStatus.RUNNING and row.start != before)
+    )
+
+
+def _waits_again(handle: Handle, row: Row) -> bool:
+    """Return whether this task, which has a log, waits to be started again: it may have run between
+    two looks.
+    """
+    return row.state == "PENDING" and row.reason == "BeginTime" and Path(handle.log).exists()
+
+
+def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
+    """Return what a Slurm allows in the partitions that these options, or the settings, say."""
+    values = option_values(sbatch_options(options, ANY, settings().slurm))
+    partitions, _ = values.get("--partition", ("", ""))
+    return slurm.site(partitions)

@@ -1,0 +1,99 @@
+"""One object to its payload: by C `pickle` with our recipes, and with dill's where it refuses."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import socket
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+
+from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.payload import Buffer
+from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
+from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
+
+OUT_OF_BAND = 64 * 1024
+"""From this size in bytes a buffer travels on its own; copying a smaller one costs less than a
+frame.
+"""
+
+
+def encode(
+    obj: object,
+    recipes: Mapping[type, Recipe],
+    *,
+    for_caller: bool = False,
+    writer: BlockWriter | None = None,
+) -> list[Buffer]:
+    """Return an object's payload.
+
+    Args:
+        recipes: for types that C `pickle` refuses.
+        for_caller: the object is sent at once, to the process that the calls came from: its
+            buffers are not copied, and classes are known there.
+        writer: takes the large buffers, if they may lie in shared memory.
+
+    Raises:
+        Exception: it, or something in it, cannot be pickled.
+    """
+    buffers: list[Buffer] = []
+
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < OUT_OF_BAND:
+            return True
+        if writer is not None and view.nbytes >= LARGE and writer.put(1 + len(buffers), view):
+            buffers.append(b"")
+        else:  # what is handed in may change before it is sent, or sent again
+            buffers.append(view if for_caller or view.readonly else view.tobytes())
+        return False
+
+    file = io.BytesIO()
+    pickler = Pickler(file, 5, buffer_callback=in_band)
+    pickler.for_caller, pickler.recipes = for_caller, recipes
+    pickler.dump(obj)
+    payload = [file.getvalue(), *buffers]
+    if writer is not None:
+        payload = writer.finish(payload)
+    return payload if pickler.needs is None else with_needs(payload, pickler.needs)
+
+
+def with_needs(payload: list[Buffer], *needs: Iterable[SharedObject]) -> list[Buffer]:
+    """Return a payload that says which shared objects are named in it."""
+    if not isinstance(payload, StoredPayload):
+        payload = PayloadWithObjects(payload)
+    payload.needs = all_needed(*needs)
+    return payload
+
+
+def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
+    """Encode something without further recipes but those for sockets and what `multiprocessing`
+    makes, or, when it is refused so, with dill's.
+    """
+    recipes: Mapping[type, Recipe] = SOCKETS
+    if "multiprocessing.reduction" in sys.modules:
+        from gridengine.serialize import descriptors
+
+        recipes = descriptors.recipes()
+    try:
+        return encode_with(recipes)
+    except (TypeError, pickle.PicklingError) as error:
+        from gridengine.serialize.dill_recipes import dill_recipes
+
+        try:
+            return encode_with({**dill_recipes(), **recipes})
+        except (TypeError, pickle.PicklingError):
+            raise error from None  # dill's words would be about dill
+
+
+def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
+    import multiprocessing.reduction  # noqa: F401 (whose recipe for sockets this is; few need it)
+
+    from gridengine.serialize import descriptors
+
+    return descriptors.recipes()[socket.socket](pickler, one)
+
+
+SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_socket})

@@ -1,0 +1,150 @@
+"""Functions taken apart, and put together where nobody can import them.
+
+A function's global variables are filled in after it has been made, since they may lead back to it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import importlib
+import linecache
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from gridengine.serialize.main_module import add_to_main
+
+Source: TypeAlias = tuple[str, int, list[str]]
+"""A file's name, a line number and the lines from there on."""
+
+NAMESPACE = ("__name__", "__package__", "__file__")
+"""What a function's global variables hold beside those that its code names."""
+FUNCTION_PARTS = (
+    "__defaults__",
+    "__kwdefaults__",
+    "__annotations__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__type_params__",
+)
+GLOBAL_OPERATIONS = frozenset(
+    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
+
+
+def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]]) -> Any:
+    """Return what a pickle has of a function: its parts, with the global variables that its code
+    names.
+
+    namespaces: by the global variables of functions that are in the same pickle, what stands for
+        them there: functions that share theirs here share them there.
+    """
+    names, code = function.__globals__, function.__code__
+    namespace = namespaces.setdefault(
+        id(names), {name: names[name] for name in NAMESPACE if name in names}
+    )
+    used = {name: names[name] for name in global_names(code) if name in names}
+    parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
+    imports = list(_submodules(code, used.values()))
+    state = (imports, used, parts, function.__dict__, source_of(code))
+    arguments = (code, namespace, function.__name__, function.__closure__)
+    return make_function, arguments, state, None, None, fill_function
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of the global variables that this code, or code within it, reads or writes;
+    sorted.
+    """
+    names = {
+        str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(global_names(constant))
+    return tuple(sorted(names))
+
+
+def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
+    """Yield the loaded submodules that code reaches as attributes: `import xml.dom` makes a global
+    variable of `xml` alone.
+    """
+    for value in values:
+        if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
+            attributes = set(_all_names(code))
+            prefix = value.__name__ + "."
+            for name in sorted(sys.modules.copy()):
+                if name.startswith(prefix) and attributes.issuperset(
+                    name[len(prefix) :].split(".")
+                ):
+                    yield name
+
+
+@functools.lru_cache(maxsize=4096)
+def _all_names(code: types.CodeType) -> tuple[str, ...]:
+    inner = [
+        name
+        for constant in code.co_consts
+        if isinstance(constant, types.CodeType)
+        for name in _all_names(constant)
+    ]
+    return (*code.co_names, *inner)
+
+
+def make_function(
+    code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None
+) -> types.FunctionType:
+    """Return a function that has nothing yet but its code."""
+    space.setdefault("__builtins__", builtins)
+    return types.FunctionType(code, space, name, None, closure)
+
+
+def fill_function(
+    function: types.FunctionType,
+    state: tuple[list[str], dict[str, Any], dict[str, Any], dict[str, Any], Source | None],
+) -> None:
+    """Give a function its global variables and the rest of its parts."""
+    imports, used, parts, attributes, source = state
+    for name in imports:
+        importlib.import_module(name)
+    function.__globals__.update(used)
+    for name, value in parts.items():
+        setattr(function, name, value)
+    function.__dict__.update(attributes)
+    add_to_main(function.__globals__.get("__name__"), used)
+    if "." not in function.__qualname__:
+        add_to_main(function.__module__, {function.__qualname__: function})
+    if source is not None:
+        note_source(*source)
+
+
+def source_of(code: types.CodeType) -> Source | None:
+    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is
+    not at hand.
+    """
+    first = code.co_firstlineno
+    last = max((line for _, _, line in code.co_lines() if line), default=first)
+    lines = linecache.getlines(code.co_filename)[first - 1 : last]
+    return (code.co_filename, first, lines) if lines else None
+
+
+def note_source(filename: str, first: int, lines: list[str]) -> None:
+    """Let tracebacks find these lines, unless the file is here."""
+    entry = linecache.cache.get(filename)
+    if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
+        return
+    known = list(entry[2]) if entry is not None else []
+    known += ["\n"] * (first - 1 + len(lines) - len(known))
+    known[first - 1 : first - 1 + len(lines)] = lines
+    # Without a time of change, `linecache.checkcache` keeps the entry.
+    linecache.cache[filename] = (sum(map(len, known)), None, known, filename)
+
+
+def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    """Give a closure's cell its contents."""
+    cell.cell_contents = state[0]

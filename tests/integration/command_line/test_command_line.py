@@ -1,0 +1,302 @@
+"""The command line on a machine with nothing, with a real Grid Engine, and with one that is broken,
+as a plain user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.scenario import bring_up, stop_daemon, until
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster, GridEngine
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Grid Engine")
+COMMAND = """
+import sys
+from gridengine.cli.main import main
+sys.argv[:] = {words!r}
+main()
+"""
+
+
+def command(
+    cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None, **more: Any
+) -> tuple[int, str]:
+    """Run `gridengine` as the plain user; return its exit status and what it wrote."""
+    script = COMMAND.format(words=["gridengine", *words])
+    done = cluster.run(script, environment=environment, check=False, seconds=100, **more)
+    return done.returncode, done.stdout + done.stderr
+
+
+def doctor(
+    cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Return the exit status of `gridengine doctor`, and its findings by what they are of and
+    at.
+    """
+    status, output = command(cluster, "doctor", "--json", *words, environment=environment)
+    told = json.loads(output)
+    assert told["ok"] == (status == 0)
+    return status, {f"{one['of']} {one['check']}": one for one in told["findings"]}
+
+
+def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": "/nosuch",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    words = [sys.executable, "-m", "gridengine", "doctor", "--json"]
+    done = subprocess.run(
+        words,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    found = {
+        f"{one['of']} {one['check']}": one["state"] for one in json.loads(done.stdout)["findings"]
+    }
+    assert done.returncode == 0
+    assert found["processes job"] == "ok"
+    assert found["here encryption"] in ("ok", "slow")
+    assert found["grid_engine environment"] == found["slurm commands"] == "absent"
+    for name in ("grid_engine", "slurm"):
+        asked = subprocess.run(
+            [*words, "--scheduler", name],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=90,
+            check=False,
+        )
+        assert asked.returncode == 1
+
+
+@pytest.mark.grid_engine
+def test_a_machine_with_grid_engine_is_described_and_a_job_comes_home(
+    grid_engine: GridEngine,
+) -> None:
+    status, found = doctor(grid_engine, "--scheduler", "grid_engine")
+    assert status == 0, found
+    assert {one["state"] for one in found.values()} == {"ok"}
+    assert "libdrmaa.so" in found["grid_engine library"]["text"]
+    assert "all.q" in found["grid_engine queues"]["text"]
+    assert (
+        "smp ($pe_slots); Cores(n) uses smp" in found["grid_engine parallel environments"]["text"]
+    )
+    assert re.search(r"came home from \S+ in \d+\.\d s", found["grid_engine job"]["text"])
+
+
+@pytest.mark.grid_engine
+@pytest.mark.parametrize(
+    ("environment", "check", "words", "remedy"),
+    [
+        (
+            {"DRMAA_LIBRARY_PATH": "/nosuch/libdrmaa.so"},
+            "library",
+            "/nosuch/libdrmaa.so",
+            "DRMAA_LIBRARY_PATH",
+        ),
+        (
+            {"DRMAA_LIBRARY_PATH": "/etc/hostname"},
+            "library",
+            "/etc/hostname: file too short",
+            "is it a DRMAA library",
+        ),
+        ({"SGE_QMASTER_PORT": "9"}, "master", "qmaster", "is sge_qmaster running?"),
+        ({"SGE_CELL": "nosuch"}, "master", "nosuch", "nosuch/common/act_qmaster"),
+        (
+            {"PATH": "/nosuch", "SGE_ROOT": "/nosuch"},
+            "commands",
+            "qconf is neither",
+            "correct SGE_ROOT",
+        ),
+        (
+            {"GRIDENGINE_GRID_ENGINE_QUEUE": "nosuch.q"},
+            "job",
+            'unknown queue "nosuch.q"',
+            "nosuch.q",
+        ),
+        ({"GRIDENGINE_MAX_WORKERS": "many"}, "settings", "GRIDENGINE_MAX_WORKERS='many'", "unset"),
+        (
+            {"GRIDENGINE_RUN_DIRECTORY": "/proc/runs"},
+            "run directory",
+            "/proc/runs",
+            "GRIDENGINE_RUN_DIRECTORY",
+        ),
+    ],
+)
+def test_what_is_broken_is_named_with_a_remedy(
+    grid_engine: GridEngine, environment: dict[str, str], check: str, words: str, remedy: str
+) -> None:
+    status, found = doctor(grid_engine, "--scheduler", "grid_engine", environment=environment)
+    assert status == 1
+    (broken,) = [
+        one for one in found.values() if one["check"] == check and one["state"] == "broken"
+    ]
+    assert words in broken["text"]
+    assert remedy in broken["remedy"] + broken["text"]
+
+
+@pytest.mark.grid_engine
+def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(grid_engine: GridEngine) -> None:
+    environment = {"GRIDENGINE_GRID_ENGINE_QUEUE": "closed.q"}
+    status, found = doctor(
+        grid_engine, "--scheduler", "grid_engine", "--wait", "4", environment=environment
+    )
+    assert status == 1
+    assert "did not come home within 4 s" in found["grid_engine job"]["text"]
+
+
+@pytest.mark.grid_engine
+@as_root
+@pytest.mark.timeout(300)
+def test_a_master_that_is_down_is_found(grid_engine: GridEngine) -> None:
+    until(lambda: not grid_engine.command("qstat", "-u", "*"))
+    try:
+        stop_daemon("sge_qmaster")
+        status, found = doctor(grid_engine)
+    finally:
+        bring_up()
+    assert status == 1
+    assert found["grid_engine master"]["state"] == "broken"
+    assert found["processes job"]["state"] == "ok"
+    assert doctor(grid_engine, "--scheduler", "processes")[0] == 0
+
+
+@pytest.mark.grid_engine
+@as_root
+def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> None:
+    folder = Path(tempfile.mkdtemp(dir=grid_engine.folder))
+    folder.chmod(0o755)
+    (folder / "gridengine.toml").write_text('[grid_engine]\nnative = "-S /tmp/theirs"\n')
+    os.chown(folder / "gridengine.toml", pwd.getpwnam("nobody").pw_uid, -1)
+    shown = (
+        "from gridengine.settings.values import settings; "
+        "print(repr(settings().grid_engine.native))"
+    )
+    done = grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}")
+    assert done.stdout == "''\n"
+    assert (
+        f"the settings in {folder}/gridengine.toml are left out: it belongs to another user"
+        in done.stderr
+    )
+    os.chown(folder / "gridengine.toml", 0, 0)
+    assert (
+        grid_engine.run(f"import os; os.chdir({str(folder)!r})\n{shown}").stdout
+        == "'-S /tmp/theirs'\n"
+    )
+
+
+NEEDS_HELP = """
+import os, gridengine
+with gridengine.{scheduler} as scheduler:
+    print(*set(gridengine.map(lambda x: os.getppid(), range(4), scheduler=scheduler, progress=False)), flush=True)
+"""
+
+
+def check_that_workers_can_be_added(cluster: Cluster, to: str, by: str) -> None:
+    """Add a worker of one kind to a dispatcher that gets none from its own scheduler."""
+    runs = {"GRIDENGINE_RUN_DIRECTORY": str(cluster.folder / f"runs-{uuid.uuid4().hex}")}
+    needy = cluster.start(NEEDS_HELP.format(scheduler=to), environment=runs)
+    found = cluster.run(
+        f"""
+import pathlib, time
+while not (found := list(pathlib.Path({runs["GRIDENGINE_RUN_DIRECTORY"]!r}).glob("*/connection.json"))):
+    time.sleep(0.1)
+print(found[0])
+"""
+    ).stdout.strip()
+    status, output = command(cluster, "up", found, "-n", "1", "--scheduler", by, environment=runs)
+    assert status == 0, output
+    assert re.search(r"worker \S+ ended: ", output)
+    assert needy.wait(30) == 0
+    left = cluster.run(
+        "import pathlib; "
+        f"print(list(pathlib.Path({runs['GRIDENGINE_RUN_DIRECTORY']!r}).rglob('*.json')))"
+    ).stdout
+    assert left.strip() == "[]"
+
+
+@pytest.mark.grid_engine
+@pytest.mark.parametrize("by", ["processes", "grid_engine"])
+def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine, by: str) -> None:
+    check_that_workers_can_be_added(grid_engine, "GridEngineScheduler(queue='closed.q')", by)
+
+
+@pytest.mark.grid_engine
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_that_were_added_leave_the_queue_with_who_added_them(
+    grid_engine: GridEngine, number: signal.Signals
+) -> None:
+    words = ["gridengine", "up", "gone.json", "-n", "2", "--scheduler", "grid_engine"]
+    script = f"{GONE}sys.argv[:] = {words!r}\nfrom gridengine.cli.main import main\nmain()"
+    adding = grid_engine.start(
+        script, environment={"GRIDENGINE_GRID_ENGINE_QUEUE": "closed.q", "PYTHONUNBUFFERED": "1"}
+    )
+    assert adding.stdout is not None
+    asked = re.search(r"(\d+)\.1, \1\.2$", adding.stdout.readline())
+    assert asked is not None
+    assert grid_engine.knows(asked[1])
+    adding.send_signal(number)
+    adding.wait(30)
+    until(lambda: not grid_engine.knows(asked[1]), 30)
+
+
+GONE = """
+import os, sys
+from pathlib import Path
+from gridengine.wire.connection import Connection
+key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, key, key, key).save(Path("gone.json"))
+"""
+
+
+@pytest.mark.grid_engine
+def test_a_worker_of_a_dispatcher_that_is_gone_is_told_as_failed(grid_engine: GridEngine) -> None:
+    script = f"""{GONE}
+sys.argv[:] = ["gridengine", "up", "gone.json", "-n", "1", "--scheduler", "processes"]
+from gridengine.cli.main import main
+main()
+"""
+    done = grid_engine.run(script, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "failed: exit status" in done.stdout
+
+
+@pytest.mark.grid_engine
+def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(
+    grid_engine: GridEngine,
+) -> None:
+    script = """
+import sys
+from pathlib import Path
+from gridengine.wire.connection import Connection
+Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c").save(Path("connection.json"))
+sys.argv[:] = ["gridengine", "up", ".", "-n", "3", "--scheduler", "grid_engine", "--cores", "2", "--memory", "1", "--time", "60", "--dry"]
+from gridengine.cli.main import main
+main()
+"""
+    output = grid_engine.run(script).stdout
+    assert "count: 3\n" in output
+    assert "nativeSpecification: -l h_vmem=512M,h_rt=00:02:00 -pe smp 2\n" in output
+    assert re.search(
+        r"^exec \S+ -P -m gridengine\.worker /\S+/connection\.json$", output, flags=re.MULTILINE
+    )

@@ -1,0 +1,82 @@
+"""The examples run as they stand, with no change but the scheduler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gridengine
+
+ROOT = Path(gridengine.__file__).parents[1]
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run_example(name: str, scheduler: str, folder: Path) -> str:
+    """Run an example from another folder and return what it prints."""
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler]
+    run = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
+
+
+LOCAL = pytest.mark.parametrize("scheduler", ["process", "inline"])
+
+
+@LOCAL
+def test_square(scheduler: str, tmp_path: Path) -> None:
+    assert "the sum of all 1000: 332833500" in run_example("square.py", scheduler, tmp_path)
+
+
+def test_the_census_of_the_standard_library_equals_the_serial_one(tmp_path: Path) -> None:
+    printed = run_example("stdlib_census.py", "process", tmp_path)
+    assert "the mapped census equals the serial one" in printed
+    assert "argparse.py" in printed or "turtle.py" in printed
+
+
+@LOCAL
+def test_process_like(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("process_like.py", scheduler, tmp_path)
+    assert printed.count("finds pi to be 3.1") >= 4
+    assert "quitter ended with exit code 3, having printed: nothing" in printed
+
+
+@LOCAL
+def test_sweep(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("sweep.py", scheduler, tmp_path)
+    assert "rate 0.1: y = 3.000 x + -1.000" in printed
+    assert "rate 3.0: at rate 3.0 the loss had grown without bound" in printed
+    assert "fit_0.1_0.9: loss" in printed
+
+
+@LOCAL
+def test_executor(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("executor.py", scheduler, tmp_path)
+    assert "94^3 + 64^3 = 1092728, and 103^3 = 1092727" in printed
+    assert "done, cancelled or killed" in printed
+
+
+@LOCAL
+def test_mixed_resources(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("mixed_resources.py", scheduler, tmp_path)
+    assert printed.count("on Cores(2, [") == 2
+    assert "1003: 235" in printed
+
+
+def test_sklearn_joblib(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "sklearn", reason="one of the optional libraries of setup.cfg's third-parties"
+    )
+    assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "process", tmp_path)

@@ -1,0 +1,397 @@
+"""`Executor` on this machine's processes, used as a user would."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import Cancelled, ConfigurationError, RemoteTraceback, WorkerCrashed
+from gridengine.serialize.encoding import OUT_OF_BAND
+
+ROOT = Path(gridengine.__file__).parents[1]
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture
+def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
+    with gridengine.Executor(scheduler) as executor:
+        yield executor
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def fail(x: int) -> int:
+    raise ValueError(f"no {x}")  # the failing line
+
+
+def note(folder: str, name: object) -> None:
+    Path(folder, str(name)).touch()
+
+
+def begin_and_wait(begun: str, gate: str) -> str:
+    """Tell the test that the call runs, and wait until the test opens the gate."""
+    for path, mode in ((begun, os.O_WRONLY), (gate, os.O_RDONLY)):
+        os.close(os.open(path, mode))  # opening a FIFO waits for its other side
+    return "waited"
+
+
+WAITING = -1
+
+
+def negate(x: int, paths: tuple[str, str]) -> int:
+    if x == WAITING:
+        begin_and_wait(*paths)
+    return -x
+
+
+class Gate:
+    """Where calls wait: two FIFOs, whose other sides a test opens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = str(folder / "begun"), str(folder / "gate")
+        for path in self.paths:
+            os.mkfifo(path)
+        self._open: list[int] = []
+
+    def await_begin(self) -> None:
+        """Wait until a call is at it."""
+        os.close(os.open(self.paths[0], os.O_RDONLY))
+
+    def open(self) -> None:
+        """Let all calls go on, those to come too."""
+        self._open += [os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in self.paths]
+
+    def close(self) -> None:
+        """Let go of the FIFOs."""
+        for end in self._open:
+            os.close(end)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    gate = Gate(tmp_path)
+    yield gate
+    gate.close()
+
+
+# ------------------------------------------------------------------ results
+
+
+def test_thousands_of_calls_give_their_results(executor: gridengine.Executor) -> None:
+    futures = [executor.submit(square, index) for index in range(20_000)]
+    assert [future.result() for future in futures] == [index * index for index in range(20_000)]
+
+
+def test_calls_of_several_functions_and_threads_give_their_results(
+    executor: gridengine.Executor,
+) -> None:
+    def submit(first: int) -> list[Any]:
+        futures = [
+            executor.submit(*((square, n) if n % 2 else (divmod, n, 7)))
+            for n in range(first, first + 2000)
+        ]
+        return [future.result(SECONDS) for future in futures]
+
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(submit, range(0, 6000, 2000)))
+    assert [result for part in results for result in part] == [
+        n * n if n % 2 else divmod(n, 7) for n in range(6000)
+    ]
+
+
+def test_a_function_from_anywhere_runs(executor: gridengine.Executor) -> None:
+    offset = 7
+    assert executor.submit(lambda x: x + offset, 3).result(SECONDS) == 10
+
+
+def test_large_arguments_and_results_arrive(executor: gridengine.Executor) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.arange(OUT_OF_BAND, dtype=float)
+    future = executor.submit(numpy.negative, array)
+    expected = -array
+    array[:] = 0  # what was submitted does not change any more
+    assert (future.result(SECONDS) == expected).all()
+
+
+def test_an_exception_tells_the_failing_line(executor: gridengine.Executor) -> None:
+    with pytest.raises(ValueError, match="no 3") as caught:
+        executor.submit(fail, 3).result(SECONDS)
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "# the failing line" in str(caught.value.__cause__)
+
+
+def test_a_crash_fails_its_own_call_alone(executor: gridengine.Executor) -> None:
+    before = [executor.submit(square, index) for index in range(500)]
+    crash = executor.with_options(retries=0).submit(os.kill, 0, signal.SIGKILL)
+    after = [executor.submit(square, index) for index in range(500)]
+    with pytest.raises(WorkerCrashed, match="SIGKILL"):
+        crash.result(SECONDS)
+    assert [future.result(SECONDS) for future in before + after] == 2 * [
+        index * index for index in range(500)
+    ]
+
+
+def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
+    future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
+    with pytest.raises(gridengine.TimeoutError, match=r"limit of 0.2 s"):
+        future.result(SECONDS)
+
+
+def test_asyncio_and_as_completed_take_the_futures(executor: gridengine.Executor) -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(
+            *(loop.run_in_executor(executor, square, index) for index in range(500))
+        )
+
+    assert asyncio.run(main()) == [index * index for index in range(500)]
+    futures = [executor.submit(square, index) for index in range(500)]
+    completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
+    assert sorted(future.result() for future in completed) == [
+        index * index for index in range(500)
+    ]
+
+
+def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
+    assert list(executor.map(square, range(20_000))) == [index * index for index in range(20_000)]
+    assert list(executor.map(divmod, range(9), [2, 3, 4], chunksize=2)) == [(0, 0), (0, 1), (0, 2)]
+
+
+# ------------------------------------------------------------------ ends
+
+
+def test_a_cancelled_call_never_runs(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path, gate: Gate
+) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        blocking = [executor.submit(begin_and_wait, *gate.paths) for _ in range(8)]
+        futures = [executor.submit(note, str(tmp_path), f"ran-{index}") for index in range(100)]
+        cancelled = [future.cancel() for future in futures]
+        gate.open()
+    assert cancelled == [True] * 100
+    assert [future.result() for future in blocking if not future.cancelled()] != []
+    assert list(tmp_path.glob("ran-*")) == []
+
+
+def after_quick_calls(
+    executor: gridengine.Executor, gate: Gate
+) -> list[concurrent.futures.Future[int]]:
+    """Return the futures of calls that wait, handed over together as the quick ones before them;
+    the first of them runs.
+    """
+    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
+        future.result(SECONDS)
+    futures = [executor.submit(negate, WAITING, gate.paths) for _ in range(200)]
+    gate.await_begin()
+    return futures
+
+
+def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -> None:
+    with gridengine.Executor(gridengine.ProcessScheduler, max_workers=1) as executor:
+        futures = after_quick_calls(executor, gate)
+        cancelled = [future.cancel() for future in futures]
+        gate.open()
+        assert cancelled == [False] + [True] * 199
+        assert futures[0].result(SECONDS) == -WAITING
+
+
+def test_after_quick_calls_the_shutdown_cancels_all_that_has_not_begun(gate: Gate) -> None:
+    executor = gridengine.Executor(gridengine.ProcessScheduler, max_workers=1)
+    futures = after_quick_calls(executor, gate)
+    executor.shutdown(wait=False, cancel_futures=True)
+    done, _ = concurrent.futures.wait(futures[1:], SECONDS)
+    gate.open()
+    executor.shutdown(wait=True)
+    assert len(done) == 199
+    assert [future.cancelled() for future in futures] == [False] + [True] * 199
+
+
+def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gate) -> None:
+    future = executor.submit(begin_and_wait, *gate.paths)
+    gate.await_begin()
+    assert not future.cancel()
+    assert executor.kill(future)
+    with pytest.raises(Cancelled):
+        future.result(SECONDS)
+    assert executor.submit(square, 3).result(SECONDS) == 9
+
+
+def test_killing_a_call_among_quick_ones_spares_these(
+    executor: gridengine.Executor, gate: Gate
+) -> None:
+    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
+        future.result(SECONDS)  # from here on calls travel together
+    futures = [
+        executor.submit(negate, index, gate.paths)
+        for index in [*range(1, 2000), WAITING, *range(2000, 4000)]
+    ]
+    gate.await_begin()
+    assert executor.kill(futures[1999])
+    with pytest.raises(Cancelled):
+        futures.pop(1999).result(SECONDS)
+    assert [future.result(SECONDS) for future in futures] == [-index for index in range(1, 4000)]
+
+
+def test_the_initializer_runs_once_in_each_process(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    def initialise(folder: str) -> None:
+        with Path(folder, "processes").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    with gridengine.Executor(
+        scheduler, initializer=initialise, initargs=(str(tmp_path),)
+    ) as executor:
+        ran = {executor.submit(os.getpid).result(SECONDS) for _ in range(50)}
+        list(executor.map(square, range(50)))
+    initialised = (tmp_path / "processes").read_text().split()
+    assert len(initialised) == len(set(initialised))
+    assert {str(pid) for pid in ran} <= set(initialised)
+
+
+def test_a_failing_initializer_breaks_the_calls(scheduler: gridengine.ProcessScheduler) -> None:
+    with gridengine.Executor(scheduler, initializer=fail, initargs=(1,)) as executor:
+        futures = [executor.submit(square, index) for index in range(10)]
+        for future in futures:
+            with pytest.raises(concurrent.futures.BrokenExecutor, match="no 1"):
+                future.result(SECONDS)
+
+
+def test_calls_may_run_in_this_process() -> None:
+    with gridengine.Executor(gridengine.InlineScheduler) as executor:
+        assert executor.submit(os.getpid).result() == os.getpid()
+        assert (
+            executor.submit(lambda: executor.submit(square, 3).result()).exception() is not None
+        )  # an executor does not travel
+        assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
+
+
+def test_a_forked_process_is_told_that_the_executor_is_not_its_own(
+    executor: gridengine.Executor,
+) -> None:
+    assert executor.submit(square, 3).result(SECONDS) == 9
+    pid = os.fork()
+    if not pid:
+        try:
+            executor.submit(square, 3)
+        except ConfigurationError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+# ------------------------------------------------------------------ scripts
+
+
+def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("last", ["", "executor.shutdown(wait=False)", "del executor"])
+def test_the_interpreter_waits_for_what_was_submitted(last: str, tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import sys
+        import time
+        import gridengine
+
+        def touch(path):
+            time.sleep(0.05)
+            open(path, "w").close()
+
+        executor = gridengine.Executor(max_workers=2)
+        for index in range(20):
+            executor.submit(touch, f"{sys.argv[1]}/ran-{index}")
+        LAST
+        """.replace("LAST", last),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(list(tmp_path.glob("ran-*"))) == 20
+
+
+def test_an_exception_ends_the_script_and_its_calls(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import time
+        import gridengine
+
+        executor = gridengine.Executor(max_workers=2)
+        futures = [executor.submit(time.sleep, 600) for _ in range(20)]
+        raise SystemError("here")
+        """,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "SystemError: here" in done.stderr
+
+
+def test_functions_of_a_script_run_as_they_were_when_submitted(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import gridengine
+
+        def read():
+            return number, numbers
+
+        numbers = []
+        with gridengine.Executor(max_workers=2) as executor:
+            futures = []
+            for number in range(100):
+                numbers.append(number)
+                futures.append(executor.submit(read))
+            assert [future.result() for future in futures] == [(n, list(range(n + 1))) for n in range(100)]
+        """,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_workers_end_with_the_executor_that_started_them() -> None:
+    psutil = pytest.importorskip("psutil")
+    with gridengine.Executor(max_workers=2) as executor:
+        worker = psutil.Process(executor.submit(os.getppid).result(SECONDS))
+        child = psutil.Process(executor.submit(os.getpid).result(SECONDS))
+    gone, alive = psutil.wait_procs([worker, child], timeout=SECONDS)
+    assert (len(gone), alive) == (2, [])
+
+
+def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessScheduler) -> None:
+    def never_ends(x: int) -> None:
+        signal.pause()
+
+    with pytest.raises(KeyboardInterrupt), gridengine.Executor(scheduler) as executor:  # noqa: PT012
+        futures = [executor.submit(never_ends, x) for x in range(6)]
+        raise KeyboardInterrupt
+    assert all(isinstance(future.exception(SECONDS), Cancelled) for future in futures)

@@ -1,0 +1,245 @@
+"""The thread that all users of a scheduler share: whatever happens to it, nobody waits for ever."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.client.connect import dispatcher_of
+from gridengine.client.functions import make_function
+from gridengine.dispatcher.core import state
+from gridengine.dispatcher.core.events import Received, Submitted
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.effects import EffectPerformer
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.serialize import pickling
+
+
+@pytest.mark.timeout(60)
+def test_who_submits_while_the_scheduler_is_closed_is_told_and_does_not_wait() -> None:
+    for _ in range(20):
+        scheduler = gridengine.ProcessScheduler(1)
+        ends: list[BaseException] = []
+        started = threading.Barrier(5)
+
+        def use(
+            scheduler: gridengine.ProcessScheduler = scheduler,
+            ends: list[BaseException] = ends,
+            started: Any = started,
+        ) -> None:
+            started.wait()
+            try:
+                while True:
+                    gridengine.map(abs, [-1], scheduler=scheduler)
+            except gridengine.GridEngineError as error:
+                ends.append(error)
+
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        scheduler.close()
+        for thread in threads:
+            thread.join()
+        assert {type(end) for end in ends} <= {gridengine.Cancelled, gridengine.ConfigurationError}
+        assert len(ends) == 4
+
+
+@pytest.mark.timeout(60)
+def test_when_the_thread_itself_fails_every_call_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
+        monkeypatch.setitem(state._HANDLERS, Submitted, fail)
+        with pytest.raises(gridengine.Cancelled, match="a fault of ours"):
+            gridengine.map(abs, [-1], scheduler=scheduler)
+        with pytest.raises(gridengine.ConfigurationError, match="closed"):
+            gridengine.map(abs, [-1], scheduler=scheduler)
+
+
+class Handed:
+    """Notes which calls it was told of."""
+
+    daemon = True
+
+    def __init__(self) -> None:
+        self.told: list[CallsFinished] = []
+        self.all_told = threading.Event()
+
+    def settled(self, event: CallsFinished) -> None:
+        self.told.append(event)
+        if event.last:
+            self.all_told.set()
+
+    def began(self, event: TaskStarted) -> None: ...
+    def noted(self, event: TaskMessage) -> None: ...
+
+
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
+) -> None:
+    """Have the handler of an event in a table, or a method of a class, fail when it is called for
+    the time `at`, counted from 1.
+    """
+    in_table = isinstance(owner, dict)
+    count, plain = itertools.count(1), owner[name] if in_table else getattr(owner, name)
+
+    def one(*arguments: Any) -> Any:
+        if next(count) == at:
+            raise failure
+        return plain(*arguments)
+
+    if in_table:
+        monkeypatch.setitem(owner, name, one)
+    else:
+        monkeypatch.setattr(owner, name, one)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")]
+)
+@pytest.mark.parametrize(
+    ("owner", "name", "at"),
+    [
+        (state._HANDLERS, Received, 2),
+        (state._HANDLERS, Received, 5),
+        (UnsettledTasks, "settle", 1),
+        (UnsettledTasks, "settle", 3),
+        (EffectPerformer, "send", 2),
+    ],
+)
+def test_whatever_the_thread_fails_at_each_call_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
+) -> None:
+    handed = Handed()
+    with gridengine.ProcessScheduler(2) as scheduler:
+        fail_at(monkeypatch, owner, name, at, failure)
+        one = dispatcher_of(scheduler)
+        tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
+        one.submit(make_function(slowly), tasks, handed)
+        deadline = 30.0
+        while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
+            deadline
+        ):
+            handed.all_told.clear()
+    calls = sorted(
+        (event.task, index) for event in handed.told for index in range(event.start, event.stop)
+    )
+    assert calls == [(task.id, index) for task in tasks for index in range(8)]
+    assert "a fault of ours" in str(handed.told[-1].error)
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.02)
+    return number
+
+
+@pytest.mark.timeout(60)
+def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls that it had settled, and that nobody had been told of yet, are neither among those that
+    wait nor among those that run.
+    """
+    handed = Handed()
+    plain = state.StateMachine.handle
+
+    def fail_late(self: state.StateMachine, event: Any, now: float) -> Any:
+        effects = plain(self, event, now)
+        if any(isinstance(one, CallsFinished) for one in effects):
+            raise RuntimeError("a fault of ours")
+        return effects
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        one = dispatcher_of(scheduler)
+        monkeypatch.setattr(state.StateMachine, "handle", fail_late)
+        one.submit(
+            make_function(abs),
+            [Task(one.new_id(), pickling.dump_calls([-1]))],
+            handed,
+        )
+        assert handed.all_told.wait(30)
+    assert isinstance(handed.told[0].error, gridengine.Cancelled)
+
+
+def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
+    class Deaf(Handed):
+        def settled(self, event: CallsFinished) -> None:
+            raise MemoryError
+
+    pending, handed = UnsettledTasks(), Handed()
+    pending.add([Task(1, [], 3)], Deaf())
+    pending.add([Task(2, [], 5)], handed)
+    pending.settle(CallsFinished(2, 1, 2, []))
+    pending.settle(CallsFinished(2, 2, 3, []))
+    assert [type(one) for one in pending.fail(gridengine.Cancelled("x"))] == [MemoryError]
+    assert [(one.start, one.stop, one.last) for one in handed.told[2:]] == [
+        (0, 1, False),
+        (3, 5, True),
+    ]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "failure",
+    [
+        RuntimeError("a fault of mine"),
+        KeyboardInterrupt("a fault of mine"),
+        SystemExit("a fault of mine"),
+    ],
+)
+def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """A kind's own words for the batch system (`_native`) are user code that is run there."""
+    from gridengine.schedulers.local import ProcessLauncher
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler) as executor:
+        with monkeypatch.context() as broken:
+            broken.setattr(ProcessLauncher, "launch", fail)
+            error = executor.submit(abs, -1).exception(30)
+            assert isinstance(error, gridengine.ClusterError)
+            assert "a fault of mine" in error.message
+        assert executor.submit(abs, -1).result(30) == 1
+
+
+@pytest.mark.timeout(60)
+def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler = gridengine.ProcessScheduler(2)
+    executor, pool = gridengine.Executor(scheduler), gridengine.Pool(scheduler=scheduler)
+    job = gridengine.Job(target=time.sleep, args=(600,), scheduler=scheduler)
+    job.start()
+    futures = [executor.submit(slowly, number) for number in range(5000)]
+    results = pool.map_async(slowly, range(500), chunksize=1)
+    lazily = gridengine.imap(slowly, range(500), scheduler=scheduler)
+    assert next(lazily) == 0
+    fail_at(monkeypatch, state._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
+    with pytest.raises(gridengine.GridEngineError):
+        results.get(30)
+    with pytest.raises(gridengine.GridEngineError):
+        list(lazily)
+    job.join(30)
+    assert not job.is_alive()
+    done, waiting = concurrent.futures.wait(futures, 30)
+    assert not waiting
+    assert {type(one.exception()) for one in done} <= {
+        type(None),
+        gridengine.Cancelled,
+        gridengine.ConfigurationError,
+    }
+    executor.shutdown()
+    pool.terminate()

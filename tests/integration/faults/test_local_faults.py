@@ -1,0 +1,895 @@
+"""What goes wrong on one machine, and what must come of it: each call ends with its result, or with
+an error that says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import gridengine
+from gridengine import (
+    Cancelled,
+    ConfigurationError,
+    Job,
+    JobDispatcher,
+    Memory,
+    OutOfMemory,
+    ProcessScheduler,
+    TimeoutError,
+    WorkerCrashed,
+)
+from gridengine.client.connect import dispatcher_of
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.launcher import LaunchContext, Launcher
+from gridengine.wire.messages import Crashed
+from tests.support.agent_driver import alive, leave_a_grandchild, start, wait_for, written
+from tests.support.script_driver import MakeScript, at_terminal, read_all
+
+MEGABYTE = 2**20
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[ProcessScheduler]:
+    with ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def note(path: Path | str, text: object = "") -> None:
+    """Add a line to a file, in one write."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+def is_there(path: Path) -> Callable[[], bool]:
+    return path.exists
+
+
+def ended(job: Job) -> Job:
+    job.start()
+    job.join()
+    return job
+
+
+def error_of(f: Callable[[Any], Any], *, scheduler: Scheduler, **options: Any) -> BaseException:
+    (error,) = gridengine.map(f, [0], scheduler=scheduler, reraise=False, **options)
+    assert isinstance(error, BaseException)
+    return error
+
+
+# ------------------------------------------------------------------ the call's process dies
+
+
+def fault(_: object) -> None:
+    ctypes.string_at(0)
+
+
+def leave_hard(_: object) -> None:
+    os._exit(3)
+
+
+def kill_own_process(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("death", "words"),
+    [
+        (fault, "was killed by SIGSEGV"),
+        (leave_hard, "exited with status 3"),
+        (kill_own_process, "was killed by SIGKILL"),
+    ],
+)
+def test_a_call_whose_process_dies_is_run_again_and_then_its_death_is_named(
+    death: Callable[[object], None], words: str, scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        note(tmp_path / "processes", os.getpid())
+        death(x)
+
+    error = error_of(call, scheduler=scheduler)
+    assert isinstance(error, WorkerCrashed)
+    assert words in error.message
+    assert error.host == os.uname().nodename
+    assert [words in attempt for attempt in error.attempts] == [True] * 3
+    assert str(error).count("attempt: on ") == 3
+    assert len(set(lines(tmp_path / "processes"))) == 3, "each attempt has a process of its own"
+
+
+def test_a_call_that_outlives_its_retries_has_its_result(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> int:
+        note(tmp_path / "attempts")
+        return x if len(lines(tmp_path / "attempts")) == 3 else kill_own_process(x)  # type: ignore[func-returns-value]
+
+    assert gridengine.map(call, [7], scheduler=scheduler) == [7]
+
+
+def test_a_call_that_kills_every_process_fails_alone(scheduler: ProcessScheduler) -> None:
+    def call(x: int) -> int:
+        return kill_own_process(x) if x == 57 else x * x  # type: ignore[func-returns-value]
+
+    results = gridengine.map(call, range(200), scheduler=scheduler, reraise=False)
+    assert results[:57] + results[58:] == [x * x for x in range(200) if x != 57]
+    assert isinstance(results[57], WorkerCrashed)
+    assert "call 57 of " in results[57].message, (
+        "the call is named by its place among all arguments"
+    )
+
+
+def test_the_other_calls_of_a_chunk_are_not_lost(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> int:
+        if x == 30 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            kill_own_process(x)
+        return x
+
+    assert gridengine.map(call, range(60), scheduler=scheduler, chunksize=60) == list(range(60))
+
+
+def test_a_job_tells_of_each_attempt(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+    def target() -> str:
+        note(tmp_path / "attempts")
+        if len(lines(tmp_path / "attempts")) < 3:
+            os._exit(len(lines(tmp_path / "attempts")))
+        return "done"
+
+    job = Job(target=target, scheduler=scheduler)
+    assert job.attempts == ()
+    assert ended(job).result() == "done"
+    assert [one.exitcode for one in job.attempts] == [1, 2, 0]
+    assert [one.outcome for one in job.attempts] == [
+        "its process exited with status 1",
+        "its process exited with status 2",
+        "it returned",
+    ]
+    assert all(one.host for one in job.attempts)
+    assert all(one.seconds >= 0 and one.peak_memory > MEGABYTE for one in job.attempts)
+    assert all(
+        before.ended <= after.started
+        for before, after in zip(job.attempts, job.attempts[1:], strict=False)
+    )
+    with pytest.raises(AttributeError):
+        job.attempts[0].host = "elsewhere"  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------ exceptions that are to be
+# retried
+
+
+def test_an_exception_is_retried_when_the_caller_says_so(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> int:
+        note(tmp_path / str(x))
+        if len(lines(tmp_path / str(x))) <= 2:
+            raise FileNotFoundError(x)
+        return x
+
+    assert gridengine.map(call, range(20), scheduler=scheduler, retry_on=(OSError,)) == list(
+        range(20)
+    )
+    assert {len(lines(tmp_path / str(x))) for x in range(20)} == {3}
+
+
+class Unlucky(Exception):
+    pass
+
+
+def test_an_exception_that_is_retried_in_vain_arrives_itself_with_its_history(
+    scheduler: ProcessScheduler,
+) -> None:
+    class Local(Unlucky):
+        pass
+
+    def call(x: int) -> None:
+        raise Local("again")
+
+    with pytest.raises(Local) as caught:
+        gridengine.map(call, [0], scheduler=scheduler, retry_on=[Unlucky], retries=1)
+    notes = caught.value.__notes__
+    assert [("attempt 1: on " in notes[0]), ("attempt 2: on " in notes[1]), len(notes)] == [
+        True,
+        True,
+        2,
+    ]
+
+
+def test_an_exception_of_another_class_is_not_retried(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        note(tmp_path / "attempts")
+        raise ValueError(x)
+
+    assert isinstance(error_of(call, scheduler=scheduler, retry_on=(OSError,)), ValueError)
+    assert len(lines(tmp_path / "attempts")) == 1
+
+
+def test_a_dispatcher_s_limits_are_for_the_jobs_that_do_not_say_themselves(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def target(name: str) -> None:
+        note(tmp_path / name)
+        raise OSError(name)
+
+    jobs = [Job(target=target, args=("one",)), Job(target=target, args=("other",), retries=0)]
+    with JobDispatcher(scheduler, retries=3, retry_on=OSError) as dispatcher:
+        dispatcher.dispatch(jobs)
+        dispatcher.join()
+    assert [len(lines(tmp_path / name)) for name in ("one", "other")] == [4, 1]
+    assert [len(job.attempts) for job in jobs] == [4, 1]
+
+
+# ------------------------------------------------------------------ memory
+
+
+def take(megabytes: int) -> int:
+    return len(bytearray(megabytes * MEGABYTE))
+
+
+def test_a_call_over_its_memory_limit_is_told_the_limit_and_the_peak(
+    scheduler: ProcessScheduler,
+) -> None:
+    def call(x: int) -> int:
+        held = b"x" * (100 * MEGABYTE)
+        return take(400) + len(held)
+
+    error = error_of(call, scheduler=scheduler, resources=Memory(0.25))
+    assert isinstance(error, OutOfMemory)
+    assert isinstance(error, MemoryError)
+    assert "its limit was 0.25 GB" in str(error)
+    assert "the peak seen was 0.1" in str(error)
+    assert error.host
+    assert len(error.attempts) == 1, "the same memory would not do the second time either"
+    assert "in take" in str(error.__cause__), "the line that asked for it is seen"
+
+
+def test_with_escalate_memory_the_retry_has_more(scheduler: ProcessScheduler) -> None:
+    job = ended(
+        Job(
+            target=take, args=(400,), resources=Memory(0.25), escalate_memory=2, scheduler=scheduler
+        )
+    )
+    assert job.result() == 400 * MEGABYTE
+    assert [one.outcome for one in job.attempts] == ["it ran out of memory", "it returned"]
+    assert [one.peak_memory > 400 * MEGABYTE for one in job.attempts] == [False, True]
+
+
+def test_other_calls_have_no_limit_and_within_theirs_they_go_on(
+    scheduler: ProcessScheduler,
+) -> None:
+    sizes = [10, 10, 400, 10]
+    results = gridengine.map(
+        take, sizes, scheduler=scheduler, resources=Memory(0.25), reraise=False, chunksize=4
+    )
+    assert [type(each) for each in results] == [int, int, OutOfMemory, int]
+    assert "call 2 of take" in str(results[2])
+    assert gridengine.map(take, [400] * 4, scheduler=scheduler) == [400 * MEGABYTE] * 4
+
+
+def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(
+    scheduler: ProcessScheduler,
+) -> None:
+    def leak(x: int) -> int:
+        held = vars(sys).setdefault("held by a test", [])
+        held.append(bytearray(100 * MEGABYTE))
+        return x
+
+    assert gridengine.map(
+        leak, range(12), scheduler=scheduler, resources=Memory(0.25), chunksize=6, retries=0
+    ) == list(range(12))
+
+
+def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(
+    scheduler: ProcessScheduler,
+) -> None:
+    large = b"x" * (128 * MEGABYTE)
+    with_function = error_of(lambda x: len(large), scheduler=scheduler, resources=Memory(0.1))
+    (with_argument,) = gridengine.map(
+        len, [[large, large[1:]]], scheduler=scheduler, resources=Memory(0.1), reraise=False
+    )
+    assert [type(with_function), type(with_argument)] == [OutOfMemory, OutOfMemory]
+    assert gridengine.map(len, [large], scheduler=scheduler) == [len(large)]
+
+
+def abort_for_want_of_memory(_: object) -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    if libc.malloc(ctypes.c_size_t(1024 * MEGABYTE)) is None:
+        os.abort()
+
+
+def test_c_code_that_aborts_under_its_limit_ran_out_of_memory(scheduler: ProcessScheduler) -> None:
+    error = error_of(
+        abort_for_want_of_memory, scheduler=scheduler, resources=Memory(0.25), retries=1
+    )
+    assert isinstance(error, OutOfMemory)
+    assert "was killed by SIGABRT" in str(error)
+    assert "0.25 GB" in str(error)
+    assert len(error.attempts) == 2
+    assert gridengine.map(
+        abort_for_want_of_memory,
+        [0],
+        scheduler=scheduler,
+        resources=Memory(0.75),
+        escalate_memory=2,
+    ) == [None]
+
+
+def test_an_abort_without_a_limit_is_a_crash(scheduler: ProcessScheduler) -> None:
+    assert isinstance(error_of(lambda x: os.abort(), scheduler=scheduler, retries=0), WorkerCrashed)
+
+
+def test_a_limit_of_address_space_that_others_set_is_told(scheduler: ProcessScheduler) -> None:
+    def call(x: int) -> int:
+        resource.setrlimit(resource.RLIMIT_AS, (2048 * MEGABYTE, resource.RLIM_INFINITY))
+        return take(4096)
+
+    error = error_of(call, scheduler=scheduler)
+    assert isinstance(error, OutOfMemory)
+    assert "its limit was 2.00 GB" in str(error)
+    assert gridengine.map(take, [1] * 8, scheduler=scheduler) == [MEGABYTE] * 8, (
+        "that process is used no more"
+    )
+
+
+def memory_group() -> Path | None:
+    """Return where control groups of memory can be made, if they can."""
+    for root, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        probe = root / f"gridengine-probe-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            probe.mkdir()
+            try:
+                if (probe / limit).exists():
+                    return root
+            finally:
+                probe.rmdir()
+    return None
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with 300 MB of memory."""
+    root = memory_group()
+    if root is None:
+        pytest.skip("no control group of memory can be made here")
+    path = root / f"gridengine-test-{os.getpid()}"
+    path.mkdir()
+    limit = path / "memory.limit_in_bytes"
+    (limit if limit.exists() else path / "memory.max").write_text(str(300 * MEGABYTE))
+    with contextlib.suppress(OSError):
+        (path / "memory.swap.max").write_text("0")
+    yield path
+    wait_for(lambda: not (path / "cgroup.procs").read_text())
+    path.rmdir()
+
+
+def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
+    script: MakeScript, group: Path
+) -> None:
+    one = script(
+        f"""
+        import os
+        open({str(group / "cgroup.procs")!r}, "w").write(str(os.getpid()))
+
+        def eat(x):
+            held = []
+            while True:
+                held.append(bytes([x % 255 + 1]) * 2**20)
+
+        with gridengine.ProcessScheduler(1) as scheduler:
+            (error,) = gridengine.map(eat, [0], scheduler=scheduler, retries=1, reraise=False)
+            print(type(error).__name__, len(error.attempts))
+            print(error)
+        """
+    )
+    run = one.run()
+    assert run.stdout.splitlines()[0] == "OutOfMemory 2", run.stdout + run.stderr
+    assert "was killed by SIGKILL" in run.stdout
+    assert one.leftovers() == []
+
+
+# ------------------------------------------------------------------ time
+
+
+def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> int:
+        note(tmp_path / str(x))
+        if x == 5:
+            signal.pause()
+        return x
+
+    results = gridengine.map(call, range(20), scheduler=scheduler, timeout=1.0, reraise=False)
+    assert isinstance(results[5], TimeoutError)
+    assert "limit of 1.0 s" in str(results[5])
+    assert results[:5] + results[6:] == [x for x in range(20) if x != 5]
+    assert len(lines(tmp_path / "5")) == 1
+
+
+def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
+    scheduler: ProcessScheduler,
+) -> None:
+    def target(controller: Any) -> str:
+        wait_for(lambda: controller.cancelled)
+        return "tidied up"
+
+    job = ended(Job(target=target, timeout=0.5, scheduler=scheduler))
+    assert isinstance(job.exception(), TimeoutError)
+    assert job.exitcode != 0
+    assert [one.outcome for one in job.attempts] == ["it ran over its time"]
+
+
+def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> None:
+    fifo, begun = tmp_path / "fifo", tmp_path / "begun"
+    os.mkfifo(fifo)
+
+    def call(x: int) -> str:
+        begun.touch()
+        return fifo.read_text()
+
+    dispatcher = start()
+    try:
+        run = dispatcher.run(call, [0], timeout=60.0)
+        dispatcher.until(begun.exists)
+        now = time.monotonic()
+        dispatcher.agent.tick(now)
+        dispatcher.agent.tick(now + 1000)
+        fifo.write_text("done")
+        assert dispatcher.results(run, 1) == ["done"]
+        assert dispatcher.heard(Crashed) == []
+    finally:
+        dispatcher.agent.close()
+
+
+def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    one = script(
+        f"""
+        from pathlib import Path
+        import time
+
+        def work(x):
+            Path({str(tmp_path)!r}, f"begun-{{x}}").touch()
+            with open({str(tmp_path / "ran")!r}, "a") as file:
+                file.write("x")
+            end = time.monotonic() + 0.5
+            while not Path({str(tmp_path)!r}, "go on").exists():
+                time.sleep(0.01)
+            return x
+
+        print(gridengine.map(work, range(2), scheduler=gridengine.ProcessScheduler(2), timeout=3.0, chunksize=1))
+        """
+    )
+    process = one.start(stdout=subprocess.PIPE)
+    wait_for(lambda: (tmp_path / "begun-0").exists() and (tmp_path / "begun-1").exists())
+    everyone = one.processes()
+    for each in everyone:
+        each.suspend()
+    select.select([], [], [], 4.0)  # the fault itself: to be away for longer than the limit
+    for each in everyone:
+        each.resume()
+    (tmp_path / "go on").touch()
+    output, _ = process.communicate(timeout=20)
+    assert output == "[0, 1]\n"
+    assert (tmp_path / "ran").read_text() == "xx"
+
+
+# ------------------------------------------------------------------ to be ended on request
+
+
+def stubborn(path: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note(path)
+    while True:
+        signal.pause()
+
+
+@pytest.mark.parametrize("end", [Job.terminate, Job.kill])
+def test_a_job_that_was_ended_on_request_is_never_run_again(
+    end: Callable[[Job], None], scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def target() -> None:
+        note(tmp_path / "begun")
+        signal.pause()
+
+    job = Job(target=target, retries=5, scheduler=scheduler)
+    job.start()
+    wait_for((tmp_path / "begun").exists)
+    end(job)
+    job.join()
+    assert isinstance(job.exception(), Cancelled)
+    assert [one.outcome for one in job.attempts] == ["it was ended on request"]
+    assert len(lines(tmp_path / "begun")) == 1
+
+
+def with_a_grandchild(path: str) -> None:
+    leave_a_grandchild(path)
+    signal.pause()
+
+
+@pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
+def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
+    way: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+    with ProcessScheduler(1) as scheduler:
+        job = Job(
+            target=with_a_grandchild,
+            args=(str(path),),
+            timeout=1.0 if way == "timeout" else None,
+            retries=0,
+            scheduler=scheduler,
+        )
+        job.start()
+        wait_for(written(path))
+        if way == "cancel":
+            job.terminate()
+        elif way == "crash":
+            wait_for(lambda: job.pid is not None)
+            os.kill(job.pid or 0, signal.SIGSEGV)
+        if way != "close":
+            job.join()
+            wait_for(lambda: not alive(int(path.read_text())))
+    wait_for(lambda: not alive(int(path.read_text())))
+
+
+def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        note(tmp_path / "pids", os.getpid())
+        signal.pause()
+
+    with gridengine.imap(call, range(100), scheduler=scheduler):
+        wait_for(lambda: len(lines(tmp_path / "pids")) == 2)
+    wait_for(lambda: not any(alive(int(pid)) for pid in lines(tmp_path / "pids")))
+    assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
+    assert len(lines(tmp_path / "pids")) == 2
+
+
+# ------------------------------------------------------------------ the worker
+
+
+def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
+    def target() -> int:
+        note(tmp_path / "pids", f"{os.getpid()} {os.getppid()}")
+        if len(lines(tmp_path / "pids")) == 1:
+            signal.pause()
+        return os.getppid()
+
+    with ProcessScheduler(1) as scheduler:
+        job = Job(target=target, scheduler=scheduler)
+        job.start()
+        wait_for(lambda: len(lines(tmp_path / "pids")) == 1)
+        runner, worker = map(int, lines(tmp_path / "pids")[0].split())
+        os.kill(worker, signal.SIGKILL)
+        assert job.result(20) != worker
+        assert not alive(runner)
+        assert [one.outcome.startswith("the worker ") for one in job.attempts] == [True, False]
+
+
+# ------------------------------------------------------------------ the user's process
+
+
+def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    one = script(
+        """
+        import signal, time
+        from pathlib import Path
+
+        def work(x):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            Path(f"started-{x}").touch()
+            while True:
+                time.sleep(600)
+
+        gridengine.map(work, range(4), scheduler=lambda: gridengine.ProcessScheduler(2), chunksize=1)
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        os.write(terminal, b"\x03")
+        os.write(terminal, b"\x03")
+        printed = read_all(terminal)
+        assert process.wait(20) == -signal.SIGINT
+    assert "KeyboardInterrupt" in printed
+    assert "atexit" not in printed
+    assert one.leftovers() == []
+
+
+STUBBORN = """
+import os, signal, threading, time
+
+def work(x=0):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("working", flush=True)
+    while True:
+        time.sleep(600)
+
+def tell_and_join(thread, timeout=None, join=threading.Thread.join):
+    os.write(1, b"closing\\n")
+    join(thread, timeout)
+
+scheduler = gridengine.ProcessScheduler(1)
+executor = gridengine.Executor(scheduler=scheduler)
+executor.submit(abs, 1).result()
+threading.Thread.join = tell_and_join
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "waits"),
+    [
+        ("job = gridengine.Job(target=work, scheduler=scheduler); job.start(); job.join()", ""),
+        ("gridengine.map(work, [1], scheduler=scheduler)", ""),
+        ("executor.submit(work).result()", ""),
+        (
+            "gridengine.Job(target=work, scheduler=scheduler).start()",
+            "interrupted while waiting for jobs; they are ended\n",
+        ),
+        ("executor.submit(work)", "interrupted while waiting for calls; they are ended\n"),
+    ],
+    ids=["job", "map", "executor", "waiting for a job", "waiting for calls"],
+)
+def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: MakeScript) -> None:
+    one = script(STUBBORN + ending)
+    process = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert "working\n" in iter(process.stdout.readline, "")
+    process.send_signal(signal.SIGINT)
+    if waits:
+        assert process.stderr.readline() == waits
+    assert "closing\n" in iter(process.stdout.readline, "")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert "KeyboardInterrupt" in said or waits
+    assert "atexit" not in said
+    assert not waits or said == ""
+    assert one.leftovers() == []
+
+
+def test_after_a_fork_a_scheduler_says_that_it_is_its_parent_s(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for act in (
+                lambda: gridengine.map(abs, [-1], scheduler=scheduler),
+                Job(target=abs, args=(1,), scheduler=scheduler).start,
+            ):
+                try:
+                    act()
+                except ConfigurationError as error:
+                    note(tmp_path / "said", error.message)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert ["forked" in said for said in lines(tmp_path / "said")] == [True, True]
+    assert gridengine.map(abs, [-2], scheduler=scheduler) == [2]
+
+
+def test_a_fork_may_use_a_scheduler_of_its_own(script: MakeScript) -> None:
+    one = script(
+        """
+        import os
+        with gridengine.ProcessScheduler(1) as scheduler:
+            assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
+            pid = os.fork()
+            if pid == 0:
+                with gridengine.ProcessScheduler(1) as own:
+                    print(gridengine.map(abs, [-2], scheduler=own), flush=True)
+                os._exit(0)
+            print(os.waitpid(pid, 0)[1], gridengine.map(abs, [-3], scheduler=scheduler))
+        """
+    )
+    run = one.run()
+    assert run.stdout == "[2]\n0 [3]\n", run.stderr
+    assert one.leftovers() == []
+
+
+def test_two_dispatchers_work_side_by_side_in_threads(tmp_path: Path) -> None:
+    found: dict[int, list[Any]] = {}
+
+    def use(number: int) -> None:
+        with JobDispatcher(lambda: ProcessScheduler(1)) as dispatcher:
+            for _ in range(3):
+                dispatcher.dispatch(
+                    [Job(target=pow, args=(number, exponent)) for exponent in range(5)]
+                )
+                found.setdefault(number, []).append(dispatcher.join())
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [[number**exponent for exponent in range(5)]] * 3 for number in (2, 3)}
+
+
+# ------------------------------------------------------------------ the machine's set-up
+
+
+class Elsewhere(Scheduler):
+    """Has workers that reach this machine over the network, and starts none."""
+
+    local = False
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+
+    def launcher(self, run: LaunchContext) -> Launcher:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def runs_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    def set_folder(folder: Path) -> None:
+        monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(folder))
+        gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
+
+    yield set_folder
+    monkeypatch.undo()
+    gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
+
+
+def refusal(folder: Path) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught, Elsewhere() as scheduler:
+        dispatcher_of(scheduler)
+    assert str(folder) in caught.value.message
+    assert "GRIDENGINE_RUN_DIRECTORY" in str(caught.value)
+    return caught.value
+
+
+def test_a_run_directory_that_cannot_be_written_is_named_at_once(
+    tmp_path: Path, runs_in: Callable[[Path], None]
+) -> None:
+    (tmp_path / "file").touch()
+    runs_in(tmp_path / "file" / "runs")
+    assert "Not a directory" in str(refusal(tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
+def test_a_run_directory_that_is_full_is_named_at_once_and_left_as_it_was(
+    tmp_path: Path, runs_in: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)],
+        check=False,
+        capture_output=True,
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted: {done.stderr.decode()}")
+    try:
+        with contextlib.suppress(OSError), (folder / "filling").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+        runs_in(folder / "runs")
+        assert "No space left" in str(refusal(folder))
+        assert list((folder / "runs").glob("*")) == []
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_without_a_home_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert "home" in refusal(Path("~/.gridengine/runs")).message
+
+
+def test_without_a_home_local_processes_work(
+    script: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    one = script("print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))")
+    assert one.run().stdout == "[1]\n"
+
+
+def test_a_function_that_changes_while_it_waits_runs_as_it_was(tmp_path: Path) -> None:
+    factor = 2
+
+    def target() -> int:
+        return factor
+
+    with ProcessScheduler(1) as scheduler:
+        before = Job(target=wait_for, args=((tmp_path / "go on").exists,), scheduler=scheduler)
+        before.start()
+        job = Job(target=target, scheduler=scheduler)
+        job.start()
+        factor = 3
+        (tmp_path / "go on").touch()
+        assert job.result() == 2
+
+
+# ------------------------------------------------------------------ the clock
+
+
+def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = time.time, iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: real() + (-1) ** next(calls) * 86_400 * 365)
+    with JobDispatcher(lambda: ProcessScheduler(2), timeout=30.0) as dispatcher:
+        dispatcher.dispatch([Job(target=abs, args=(-number,)) for number in range(20)])
+        assert dispatcher.join(60) == list(range(20))
+        assert 0 <= (dispatcher.elapsed_time or -1) < 60
+    with pytest.raises(TimeoutError), ProcessScheduler(1) as scheduler:
+        gridengine.map(time.sleep, [600], scheduler=scheduler, timeout=0.5)
+
+
+# ------------------------------------------------------------------ much
+
+
+def ones(size: int) -> bytes:
+    return b"\x01" * size
+
+
+def length_of_sum(data: Any) -> tuple[int, int]:
+    return len(data), data[0] + data[len(data) // 2] + data[-1]
+
+
+def test_an_argument_and_a_result_of_two_gigabytes_travel(scheduler: ProcessScheduler) -> None:
+    size = 2 * 2**30 + 12_345
+    if psutil.virtual_memory().available < 5 * size:
+        pytest.skip("there is not enough memory")
+    (result,) = gridengine.map(ones, [size], scheduler=scheduler)
+    assert length_of_sum(result) == (size, 3)
+    (back,) = gridengine.map(length_of_sum, [result], scheduler=scheduler)
+    assert back == (size, 3)
+
+
+def test_many_results_taken_one_by_one_need_little_memory_and_give_it_back(
+    scheduler: ProcessScheduler,
+) -> None:
+    count, size = 100_000, 100_000
+    assert len(gridengine.map(ones, [size] * 100, scheduler=scheduler)) == 100
+    gc.collect()
+    process = psutil.Process()
+    before = highest = process.memory_info().rss
+    for number, result in enumerate(
+        gridengine.imap(ones, [size] * count, scheduler=scheduler, chunksize=4)
+    ):
+        assert len(result) == size
+        if number % 500 == 0:
+            highest = max(highest, process.memory_info().rss)
+    assert number == count - 1
+    del result
+    gc.collect()
+    assert highest - before < 200 * MEGABYTE
+    assert process.memory_info().rss - before < 50 * MEGABYTE

@@ -1,0 +1,117 @@
+"""What calls ask for, as a real Grid Engine understood it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.launching import run
+
+if TYPE_CHECKING:
+    from tests.conftest import GridEngine
+
+pytestmark = pytest.mark.grid_engine
+
+SETTINGS = """
+Path("gridengine.toml").write_text('''
+[grid_engine]
+gpus = "-l gpu={per_slot}"
+tokens.ours = "-q *@@allhosts"
+''')
+from gridengine.resources import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.demand import Demand
+"""
+ASKING = """
+handles = launcher.launch(1, demand)
+wait_for(launcher, handles)
+launcher.close()
+tell(job=handles[0].id, log=Path(handles[0].log).read_text())
+"""
+
+
+def test_a_demand_reaches_the_cluster_task(grid_engine: GridEngine) -> None:
+    told = run(
+        grid_engine,
+        f"""{SETTINGS}
+launcher = make_launcher('echo $NSLOTS $(ulimit -v); qstat -j $JOB_ID')
+demand = Demand(Cores(2) & Memory(1) & WTime(600, softT=300) & GPUs(2) & Token("ours"))
+{ASKING}""",
+    )
+    slots, kilobytes, rest = told["log"].split(maxsplit=2)
+    assert (slots, kilobytes) == ("2", str(2**20))
+    asked = re.search(r"^hard resource_list: +(\S+)", rest, flags=re.MULTILINE)
+    assert asked is not None
+    assert set(asked[1].split(",")) == {"h_vmem=512M", "h_rt=660", "s_rt=360", "gpu=1"}
+    assert re.search(r"^parallel environment: +smp range: 2$", rest, flags=re.MULTILINE)
+    assert re.search(r"^hard_queue_list: +\*@@allhosts", rest, flags=re.MULTILINE)
+
+
+def test_a_call_with_more_memory_gets_it(grid_engine: GridEngine) -> None:
+    told = run(
+        grid_engine,
+        f"{SETTINGS}launcher = make_launcher('ulimit -v', h_vmem='512M'); demand = "
+        f"Demand(factor=2.0)\n{ASKING}",
+    )
+    assert told["log"].strip() == str(2**20)
+
+
+def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
+    grid_engine: GridEngine,
+) -> None:
+    told = run(
+        grid_engine,
+        f"""{SETTINGS}
+launcher = make_launcher('exec {{sys.executable}} -c "import os; os.kill(os.getpid(), 11)"'.format(sys=sys))
+handles = launcher.launch(1, Demand(Cores(2) & Memory(8)))
+report = wait_for(launcher, handles)[handles[0]]
+launcher.close()
+tell(reason=report.reason, fault=report.fault and report.fault.__name__)
+""",
+    )
+    assert "its limits: h_vmem=4G" in told["reason"]
+    assert told["fault"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "demand", "words"),
+    [
+        (
+            "h_vmem='1G'",
+            "Memory(2)",
+            "Memory(2) of a call and h_vmem='1G' of the scheduler both say h_vmem",
+        ),
+        ("", "Token('theirs')", "there are: ours"),
+    ],
+)
+def test_what_cannot_be_said_is_an_error_before_anything_is_submitted(
+    grid_engine: GridEngine, given: str, demand: str, words: str
+) -> None:
+    told = run(
+        grid_engine,
+        f"""{SETTINGS}
+launcher = make_launcher({given})
+try:
+    launcher.launch(1, Demand({demand}))
+except Exception as error:
+    tell(error=str(error))
+launcher.close()
+""",
+    )
+    assert words in told["error"]
+
+
+def test_a_call_goes_on_after_its_soft_limit_is_announced(grid_engine: GridEngine) -> None:
+    """Grid Engine signals each process of the job."""
+    script = """
+import signal, gridengine
+
+def wait_for_announcement(x):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    return signal.sigtimedwait([signal.SIGUSR1], 60) is not None
+
+with gridengine.GridEngineScheduler(s_rt="00:00:02", max_workers=1) as scheduler:
+    print(gridengine.map(wait_for_announcement, [0], scheduler=scheduler, retries=0), gridengine.map(abs, [-1], scheduler=scheduler))
+"""
+    assert grid_engine.run(script, seconds=90).stdout == "[True] [1]\n"

@@ -1,0 +1,152 @@
+"""Jobs start as processes do: at once, however many there are; under a scheduler's limit it is said
+what waits for what.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.script_driver import MakeScript
+
+HEAD = """
+import os, socket, sys, time
+from pathlib import Path
+import gridengine
+from gridengine import Job, JobDispatcher, Pool, ProcessScheduler
+
+FOLDER = Path.cwd()
+
+def meet(number, of, folder=FOLDER):
+    "Wait until all the others are here."
+    Path(folder, f"here {number}").touch()
+    while len(list(Path(folder).glob("here *"))) < of:
+        time.sleep(0.01)
+
+def never_end():
+    time.sleep(1e6)
+"""
+
+
+@pytest.fixture
+def with_head(script: MakeScript) -> MakeScript:
+    return lambda source: script(HEAD + source)
+
+
+def test_jobs_that_wait_for_one_another_meet(with_head: MakeScript) -> None:
+    many = 3 * len(os.sched_getaffinity(0))
+    done = with_head(f"""
+jobs = [Job(target=meet, args=(number, {many})) for number in range({many})]
+for job in jobs:
+    job.start()
+for job in jobs:
+    job.join()
+print({{job.exitcode for job in jobs}}, len({{job.pid for job in jobs}}))
+""").run()
+    assert (done.stdout, done.returncode) == (f"{{0}} {many}\n", 0), done.stderr
+
+
+def test_a_pool_works_beside_endless_daemon_jobs(with_head: MakeScript) -> None:
+    done = with_head("""
+for _ in os.sched_getaffinity(0):
+    Job(target=never_end, daemon=True).start()
+with Pool() as pool:
+    print(pool.map(abs, [1, -2]))
+print(gridengine.map(abs, [-3]))
+""").run()
+    assert (done.stdout, done.returncode) == ("[1, 2]\n[3]\n", 0), done.stderr
+
+
+def test_of_many_jobs_that_have_ended_few_processes_stay(with_head: MakeScript) -> None:
+    done = with_head("""
+import psutil
+jobs = [Job(target=meet, args=(number, 40)) for number in range(40)]
+for job in jobs:
+    job.start()
+for job in jobs:
+    job.join()
+kept = len(os.sched_getaffinity(0)) + 1
+while len(psutil.Process().children(recursive=True)) > kept:
+    time.sleep(0.05)
+""").run()
+    assert done.returncode == 0, done.stderr
+
+
+def test_more_jobs_than_open_files_are_allowed_for_are_no_error(with_head: MakeScript) -> None:
+    done = with_head("""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+jobs = [Job(target=meet, args=(number, 100)) for number in range(100)]
+for job in jobs:
+    job.start()
+for job in jobs:
+    job.join()
+print({job.exitcode for job in jobs})
+""").run()
+    assert (done.stdout, done.stderr, done.returncode) == ("{0}\n", "", 0)
+
+
+def test_where_the_system_gives_no_more_that_is_said_and_the_others_have_their_turn(
+    with_head: MakeScript,
+) -> None:
+    done = with_head("""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (240, 240))
+jobs = [Job(target=time.sleep, args=(0.1,)) for number in range(100)]
+for job in jobs:
+    job.start()
+for job in jobs:
+    job.join()
+print({job.exitcode for job in jobs})
+""").run()
+    assert (done.stdout, done.returncode) == ("{0}\n", 0), done.stderr
+    assert "processes can be started (Too many open files)" in done.stderr
+
+
+def test_a_job_that_asks_for_resources_waits_for_them(with_head: MakeScript) -> None:
+    done = with_head("""
+from gridengine.resources import Cores
+all_of_it = Cores(len(os.sched_getaffinity(0)))
+first, second = (Job(target=meet, args=(number, 2), daemon=True, resources=all_of_it) for number in range(2))
+first.start()
+second.start()
+gridengine.Job(target=meet, args=(1, 1)).start()  # asks for nothing, and so waits for nobody
+while first.pid is None:
+    time.sleep(0.01)
+print(second.pid)
+""").run()
+    assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "dispatcher = JobDispatcher(scheduler); dispatcher.dispatch(jobs)",
+        "[job.start() for job in jobs]",
+    ],
+)
+def test_under_a_limit_it_is_said_which_jobs_wait_for_which(
+    where: str, with_head: MakeScript
+) -> None:
+    done = with_head(f"""
+import logging
+scheduler = ProcessScheduler(2)
+jobs = [Job(target=meet, args=(number, 3), name=f"part {{number}}", daemon=True, scheduler=scheduler) for number in range(3)]
+
+class Until(logging.Handler):
+    def emit(self, record):
+        print(record.levelname, record.getMessage(), flush=True)
+        Path("here 2").touch()
+
+logging.getLogger("gridengine").addHandler(Until())
+{where}
+for job in jobs:
+    job.join()
+print({{job.exitcode for job in jobs}})
+""").run()
+    said = (
+        "WARNING waiting for a free worker for 10 s: part 2; these hold all of them "
+        "(max_workers=2): part 0, part 1\n"
+    )
+    assert (done.stdout, done.returncode) == (said + "{0}\n", 0), done.stderr

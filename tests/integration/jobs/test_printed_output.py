@@ -1,0 +1,324 @@
+"""What calls and jobs print arrives: whole, in whole lines, however slow the reader is, from
+workers here and elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+
+import pytest
+
+from tests.support.script_driver import MakeScript, Script, wait_for
+
+HEAD = """
+import os, subprocess, sys, time
+from pathlib import Path
+os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
+from gridengine import Job, JobDispatcher, ProcessScheduler
+from gridengine.schedulers.worker_command import worker_command
+from gridengine.schedulers.local import ProcessLauncher, worker_environment
+
+class OverTcp(ProcessScheduler):
+    "Workers of this machine that are treated as a cluster's are: they call over TCP, and their output is a log file."
+    local = False
+
+    def launcher(self, run):
+        return LogLauncher(run)
+
+class LogLauncher(ProcessLauncher):
+    def _start(self):
+        with open(self._run.directory / "worker.log", "ab") as log:
+            command = worker_command(sys.executable, self._run.connection)
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=worker_environment(os.environ))
+
+def say(who, lines, width=26):
+    for number in range(lines):
+        print(f"{who} line {number:05d} ".ljust(width - 1, "x"))
+
+def fail():
+    raise ValueError("no such dog")
+"""
+WHERE = ["ProcessScheduler", "OverTcp"]
+
+
+@pytest.fixture
+def with_head(script: MakeScript) -> MakeScript:
+    return lambda source: script(HEAD + source)
+
+
+def read_late(script: Script) -> tuple[list[str], int]:
+    """Run a script whose output nobody reads until it has filled the pipe; return its lines,
+    sorted, and its exit status.
+    """
+    process = script.start(stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    writing = os.open(
+        f"/proc/self/fd/{process.stdout.fileno()}", os.O_WRONLY
+    )  # the other end of the pipe
+    poll = select.poll()
+    poll.register(writing, select.POLLOUT)
+
+    def is_full() -> bool:
+        assert process.poll() is None, "it has ended, and waited for nobody"
+        return not poll.poll(0)
+
+    wait_for(is_full)
+    os.close(writing)
+    out, _ = process.communicate()
+    return sorted(out.splitlines()), process.returncode
+
+
+def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
+    return sorted(
+        f"{who} line {number:05d} ".ljust(width - 1, "x")
+        for who in speakers
+        for number in range(lines)
+    )
+
+
+def test_all_that_quick_calls_print_arrives_at_a_late_reader(with_head: MakeScript) -> None:
+    found = read_late(
+        with_head("""
+gridengine.starmap(say, [(f"call {number}", 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+""")
+    )
+    assert found == (lines_of(*[f"call {number}" for number in range(8)], lines=1000), 0)
+
+
+def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
+    found = read_late(
+        with_head("""
+gridengine.starmap(say, [(f"call {number}", 1500, 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+""")
+    )
+    assert found == (
+        lines_of(*[f"call {number}" for number in range(8)], lines=1500, width=1000),
+        0,
+    )
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: MakeScript) -> None:
+    found = read_late(
+        with_head(f"""
+with {where}(4) as scheduler:
+    jobs = [Job(target=say, args=(f"job {{number}}", 1000, 1000), scheduler=scheduler) for number in range(4)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+""")
+    )
+    assert found == (lines_of(*[f"job {number}" for number in range(4)], lines=1000, width=1000), 0)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_what_a_job_prints_is_there_when_it_has_been_joined(
+    where: str, with_head: MakeScript
+) -> None:
+    done = with_head(f"""
+def speak():
+    print("out")
+    print("no end of line", end="")
+    subprocess.run(["sh", "-c", "echo a child, >&2"])
+    print("err", file=sys.stderr)
+
+with {where}(1) as scheduler:
+    job = Job(target=speak, scheduler=scheduler)
+    job.start()
+    job.join()
+    print(" joined", flush=True)
+    print("joined", file=sys.stderr)
+    assert job.stdout() == "out\\nno end of line"
+""").run()
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "out\nno end of line joined\n",
+        "a child,\nerr\njoined\n",
+        0,
+    )
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_what_a_job_prints_comes_while_it_runs(where: str, with_head: MakeScript) -> None:
+    process = with_head(f"""
+def speak(go):
+    print("I am here")
+    while not Path(go).exists():
+        time.sleep(0.01)
+
+with {where}(1) as scheduler:
+    job = Job(target=speak, args=(str(Path.cwd() / "go"),), scheduler=scheduler)
+    job.start()
+    job.join()
+""")
+    running = process.start(stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "I am here\n"
+    (process.folder / "go").touch()
+    running.communicate()
+    assert running.returncode == 0
+
+
+@pytest.mark.parametrize("where", [*WHERE, "gridengine.InlineScheduler"])
+def test_the_traceback_of_a_job_is_its_callers_to_see(where: str, with_head: MakeScript) -> None:
+    scheduler = f"{where}()" if "Inline" in where else f"{where}(1)"
+    done = with_head(f"""
+with {scheduler} as scheduler:
+    job = Job(target=fail, name="the dog", scheduler=scheduler)
+    job.start()
+    job.join()
+    print("all done", job.exitcode)
+""").run()
+    assert (done.stdout, done.returncode) == ("all done 1\n", 0)
+    first, *_, last = done.stderr.splitlines()
+    assert (first, last) == ("Process the dog:", "ValueError: no such dog")
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_job_that_cannot_even_begin_says_why(where: str, with_head: MakeScript) -> None:
+    done = with_head(f"""
+Path("fleeting.py").write_text("def work(): pass")
+import fleeting
+Path("fleeting.py").unlink()
+import shutil; shutil.rmtree("__pycache__", ignore_errors=True)
+with {where}(1) as scheduler:
+    job = Job(target=fleeting.work, scheduler=scheduler)
+    job.start()
+    job.join()
+    print(job.exitcode)
+""").run()
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert "ModuleNotFoundError: No module named 'fleeting'" in done.stderr.splitlines()
+
+
+def test_a_job_that_no_worker_runs_says_why(with_head: MakeScript) -> None:
+    done = with_head("""
+class Nothing(ProcessLauncher):
+    def _start(self):
+        from gridengine.errors import SubmissionRefused
+        raise SubmissionRefused("no such queue")
+
+class Refused(ProcessScheduler):
+    def launcher(self, run):
+        return Nothing(run)
+
+with Refused(1) as scheduler:
+    job = Job(target=say, args=("job", 1), name="the dog", scheduler=scheduler)
+    job.start()
+    job.join()
+    print(job.exitcode)
+""").run()
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert "the dog could not be run to its end: no such queue" in done.stderr
+
+
+def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_said(
+    with_head: MakeScript,
+) -> None:
+    done = with_head("""
+import logging
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+with OverTcp(2) as scheduler:
+    gridengine.starmap(say, [("call", 3)] * 2, scheduler=scheduler)
+""")
+    ran = done.run()
+    assert ran.stdout == ""
+    [log] = done.folder.glob("runs/*/worker.log")
+    assert (
+        f"INFO what calls print goes to the workers' logs below {log.parent}"
+        in ran.stderr.splitlines()
+    )
+    assert sorted(log.read_text().splitlines()) == sorted(2 * lines_of("call", lines=3))
+
+
+def test_what_jobs_print_elsewhere_is_in_the_logs_too(with_head: MakeScript) -> None:
+    script = with_head("""
+with OverTcp(1) as scheduler:
+    job = Job(target=say, args=("job", 1000), scheduler=scheduler)
+    job.start()
+    job.join()
+""")
+    done = script.run()
+    [log] = script.folder.glob("runs/*/worker.log")
+    assert (
+        done.stdout
+        == log.read_text()
+        == "".join(line + "\n" for line in lines_of("job", lines=1000))
+    )
+
+
+@pytest.mark.parametrize("where", ["", "scheduler=ProcessScheduler(2)"])
+def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScript) -> None:
+    with open("/dev/full", "w") as full:
+        process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(
+            stdout=full, stderr=subprocess.PIPE
+        )
+        _, err = process.communicate()
+    assert err.splitlines()[:2] == [
+        "what runners print cannot be written to standard output: No space left on device",
+        "52000 bytes that runners printed were not written to standard output: No space left on "
+        "device",
+    ]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_script_whose_runners_print_to_a_full_disk_ends_with_the_status_of_one_that_does_so_itself(
+    unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with open("/dev/full", "w") as full:
+        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(
+            stdout=full, stderr=subprocess.PIPE
+        )
+        process.communicate()
+    assert (
+        process.returncode == 120
+    )  # Python's, when its standard output cannot be flushed at the end
+
+
+def test_what_was_lost_is_marked_where_there_is_room_again(with_head: MakeScript) -> None:
+    script = with_head("""
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+with ProcessScheduler(1) as scheduler:
+    gridengine.map(abs, [1], scheduler=scheduler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    gridengine.starmap(say, [("call", 1000)], scheduler=scheduler)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+""")
+    with open(script.folder / "out", "w+") as out:
+        process = script.start(stdout=out)
+        process.communicate()
+        out.seek(1000)
+        assert out.read() == "[... 25000 bytes lost ...]\n"
+    assert process.returncode == 0
+
+
+def test_a_reader_who_never_reads_is_not_waited_for_for_ever(with_head: MakeScript) -> None:
+    script = with_head(
+        "gridengine.starmap(say, [('call', 2000)] * 4, scheduler=ProcessScheduler(4))"
+    )
+    process = script.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = process.stderr.read()
+    left = process.stdout.read()
+    assert (
+        said
+        == f"{4 * 2000 * 26 - len(left)} bytes that runners printed were not written to standard "
+        "output: its reader took nothing for 5 s\n"
+    )
+
+
+def test_a_closed_output_is_no_error(with_head: MakeScript) -> None:
+    script = with_head("""
+file = open("data", "w+")
+assert file.fileno() == 1
+gridengine.starmap(say, [('call', 10)], scheduler=ProcessScheduler(1))
+assert Path("data").read_text() == ""
+""")
+    process = script.start(stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+    _, err = process.communicate()
+    assert (err, process.returncode) == ("", 0)

@@ -1,0 +1,164 @@
+"""Large data that many calls use: held once on a machine, whoever maps it."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.serialize import pickling
+from gridengine.wire.messages import Results, portions
+from tests.integration.worker.test_worker_process import Office
+from tests.support.agent_driver import wait_for
+
+np = pytest.importorskip("numpy")
+
+ITEMS = 1_000_000
+DESCRIPTORS = 2
+"""How many a block takes: its own, and that of its mapping."""
+
+
+@pytest.fixture
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    # a scheduler that was closed keeps some functions for as long as it is there itself
+    gc.collect()
+    with gridengine.ProcessScheduler(2) as scheduler:
+        yield scheduler
+
+
+def mapped(array: Any, number: int = 0) -> tuple[float, bool, int]:
+    """Return the sum, whether the array may be written to, and how much of blocks is mapped here
+    and a copy of our own, in pages.
+    """
+    total = float(array.sum())
+    sections = Path("/proc/self/smaps").read_text().split("gridengine-block")[1:]
+    assert sections, "nothing is mapped"
+    copied = sum(
+        int(line.split()[1])
+        for one in sections
+        for line in one.splitlines()[:24]
+        if line.startswith("Anonymous:")
+    )
+    return total, bool(array.flags.writeable), copied // 4
+
+
+def write(array: Any, number: int) -> float:
+    before = float(array[number])
+    array[number] = -1.0
+    return before
+
+
+def blocks_of_this_process() -> list[str]:
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(one.readlink()))
+        except FileNotFoundError:
+            continue
+    return [name for name in found if "gridengine-block" in name]
+
+
+def is_mapped(number: int) -> bool:
+    return "gridengine-block" in Path("/proc/self/maps").read_text()
+
+
+def test_a_large_array_bound_to_a_function_is_mapped_and_not_copied(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    array = np.ones(ITEMS)
+    for found in gridengine.map(functools.partial(mapped, array), range(4), scheduler=scheduler):
+        assert found == (ITEMS, True, 0)
+
+
+def test_a_large_array_that_a_function_captures_is_mapped(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    array = np.ones(ITEMS)
+    assert gridengine.map(lambda number: mapped(array), [1], scheduler=scheduler) == [
+        (ITEMS, True, 0)
+    ]
+
+
+def test_what_a_call_writes_into_its_array_changes_nothing_here(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    array = np.ones(ITEMS)
+    assert (
+        gridengine.map(functools.partial(write, array), range(4), scheduler=scheduler) == [1.0] * 4
+    )
+    assert array.sum() == ITEMS
+
+
+def test_what_is_written_after_the_calls_were_handed_in_is_not_seen_by_them(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    array = np.ones(ITEMS)
+    results = gridengine.imap(functools.partial(write, array), range(40), scheduler=scheduler)
+    first = next(results)
+    array[:] = 7.0
+    assert [first, *results] == [1.0] * 40
+
+
+def test_many_large_arrays_take_one_block(scheduler: gridengine.ProcessScheduler) -> None:
+    arrays = [np.full(200_000, float(number)) for number in range(60)]
+    seen = []
+
+    def look(number: int) -> float:
+        return float(arrays[number].sum())
+
+    for result in gridengine.imap(look, range(60), scheduler=scheduler):
+        seen.append(result)
+        assert len(blocks_of_this_process()) <= DESCRIPTORS
+    assert seen == [200_000.0 * number for number in range(60)]
+
+
+def test_of_a_large_function_nothing_is_left_when_its_calls_are_done(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    gridengine.map(functools.partial(mapped, np.ones(3 * ITEMS)), range(4), scheduler=scheduler)
+    wait_for(lambda: not blocks_of_this_process())
+    wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
+
+
+def test_a_function_with_a_large_array_runs_again_on_a_fresh_runner(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    array = np.ones(ITEMS)
+
+    def die_once(path: Path) -> float:
+        if not path.exists():
+            path.touch()
+            os.abort()
+        return float(array.sum())
+
+    assert gridengine.map(die_once, [tmp_path / "died"], scheduler=scheduler) == [ITEMS]
+
+
+def test_inline_a_call_that_writes_into_its_array_writes_into_its_own() -> None:
+    array = np.ones(ITEMS)
+    with gridengine.InlineScheduler() as scheduler:
+        assert gridengine.map(
+            functools.partial(write, array), [0, 0], chunksize=1, scheduler=scheduler
+        ) == [1.0, 1.0]
+    assert array.sum() == ITEMS
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    made = Office(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(office: Office) -> None:
+    office.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
+    message, buffers = office.until_heard(Results)
+    assert isinstance(message, Results)
+    [(_, payload)] = portions(message.results, buffers)
+    assert pickling.load_values(payload[:-2]) == ([(ITEMS, True, 0)], True)

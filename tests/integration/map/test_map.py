@@ -1,0 +1,584 @@
+"""`map` and its kin on this machine's processes, used as a user would."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
+from tests.support.script_driver import MakeScript, at_terminal, read_all, wait_for
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+class TwoPart(Exception):
+    def __init__(self, left: int, right: str) -> None:
+        super().__init__(f"{left} and {right}")
+        self.left = left
+        self.right = right
+
+
+def fail_at_five(x: int) -> int:
+    if x == 5:
+        raise TwoPart(x, "five")  # the failing line
+    return x
+
+
+def die_at_five(x: int) -> int:
+    if x == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def leave_at_five(x: int) -> int:
+    if x == 5:
+        sys.exit(7)
+    return x
+
+
+def process_id(_: int) -> int:
+    return os.getpid()
+
+
+def touch_and_wait(path: str) -> None:
+    Path(path).touch()
+    signal.pause()
+
+
+# ------------------------------------------------------------------ results
+
+
+def test_a_map_of_a_thousand_calls_is_in_order(scheduler: gridengine.ProcessScheduler) -> None:
+    assert gridengine.map(square, range(1000), scheduler=scheduler) == [x * x for x in range(1000)]
+
+
+def test_calls_run_in_other_processes(scheduler: gridengine.ProcessScheduler) -> None:
+    assert os.getpid() not in gridengine.map(process_id, range(10), scheduler=scheduler)
+
+
+def test_several_iterables_and_starmap(scheduler: gridengine.ProcessScheduler) -> None:
+    assert gridengine.map(add, [1, 2], (10, 20), scheduler=scheduler) == [11, 22]
+    assert gridengine.starmap(add, [(1, 10), (2, 20)], scheduler=scheduler) == [11, 22]
+
+
+def test_a_lambda_and_a_closure_travel(scheduler: gridengine.ProcessScheduler) -> None:
+    offset = 10
+
+    def shifted(x: int) -> int:
+        return x + offset
+
+    assert gridengine.map(lambda x: x + offset, range(3), scheduler=scheduler) == [10, 11, 12]
+    assert gridengine.map(shifted, range(3), scheduler=scheduler) == [10, 11, 12]
+
+
+def test_an_instance_of_a_local_class_comes_back_as_one(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    @dataclass
+    class Point:
+        x: int
+
+    points = gridengine.map(lambda x: Point(x), range(3), scheduler=scheduler)
+    assert [type(point) for point in points] == [Point] * 3
+    assert points == [Point(0), Point(1), Point(2)]
+
+
+def test_a_partial_may_be_mapped(scheduler: gridengine.ProcessScheduler) -> None:
+    assert gridengine.map(gridengine.partial(add, y=5), range(3), scheduler=scheduler) == [5, 6, 7]
+
+
+def test_arrays_come_back_writable(scheduler: gridengine.ProcessScheduler) -> None:
+    np = pytest.importorskip("numpy")
+    for size in (10, 100_000):
+        (array,) = gridengine.map(lambda n: np.arange(n), [size], scheduler=scheduler)
+        array += 1
+        assert array.sum() == size * (size + 1) // 2
+
+
+def test_many_tiny_calls_are_all_there(scheduler: gridengine.ProcessScheduler) -> None:
+    assert gridengine.map(square, range(100_000), scheduler=scheduler) == [
+        x * x for x in range(100_000)
+    ]
+
+
+def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) -> None:
+    results: dict[int, list[int]] = {}
+
+    def work(number: int) -> None:
+        results[number] = gridengine.map(square, range(number, number + 500), scheduler=scheduler)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: [x * x for x in range(number, number + 500)] for number in (0, 1000)}
+
+
+# ------------------------------------------------------------------ failures
+
+
+def test_a_failing_calls_own_exception_and_remote_line_are_seen(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    with pytest.raises(TwoPart, match="5 and five") as caught:
+        gridengine.map(fail_at_five, range(10), scheduler=scheduler)
+    assert (caught.value.left, caught.value.right) == (5, "five")
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert 'raise TwoPart(x, "five")  # the failing line' in str(caught.value.__cause__)
+    assert "/gridengine/" not in str(caught.value.__cause__).replace(
+        "/gridengine/tests/", "/tests/"
+    )
+
+
+@pytest.mark.parametrize(
+    ("f", "error"),
+    [(fail_at_five, TwoPart), (die_at_five, WorkerCrashed), (leave_at_five, SystemExit)],
+    ids=["raises", "dies", "exits"],
+)
+def test_without_reraise_a_bad_call_spoils_no_other(
+    f: Callable[[int], int], error: type, scheduler: gridengine.ProcessScheduler
+) -> None:
+    results: list[Any] = gridengine.map(f, range(10), scheduler=scheduler, reraise=False)
+    assert isinstance(results.pop(5), error)
+    assert results == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_a_death_names_its_signal(scheduler: gridengine.ProcessScheduler) -> None:
+    with pytest.raises(WorkerCrashed, match="SIGKILL"):
+        gridengine.map(die_at_five, [5], scheduler=scheduler, retries=0)
+
+
+def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    results: list[Any] = gridengine.map(
+        lambda x: time.sleep(600 * (x == 1)) or x,
+        range(4),
+        scheduler=scheduler,
+        reraise=False,
+        timeout=0.3,
+    )
+    assert isinstance(results.pop(1), gridengine.TimeoutError)
+    assert results == [0, 2, 3]
+
+
+def test_an_argument_that_cannot_travel_is_named(scheduler: gridengine.ProcessScheduler) -> None:
+    with pytest.raises(PicklingError, match=r"call 3.*lock"):
+        gridengine.map(str, [0, 1, 2, threading.Lock()], scheduler=scheduler)
+
+
+def test_a_result_that_cannot_travel_fails_its_own_call(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    results: list[Any] = gridengine.map(
+        lambda x: threading.Lock() if x == 2 else x, range(4), scheduler=scheduler, reraise=False
+    )
+    error = results.pop(2)
+    assert isinstance(error, PicklingError)
+    assert "lock" in str(error)
+    assert results == [0, 1, 3]
+
+
+# ------------------------------------------------------------------ imap
+
+
+def test_imap_takes_from_an_endless_iterable(scheduler: gridengine.ProcessScheduler) -> None:
+    with gridengine.imap(square, itertools.count(), scheduler=scheduler) as results:
+        assert list(itertools.islice(results, 100)) == [x * x for x in range(100)]
+
+
+def test_imap_unordered_brings_all(scheduler: gridengine.ProcessScheduler) -> None:
+    assert sorted(
+        gridengine.imap_unordered(square, range(100), scheduler=scheduler, chunksize=7)
+    ) == [x * x for x in range(100)]
+
+
+def test_imap_unordered_does_not_wait_for_a_slow_call(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go_on"
+
+    def slow_first(x: int) -> int:
+        while x == 0 and not go_on.exists():
+            time.sleep(0.01)
+        return x
+
+    results = gridengine.imap_unordered(slow_first, range(4), scheduler=scheduler)
+    assert sorted(itertools.islice(results, 3)) == [1, 2, 3]
+    go_on.touch()
+    assert list(results) == [0]
+
+
+def test_closing_an_imap_ends_the_running_call(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    with gridengine.imap(touch_and_wait, [str(started)], scheduler=scheduler):
+        wait_for(started.exists)
+    # Both slots are free again, or this would never end.
+    barrier = [str(tmp_path / name) for name in "ab"]
+
+    def meet(own: str) -> bool:
+        Path(own).touch()
+        while not all(Path(each).exists() for each in barrier):
+            time.sleep(0.01)
+        return True
+
+    assert gridengine.map(meet, barrier, scheduler=scheduler, chunksize=1) == [True, True]
+
+
+# ------------------------------------------------------------------ scripts
+
+
+def test_a_script_in_another_folder_uses_a_module_beside_it(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    (tmp_path / "helper.py").write_text("FACTOR = 3\ndef triple(x):\n    return FACTOR * x\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = script(
+        """
+        import os
+        import helper
+
+        def use(x):
+            return helper.triple(x), os.getcwd()
+
+        scheduler = gridengine.ProcessScheduler(2)
+        print(gridengine.map(helper.triple, range(4), scheduler=scheduler))
+        print(gridengine.map(use, [1], scheduler=scheduler))
+        """,
+        folder=elsewhere,
+    ).run()
+    assert run.stdout == f"[0, 3, 6, 9]\n[(3, '{elsewhere}')]\n", run.stderr
+    assert run.stderr == ""
+
+
+def test_a_call_pickles_and_forks_as_it_would_in_the_script(script: MakeScript) -> None:
+    run = script(
+        """
+        import concurrent.futures, dataclasses, multiprocessing, pickle
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+
+        def double(point):
+            return Point(2 * point.x)
+
+        def saved(x):
+            return pickle.loads(pickle.dumps(Point(x)))
+
+        def forked(x, method="fork"):
+            context = multiprocessing.get_context(method)
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+                return list(pool.map(double, [Point(x)]))
+
+        def spawned(x):
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return pool.map(double, [Point(x)])
+
+        scheduler = gridengine.ProcessScheduler(2)
+        print(gridengine.map(saved, [1, 2], scheduler=scheduler))
+        print(gridengine.map(forked, [1, 2], scheduler=scheduler))
+        print(gridengine.map(saved, [3], scheduler=scheduler))
+        try:
+            gridengine.map(spawned, [1], scheduler=scheduler)
+        except pickle.PicklingError as error:
+            print("refused")
+        """
+    ).run()
+    assert run.stdout.splitlines() == [
+        "[Point(x=1), Point(x=2)]",
+        "[[Point(x=2)], [Point(x=4)]]",
+        "[Point(x=3)]",
+        "refused",
+    ], run.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / "helper.py").write_text("def triple(x):\n    return 3 * x\n")
+    run = script(
+        """
+        import os, sys
+        sys.path.insert(0, os.getcwd())
+        import helper
+        print(gridengine.map(lambda x: (helper.triple(x), os.path.basename(os.getcwdb())), [1], scheduler=gridengine.ProcessScheduler(1)))
+        """,
+        folder=folder,
+    ).run()
+    assert run.stdout == f"{[(3, b'caf' + bytes([0xE9]))]}\n", run.stderr
+
+
+def test_a_working_directory_that_was_removed_is_said_to_be(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    run = script(
+        """
+        import os
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
+        try:
+            gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1))
+        except gridengine.ConfigurationError as error:
+            print(error)
+        os.chdir("/")
+        print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))
+        """
+    ).run()
+    lines = run.stdout.splitlines()
+    assert "working directory" in lines[0], run.stderr
+    assert "os.chdir" in lines[1]
+    assert lines[2] == "[1]"
+
+
+def test_classes_of_the_script_keep_their_identity(script: MakeScript) -> None:
+    run = script(
+        """
+        import enum, dataclasses, typing
+
+        class Colour(enum.Enum):
+            RED = 1
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            colour: Colour = Colour.RED
+
+        class Pair(typing.NamedTuple):
+            left: int
+            right: int
+
+        class Wrong(Exception):
+            def __init__(self, a, b):
+                super().__init__(f"{a}-{b}")
+                self.a = a
+
+        def make(x):
+            return Point(x), Pair(x, x)
+
+        def check(point):
+            return isinstance(point, Point) and point.colour is Colour.RED
+
+        def fail(x):
+            raise Wrong(x, "b")
+
+        scheduler = gridengine.ProcessScheduler(2)
+        (point, pair), = gridengine.map(make, [1], scheduler=scheduler)
+        assert type(point) is Point and type(pair) is Pair and point.colour is Colour.RED
+        assert gridengine.map(check, [Point(1)], scheduler=scheduler) == [True]
+        try:
+            gridengine.map(fail, [1], scheduler=scheduler)
+        except Wrong as error:
+            assert error.a == 1
+            print("well")
+        """
+    ).run()
+    assert (run.stdout, run.stderr) == ("well\n", "")
+
+
+def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -> None:
+    run = script(
+        """
+        import sys, types
+
+        notebook = types.ModuleType("__main__")  # as IPython has it: cells are run in a module of that name without a file
+        sys.modules["__main__"] = notebook
+
+        def cell(source):
+            exec(compile(source, "<cell>", "exec"), vars(notebook))
+
+        cell("import gridengine; scheduler = gridengine.ProcessScheduler(2)")
+        cell("def helper(x): return x + 1")
+        cell("class Box:\\n    def __init__(self, x): self.x = helper(x)")
+        cell("def f(x): return Box(x)")
+        cell("first = gridengine.map(f, [1], scheduler=scheduler)")
+        cell("def helper(x): return x + 100")
+        cell("class Box:\\n    def __init__(self, x): self.y = helper(x)")
+        cell("second = gridengine.map(f, [1], scheduler=scheduler)")
+        cell("print(first[0].x, second[0].y, type(second[0]) is Box, type(first[0]) is Box)")
+        cell("print(gridengine.map(lambda box: box.y, second, scheduler=scheduler))")
+        """
+    ).run()
+    assert (run.stdout, run.stderr) == ("2 101 True False\n[101]\n", "")
+
+
+def test_a_script_from_standard_input_works(script: MakeScript) -> None:
+    source = (
+        "import gridengine\ndef f(x): return x + 1\nprint(gridengine.map(f, range(3), "
+        "scheduler=gridengine.ProcessScheduler(2)))\n"
+    )
+    run = dataclasses.replace(script(""), command=[sys.executable, "-"]).run(input=source)
+    assert (run.stdout, run.stderr) == ("[1, 2, 3]\n", "")
+
+
+def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("zmq", "random", "msgspec", "dill", "socket"):
+        (trap / f"{name}.py").write_text("raise SystemExit('trapped')\n")
+    run = script(
+        "print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))", folder=trap
+    ).run()
+    assert (run.stdout, run.stderr) == ("[1]\n", "")
+
+
+def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript) -> None:
+    run = script("print(gridengine.map(abs, [-1, -2]), gridengine.map(abs, [-3]))").run()
+    assert (run.stdout, run.stderr) == ("[1, 2] [3]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "words"),
+    [
+        ("", 0, ""),
+        ("scheduler.close()", 0, ""),
+        ("raise LookupError('the end')", 1, "LookupError: the end"),
+        ("raise SystemExit(4)", 4, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
+        ("import os; os._exit(5)", 5, ""),
+    ],
+    ids=["normal", "closed", "exception", "exit", "SIGTERM", "SIGKILL", "hard exit"],
+)
+def test_after_any_end_of_the_script_no_process_and_no_file_is_left(
+    ending: str, status: int, words: str, script: MakeScript
+) -> None:
+    one = script(
+        f"""
+        import time
+        scheduler = gridengine.ProcessScheduler(2)
+        gridengine.map(abs, range(10), scheduler=scheduler)
+        results = gridengine.imap(time.sleep, [600, 600], scheduler=scheduler)
+        {ending}
+        """
+    )
+    run = one.run()
+    assert run.returncode == status, run.stderr
+    assert words in run.stderr
+    if not words:
+        assert run.stderr == ""
+    assert one.leftovers() == []
+
+
+def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    one = script(
+        """
+        import time
+        from pathlib import Path
+
+        def work(x):
+            Path(f"started-{x}").touch()
+            time.sleep(600)
+
+        try:
+            gridengine.map(work, range(4), scheduler=lambda: gridengine.ProcessScheduler(2), chunksize=1)
+        except KeyboardInterrupt:
+            print("interrupted")
+            raise
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
+        printed = read_all(terminal)
+        assert process.wait(20) == -signal.SIGINT
+    assert "interrupted" in printed
+    assert printed.count("Traceback") == 1
+    assert printed.rstrip().endswith("KeyboardInterrupt")
+    assert one.leftovers() == []
+    assert not (tmp_path / "started-2").exists()
+
+
+def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        begun = threading.Event()
+        ends: list[BaseException] = []
+
+        def keep_busy() -> None:
+            try:
+                for _ in gridengine.imap(
+                    time.sleep, [0.01] * 10_000, scheduler=scheduler, chunksize=100
+                ):
+                    begun.set()
+            except gridengine.GridEngineError as error:
+                ends.append(error)
+
+        other = threading.Thread(target=keep_busy)
+        other.start()
+        begun.wait()
+        assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [
+            x * x for x in range(100)
+        ]
+        with gridengine.Executor(scheduler) as executor:
+            assert list(executor.map(square, range(100))) == [x * x for x in range(100)]
+        assert other.is_alive(), "it had to wait for the others' end"
+    other.join()
+    assert len(ends) == 1
+
+
+def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
+    one = script(
+        """
+        import time
+        scheduler = gridengine.ProcessScheduler(2)
+        with gridengine.Executor(scheduler) as executor:
+            other = executor.submit(time.sleep, 4)
+            gridengine.map(time.sleep, [0.5] * 6, scheduler=scheduler, chunksize=1)
+            other.cancel()
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    assert " 1 running on 1 workers" in printed
+    assert " 2 running" not in printed
+
+
+def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> None:
+    one = script(
+        """
+        import time
+        gridengine.map(time.sleep, [0.5] * 12, scheduler=gridengine.ProcessScheduler(2), chunksize=1)
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    assert "/12" in printed
+    assert "running on 1 workers" in printed
+    assert "\x1b[?25l" not in printed, "the cursor was hidden"

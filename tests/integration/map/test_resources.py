@@ -1,0 +1,402 @@
+"""Calls that ask for resources, in real processes of this machine: what they are given, and who
+runs beside whom.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gridengine
+from gridengine import (
+    Capacity,
+    Cores,
+    Executor,
+    GPUs,
+    InlineScheduler,
+    Job,
+    Memory,
+    ProcessScheduler,
+    Token,
+    WTime,
+)
+from gridengine.resources import Resource
+from gridengine.wire.messages import Allocate
+from gridengine.worker.affinity import Processors
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+class Disk(Capacity):
+    """Jobs at a time that write to the slow disk."""
+
+
+@pytest.fixture
+def scheduler() -> Iterator[ProcessScheduler]:
+    with ProcessScheduler(
+        4, worker_resources=Token("licence") & Disk(1) & Memory(8) & GPUs(2)
+    ) as one:
+        yield one
+
+
+def look(_: object = None) -> tuple[gridengine.Resource, list[int], str | None, str | None]:
+    threads, gpus = os.environ.get("OMP_NUM_THREADS"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return gridengine.GVAR.res, sorted(os.sched_getaffinity(0)), threads, gpus
+
+
+def test_a_call_runs_on_the_cores_that_it_was_given(scheduler: ProcessScheduler) -> None:
+    [(given, cpus, threads, _)] = gridengine.map(look, [0], scheduler=scheduler, resources=Cores(1))
+    assert given == Cores(1, cpus)
+    assert set(cpus) <= set(CPUS)
+    assert len(cpus) == 1
+    assert threads == "1"
+
+
+def test_calls_that_ask_for_nothing_are_neither_pinned_nor_limited(
+    scheduler: ProcessScheduler,
+) -> None:
+    gridengine.map(look, range(2), scheduler=scheduler, resources=Cores(1))
+    for given, cpus, threads, _ in gridengine.map(look, range(2), scheduler=scheduler):
+        assert (given, cpus, threads) == (gridengine.ZERO, CPUS, os.environ.get("OMP_NUM_THREADS"))
+
+
+def test_gpus_are_told_by_their_numbers(scheduler: ProcessScheduler) -> None:
+    [(given, _, _, gpus)] = gridengine.map(look, [0], scheduler=scheduler, resources=GPUs(2))
+    assert given == GPUs(2, [0, 1])
+    assert gpus == "0,1"
+
+
+def threads_of_numpy(size: int) -> int:
+    import numpy
+    from threadpoolctl import threadpool_info
+
+    matrix = numpy.ones((size, size))
+    (matrix @ matrix).sum()
+    return max(
+        (int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"),
+        default=0,
+    )
+
+
+def test_numpy_starts_as_many_threads_as_a_call_has_cores() -> None:
+    pytest.importorskip("numpy")
+    pytest.importorskip("threadpoolctl")
+    with ProcessScheduler(2) as scheduler:
+        for cores in (1, 2, 1):
+            [threads] = gridengine.map(
+                threads_of_numpy, [200], scheduler=scheduler, resources=Cores(cores)
+            )
+            assert threads == min(cores, len(CPUS))
+
+
+class Beside:
+    """Counts who runs at the same time, in files: calls are in processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str) -> list[str]:
+        mine = self.folder / f"{name}-{os.getpid()}"
+        mine.touch()
+        time.sleep(0.2)
+        seen = [path.name.partition("-")[0] for path in self.folder.iterdir()]
+        mine.unlink()
+        return seen
+
+
+def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
+    assert seen == [["disk"]] * 4
+
+
+def test_memory_that_is_asked_for_is_in_the_books(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    seen = gridengine.map(Beside(tmp_path), ["large"] * 4, scheduler=scheduler, resources=Memory(4))
+    assert max(map(len, seen)) <= 2
+
+
+def test_a_mixed_dispatch_runs_to_its_end(scheduler: ProcessScheduler) -> None:
+    kinds = [
+        Cores(1),
+        Cores(2),
+        Token("licence"),
+        WTime(60),
+        Memory(1),
+        GPUs(1),
+        Cores(4),
+        Disk(1) & Cores(1),
+        None,
+    ]
+    jobs = [
+        Job(target=look, resources=kinds[number % len(kinds)]) for number in range(3 * len(kinds))
+    ]
+    with gridengine.JobDispatcher(scheduler) as dispatcher:
+        dispatcher.dispatch(jobs)
+        results = dispatcher.join()
+    for number, (given, *_) in enumerate(results):
+        asked = kinds[number % len(kinds)]
+        assert {type(part) for part in given} == (
+            {type(part) for part in asked} if asked is not None else set()
+        )
+        if asked is not None and asked.get(Cores) is not None:
+            assert given.N == asked.N
+
+
+def test_a_large_call_is_not_starved_by_small_ones() -> None:
+    """They come in a stream, and each fits beside what runs; nothing but draining ever has four
+    cores free.
+    """
+    with ProcessScheduler(4) as scheduler, Executor(scheduler) as executor:
+        done = threading.Event()
+        small = executor.with_options(resources=Cores(1))
+        large = executor.with_options(resources=Cores(4))
+        scheduler.share(lambda: None)._core.allocator._packer.overtake_seconds = 0.5  # type: ignore[arg-type, return-value, attr-defined]
+
+        def stream() -> None:
+            running = [small.submit(time.sleep, 0.05) for _ in range(8)]
+            while not done.is_set():
+                running.pop(0).result()
+                running.append(small.submit(time.sleep, 0.05))
+
+        thread = threading.Thread(target=stream)
+        thread.start()
+        try:
+            assert large.submit(pow, 2, 5).result(timeout=60) == 32
+        finally:
+            done.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "resources", [Cores(5), Token("other"), Memory(9), Disk(2), WTime(5) & Cores(9)]
+)
+def test_what_can_never_be_had_is_an_error_at_once(
+    scheduler: ProcessScheduler, resources: gridengine.Resource
+) -> None:
+    with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
+        gridengine.map(look, [0], scheduler=scheduler, resources=resources)
+    with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
+        Job(target=look, scheduler=scheduler, resources=resources).start()
+    with (
+        Executor(scheduler) as executor,
+        pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"),
+    ):
+        executor.with_options(resources=resources)
+
+
+def test_a_call_over_its_walltime_is_killed(scheduler: ProcessScheduler) -> None:
+    with pytest.raises(gridengine.TimeoutError, match=r"its limit of 0\.3 s"):
+        gridengine.map(time.sleep, [60], scheduler=scheduler, resources=WTime(0.3))
+
+
+def test_a_worker_that_leaves_for_its_walltime_is_replaced_and_its_call_runs_again() -> None:
+    with ProcessScheduler(1, worker_resources=WTime(3)) as scheduler:
+        began = gridengine.map(
+            lambda _: (time.sleep(0.5), os.getppid())[1], range(10), scheduler=scheduler, retries=0
+        )
+    assert len(set(began)) > 1
+
+
+def inside() -> tuple[object, ...]:
+    job = gridengine.current_job()
+    assert job is not None
+    seen: list[gridengine.Resource] = []
+    thread = threading.Thread(target=lambda: seen.append(gridengine.GVAR.res))
+    thread.start()
+    thread.join()
+    return job.resources, job.attempt, seen[0]
+
+
+def test_threads_of_a_call_know_what_it_was_given(scheduler: ProcessScheduler) -> None:
+    job = Job(target=inside, scheduler=scheduler, resources=Memory(1))
+    job.start()
+    assert job.result() == (Memory(1), 1, Memory(1))
+
+
+def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:
+    assert gridengine.map(
+        lambda _: gridengine.current_job().index, range(50), scheduler=scheduler
+    ) == list(range(50))  # type: ignore[union-attr]
+
+
+def test_inline_a_call_has_what_it_asks_for() -> None:
+    with InlineScheduler() as scheduler:
+        assert gridengine.map(
+            lambda _: gridengine.GVAR.res, [0], scheduler=scheduler, resources=Cores(2)
+        ) == [Cores(2, [0, 1])]
+    assert gridengine.GVAR.res == gridengine.ZERO
+    assert gridengine.current_job() is None
+
+
+SCRIPT = """
+import gridengine
+from gridengine.resources import Resource
+
+class Seats(Resource):
+    def __init__(self, product, seats=1):
+        self.product, self.seats = product, seats
+        self._free = seats
+    def _request(self, res):
+        return res.product == self.product and res.seats <= self._free
+    def _alloc(self, res):
+        self._free -= res.seats
+        return Seats(res.product, res.seats)
+    def _dealloc(self, res):
+        self._free += res.seats
+    def _repr(self):
+        return f"Seats({self.product!r}, {self.seats})"
+    def _stat(self):
+        return self.seats - self._free, self.seats
+
+class Broken(Seats):
+    def _request(self, res):
+        raise RuntimeError("a fault of mine")
+
+def product(_):
+    return gridengine.GVAR.res.product, type(gridengine.GVAR.res).__name__
+
+if __name__ == "__main__":
+    with gridengine.ProcessScheduler(2, worker_resources=Seats("matlab", 2) & Broken("x")) as scheduler:
+        print(gridengine.map(product, range(3), scheduler=scheduler, resources=Seats("matlab")))
+        for resources in (Broken("x"), Seats("other")):
+            try:
+                gridengine.map(product, range(3), scheduler=scheduler, resources=resources)
+            except Exception as error:
+                print(type(error).__name__, str(error).splitlines()[0])
+        print(gridengine.map(abs, [-1], scheduler=scheduler))
+"""
+
+
+def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[('matlab', 'Seats'), ('matlab', 'Seats'), ('matlab', 'Seats')]"
+    assert lines[1] == "RuntimeError a fault of mine"
+    assert lines[2].startswith("ConfigurationError no worker can ever hold Seats('other', 1)")
+    assert lines[3] == "[1]"
+
+
+class Moody(Resource):
+    """A kind one of whose methods raises in the threads of the package."""
+
+    fails, failure = "", ValueError
+
+    def __init__(self, seats: int = 1) -> None:
+        self.seats = seats
+
+    def _request(self, res: object) -> bool:
+        self.may_fail("_request")
+        return True
+
+    def _alloc(self, res: Moody) -> Moody:
+        self.may_fail("_alloc")
+        return Moody(res.seats)
+
+    def _dealloc(self, res: object) -> None:
+        self.may_fail("_dealloc")
+
+    def _repr(self) -> str:
+        self.may_fail("_repr")
+        return f"Moody({self.seats})"
+
+    def _stat(self) -> tuple[float, float]:
+        self.may_fail("_stat")
+        return 0, 1
+
+    def _at(self, now: float) -> None:
+        self.may_fail("_at")
+
+    def _held(self) -> Moody:
+        self.may_fail("_held")
+        return super()._held()
+
+    def __eq__(self, other: object) -> bool:
+        self.may_fail("__eq__")
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        self.may_fail("__hash__")
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        self.may_fail("__repr__")
+        return super().__repr__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self.may_fail("__reduce__")
+        return Moody, (self.seats,)
+
+    def may_fail(self, name: str) -> None:
+        if name == self.fails and threading.current_thread().name.startswith("gridengine"):
+            raise self.failure("a fault of mine")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "method",
+    sorted(
+        {name for name in vars(Moody) if callable(getattr(Moody, name))}
+        - {"may_fail", "failure", "__init__"}
+    ),
+)
+def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_for_ever(
+    monkeypatch: pytest.MonkeyPatch, method: str, failure: type[BaseException]
+) -> None:
+    with (
+        ProcessScheduler(2, worker_resources=Moody(3)) as scheduler,
+        Executor(scheduler) as executor,
+    ):
+        monkeypatch.setattr(Moody, "fails", method)
+        monkeypatch.setattr(Moody, "failure", failure)
+        for _ in range(2):
+            future = executor.with_options(resources=Moody(1)).submit(abs, -1)
+            error = future.exception(30)
+            if error is None:
+                assert future.result() == 1
+            else:
+                assert isinstance(error, gridengine.ConfigurationError)
+                assert "a fault of mine" in str(error)
+                assert isinstance(error.__cause__, failure)
+            for resources in (Cores(1), Cores(2), Memory(0.5)):
+                assert executor.with_options(resources=resources).submit(abs, -2).result(30) == 2
+            assert gridengine.map(abs, [-3, -4], scheduler=scheduler) == [3, 4]
+        monkeypatch.setattr(Moody, "fails", "")
+        assert executor.with_options(resources=Moody(2)).submit(abs, -5).result(30) == 5
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="there is one processor")
+def test_workers_that_nobody_bound_claim_different_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}"
+    )  # others on this machine have theirs
+    first, second = Processors(1), Processors(1)
+    claimed = [one.actual(Allocate(1, 1, cores=[0])).cores for one in (first, second)]
+    assert claimed == [CPUS[:1], CPUS[1:2]]
+    first.close()
+    third = Processors(1)
+    assert third.actual(Allocate(1, 1, cores=[0])).cores == CPUS[:1]
+    second.close()
+    third.close()

@@ -1,0 +1,214 @@
+"""A worker with the right key that does what no worker does: its calls are told, others go on, and
+it costs no more than it may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine._version import __version__
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.local import ProcessLauncher
+from gridengine.serialize import pickling
+from gridengine.settings.values import settings
+from gridengine.wire.connection import Connection
+from gridengine.wire.framing import MAGIC, encode
+from gridengine.wire.messages import (
+    VALUES,
+    VERSION,
+    Assign,
+    Goodbye,
+    Hello,
+    Message,
+    Pushed,
+    Refuse,
+    Result,
+    Results,
+)
+from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
+from gridengine.wire.transport import Client
+
+PATIENCE_SECONDS = 30
+PIECE = 256 * 1024
+
+
+class Played(gridengine.ProcessScheduler):
+    """A cluster whose workers do nothing: the tests play them."""
+
+    local = False
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.runs: queue.SimpleQueue[LaunchContext] = queue.SimpleQueue()
+
+    def launcher(self, run: LaunchContext) -> ProcessLauncher:
+        self.runs.put(run)
+        return Sleepers(run)
+
+
+class Sleepers(ProcessLauncher):
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+
+class Insider:
+    """Plays a worker."""
+
+    def __init__(self, run: LaunchContext, log: str = "") -> None:
+        self.client = Client(Connection.load(run.connection))
+        self.say(Hello(VERSION, __version__, python_version(), run.id, "insider", 1, 1, log))
+
+    def say(self, message: Message, buffers: Any = ()) -> None:
+        self.client.send(message, buffers)
+
+    def hear(self, kind: type[Any]) -> Any:
+        """Wait for a message of this kind."""
+        while True:
+            assert self.client.socket.poll(PATIENCE_SECONDS * 1000), f"no {kind.__name__}"
+            for message, _ in self.client.receive():
+                if isinstance(message, kind):
+                    return message
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
+    settings.cache_clear()
+    with Played() as one:
+        yield one
+    settings.cache_clear()
+
+
+@contextlib.contextmanager
+def insider(scheduler: Played, log: str = "") -> Iterator[Insider]:
+    run = scheduler.runs.get(timeout=PATIENCE_SECONDS)
+    scheduler.runs.put(run)  # there may be another
+    one = Insider(run, log)
+    with contextlib.closing(one.client):
+        yield one
+
+
+def fifo(path: Path) -> str:
+    os.mkfifo(path)
+    return str(path)
+
+
+LOGS: dict[str, Callable[[Path], str]] = {
+    "a NUL in it": lambda path: f"{path}\0",
+    "a pipe": fifo,
+    "endless": lambda path: "/dev/zero",
+    "a folder": lambda path: str(path.parent),
+    "too long": lambda path: "/x" * 5000,
+    "none": str,
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
+def test_whatever_a_worker_says_its_log_is_its_calls_are_told_and_the_thread_goes_on(
+    scheduler: Played, tmp_path: Path, log: Callable[[Path], str]
+) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        future = executor.with_options(retries=0).submit(abs, -1)
+        with insider(scheduler, log(tmp_path / "log")) as one:
+            one.hear(Assign)
+            one.say(Goodbye("that was it"))
+            error = future.exception(PATIENCE_SECONDS)
+        assert isinstance(error, gridengine.WorkerLost)
+        assert error.log_tail is None
+        with insider(scheduler) as other:
+            future = executor.submit(abs, -1)
+            [run] = other.hear(Assign).assignments
+            other.say(
+                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump([1])
+            )
+            assert future.result(PATIENCE_SECONDS) == 1
+
+
+def test_the_end_of_a_workers_log_is_told(scheduler: Played, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(100_000)))
+    with gridengine.Executor(scheduler) as executor:
+        future = executor.with_options(retries=0).submit(abs, -1)
+        with insider(scheduler, str(log)) as one:
+            one.hear(Assign)
+            one.say(Goodbye("that was it"))
+            error = future.exception(PATIENCE_SECONDS)
+        assert isinstance(error, gridengine.WorkerLost)
+        assert str(error.log_tail).splitlines() == [
+            f"line {number}" for number in range(99_980, 100_000)
+        ]
+
+
+def endless(speaker: Session, first: bytes | None) -> Iterator[list[bytes]]:
+    """Yield the pieces of a message without an end."""
+    if first is not None:
+        speaker._sent += 1
+        yield [speaker._envelope(_FRAME, speaker._sent), first]
+    while True:
+        speaker._sent += 1
+        yield [speaker._envelope(_PIECE, speaker._sent), bytes(PIECE)]
+
+
+def announcing(size: int) -> bytes:
+    """Return the first frame of a message that is followed by one buffer of so many bytes."""
+    [header, *_] = encode(Pushed(1), [b""])
+    return bytes(header).replace(b"\x91\x00", b"\x91\xcf" + size.to_bytes(8, "big"), 1)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (None, "longer than it said"),
+        (announcing(PIECE * 3), "longer than it said"),
+        (announcing(2**62), r"has 4,611,686,018,427,387,904 bytes, and this machine"),
+    ],
+    ids=["of its first frame", "more than it announced", "more than there is memory"],
+)
+def test_pieces_without_an_end_are_not_taken_in(
+    scheduler: Played, first: bytes | None, words: str
+) -> None:
+    assert first is None or first.startswith(MAGIC)
+    with gridengine.Executor(scheduler) as executor:
+        future = executor.with_options(retries=0).submit(abs, -1)
+        with insider(scheduler) as one:
+            one.hear(Assign)
+            sent = 0
+            for frames in endless(one.client._session, first):
+                one.client.socket.send_multipart(frames)
+                sent += sum(map(len, frames))
+                if future.done() or sent > 2 * MOST_FIRST:
+                    break
+            error = future.exception(PATIENCE_SECONDS)
+            assert isinstance(error, gridengine.WorkerLost)
+            assert re.search(f"left .*{words}", error.message)
+            one.hear(Refuse)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("answer", [[], [1, 2], {0: 1}, 5], ids=repr)
+def test_results_of_the_wrong_length_are_an_error_of_their_calls(
+    scheduler: Played, answer: object
+) -> None:
+    with gridengine.Executor(scheduler) as executor:
+        future = executor.submit(abs, -1)
+        with insider(scheduler) as one:
+            [run] = one.hear(Assign).assignments
+            one.say(
+                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump(answer)
+            )
+            error = future.exception(PATIENCE_SECONDS)
+        assert isinstance(error, gridengine.ProtocolError)
+        assert "answered 1 calls with" in error.message

@@ -1,0 +1,175 @@
+"""The command line on a machine with a real Slurm, with both clusters, and with one that is broken,
+as a plain user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.command_line.test_command_line import (
+    as_root,
+    check_that_workers_can_be_added,
+    doctor,
+)
+from tests.support.launching import run
+from tests.support.scenario import ROOT, until
+
+if TYPE_CHECKING:
+    from tests.conftest import GridEngine, Slurm
+
+pytestmark = pytest.mark.slurm
+
+SLURMCTLD_PID = Path("/run/slurm/slurmctld.pid")
+
+
+def test_a_machine_with_slurm_is_described_and_a_job_comes_home(slurm: Slurm) -> None:
+    status, found = doctor(slurm, "--scheduler", "slurm")
+    assert status == 0, found
+    assert {one["state"] for one in found.values()} == {"ok"}
+    assert re.search(r"/sbatch, slurm-wlm \d+", found["slurm commands"]["text"])
+    assert "is UP" in found["slurm controller"]["text"]
+    assert "main* (up, 2 nodes)" in found["slurm partitions"]["text"]
+    assert re.search(r"came home from \S+ in \d+\.\d s", found["slurm job"]["text"])
+
+
+@pytest.mark.grid_engine
+def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: GridEngine) -> None:
+    status, found = doctor(grid_engine)
+    assert status == 0, found
+    assert {found[f"{name} job"]["state"] for name in ("processes", "grid_engine", "slurm")} == {
+        "ok"
+    }
+    status, found = doctor(slurm)
+    assert status == 0, found
+    assert (found["grid_engine environment"]["state"], found["slurm job"]["state"]) == (
+        "absent",
+        "ok",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "check", "words", "remedy"),
+    [
+        (
+            {"SLURM_CONF": "/nosuch/slurm.conf"},
+            "controller",
+            "SLURM_CONF=/nosuch/slurm.conf",
+            "slurm.conf must be where",
+        ),
+        ({"PATH": "/nosuch"}, "commands", "no sbatch in PATH", "module"),
+        ({"GRIDENGINE_SLURM_PARTITION": "nosuch"}, "job", "nosuch", "sinfo"),
+        ({"GRIDENGINE_SLURM_NATIVE": "--nosuch=1"}, "job", "nosuch", ""),
+    ],
+)
+def test_what_is_broken_is_named_with_a_remedy(
+    slurm: Slurm, environment: dict[str, str], check: str, words: str, remedy: str
+) -> None:
+    status, found = doctor(slurm, "--scheduler", "slurm", environment=environment)
+    assert status == 1
+    wrong = found[f"slurm {check}"]
+    assert wrong["state"] != "ok"
+    assert words in wrong["text"]
+    assert remedy in wrong["remedy"]
+
+
+def test_commands_that_are_missing_are_named(slurm: Slurm) -> None:
+    script = """
+import os, shutil, sys
+os.mkdir("few")
+os.symlink(shutil.which("sbatch"), "few/sbatch")
+os.environ["PATH"] = os.path.abspath("few")
+sys.argv[:] = ["gridengine", "doctor", "--json", "--scheduler", "slurm"]
+from gridengine.cli.main import main
+main()
+"""
+    done = slurm.run(script, check=False)
+    (broken,) = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
+    assert (done.returncode, broken["text"]) == (1, "not in PATH: squeue, scancel, scontrol, sinfo")
+
+
+def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(slurm: Slurm) -> None:
+    status, found = doctor(
+        slurm,
+        "--scheduler",
+        "slurm",
+        "--wait",
+        "14",
+        environment={"GRIDENGINE_SLURM_PARTITION": "closed"},
+    )
+    assert status == 1
+    assert "did not come home within 14 s" in found["slurm job"]["text"]
+    assert "PartitionDown" in found["slurm job"]["text"]
+
+
+def bring_up() -> None:
+    done = subprocess.run(
+        [ROOT / "schedulers" / "slurm" / "up", "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@as_root
+@pytest.mark.timeout(300)
+def test_a_controller_that_is_down_is_found(slurm: Slurm) -> None:
+    pid = int(SLURMCTLD_PID.read_text())
+    executable = Path(f"/proc/{pid}/exe")
+    assert executable.readlink().name.startswith(
+        "slurmctld"
+    )  # Debian's has its flavour in its name
+    try:
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not executable.exists(), 30)
+        status, found = doctor(slurm)
+    finally:
+        bring_up()
+    assert status == 1
+    assert found["slurm controller"]["state"] == "broken"
+    assert "slurmctld" in found["slurm controller"]["remedy"]
+    assert found["processes job"]["state"] == "ok"
+
+
+@pytest.mark.parametrize("by", ["processes", "slurm"])
+def test_workers_can_be_added_to_a_dispatcher_that_runs(slurm: Slurm, by: str) -> None:
+    check_that_workers_can_be_added(slurm, "SlurmScheduler(partition='closed')", by)
+
+
+def test_a_demand_reaches_the_cluster_task(slurm: Slurm) -> None:
+    told = run(
+        slurm,
+        """
+from gridengine.resources import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.demand import Demand
+launcher = make_launcher('scontrol show job $SLURM_JOB_ID')
+demand = Demand(Cores(2) & Memory(1) & WTime(600) & GPUs(2) & Token("feature-n2"))
+plan = launcher.plan(1, demand)
+handles = launcher.launch(1, demand)
+wait_for(launcher, handles)
+launcher.close()
+tell(argv=plan.request["argv"], srun=plan.request["srun"], log=Path(handles[0].log).read_text())
+""",
+    )
+    fields = dict(re.findall(r"(\S+?)=(\S+)", told["log"]))
+    assert (fields["CPUs/Task"], fields["MinMemoryNode"], fields["TimeLimit"]) == (
+        "2",
+        "1G",
+        "00:12:00",
+    )
+    assert (fields["Features"], fields["TresPerNode"], fields["NodeList"]) == (
+        "feature-n2",
+        "gres:gpu:2",
+        "n2",
+    )
+    assert fields["Command"] == "/bin/bash" == told["srun"][-2]
+    assert told["srun"][-1] == told["argv"][-1]

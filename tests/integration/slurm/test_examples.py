@@ -1,0 +1,51 @@
+"""Every example runs on a real Slurm as it stands, as a plain user: named, and as the best that is
+available.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Slurm
+
+pytestmark = pytest.mark.slurm
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PRINTED = {
+    "square.py": "the sum of all 1000: 332833500",
+    "stdlib_census.py": "the mapped census equals the serial one",
+    "process_like.py": "quitter ended with exit code 3, having printed: nothing",
+    "sweep.py": "rate 3.0: at rate 3.0 the loss had grown without bound",
+    "executor.py": "94^3 + 64^3 = 1092728, and 103^3 = 1092727",
+    "mixed_resources.py": "1003: 235",
+    "sklearn_joblib.py": "20 trees of depth 8: 9",
+}
+RUN = """
+import subprocess, sys
+done = subprocess.run([sys.executable, "example.py", "--scheduler", {scheduler!r}], capture_output=True, text=True)
+print(done.stdout + done.stderr)
+print("status", done.returncode)
+import gridengine
+print("best", type(gridengine.best_available()).__name__)
+"""
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "best"])
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_runs(slurm: Slurm, name: str, scheduler: str) -> None:
+    done = slurm.run(
+        RUN.format(scheduler=scheduler),
+        files={"example.py": (EXAMPLES / name).read_text()},
+        seconds=110,
+    )
+    assert PRINTED[name] in done.stdout
+    assert "status 0\n" in done.stdout, done.stdout
+    assert "best SlurmScheduler" in done.stdout

@@ -1,0 +1,313 @@
+"""How workers come to run on a real Slurm: at once, later, or never."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.support.launching import run
+from tests.support.own_slurm import own_slurm
+from tests.support.scenario import nothing_is_left, play, until
+
+if TYPE_CHECKING:
+    from tests.conftest import Slurm
+
+pytestmark = pytest.mark.slurm
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Slurm")
+
+
+# ------------------------------------------------------------------ never, or not in time
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "words"),
+    [
+        (
+            "",
+            "Cores(500)",
+            [
+                ": it asks for more than its partition gives",
+                "--cpus-per-task=500",
+                "try: ask for less",
+            ],
+        ),
+        ("nodes=5", "None", [": it asks for more than its partition gives", "--nodes=5"]),
+        (
+            "worker_resources=Cores(500)",
+            "None",
+            [": it asks for more than its partition gives", "--cpus-per-task=500"],
+        ),
+    ],
+)
+def test_what_no_worker_can_ever_hold_is_an_error_with_slurm_s_reason(
+    slurm: Slurm, given: str, asked: str, words: list[str]
+) -> None:
+    told = play(
+        slurm,
+        f"""
+from gridengine.resources import Cores
+with CLUSTER({given}) as scheduler:
+    said = facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler, resources={asked}))
+    good = gridengine.map(abs, [-1], scheduler=scheduler) if {asked} else None
+tell(good=good, **said)
+""",
+    ).result()
+    assert told["kind"] == "SubmissionRefused"
+    assert [word for word in words if word not in told["text"]] == []
+    assert "strict=False" in told["hint"]
+    assert told["good"] in ([1], None)
+
+
+@as_root
+def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_false_waits(
+    slurm: Slurm,
+) -> None:
+    with own_slurm(slurm) as own:
+        own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=10")
+        given = "partition='side', time='1:00:00'"
+        told = play(
+            own.slurm,
+            "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+            f"CLUSTER({given}))))",
+        ).result()
+        assert told["kind"] == "SubmissionRefused"
+        assert ": it asks for more than its partition gives" in told["text"]
+
+        script = (
+            f"tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER({given}, "
+            "strict=False)))"
+        )
+        scenario = play(own.slurm, script)
+        until(lambda: "waiting for" in scenario.errors)
+        assert ": it asks for more than its partition gives" in scenario.errors
+        own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=INFINITE")
+        assert scenario.result(100)["results"] == [1]
+
+
+def test_calls_that_wait_longer_than_start_timeout_fail_with_slurm_s_reason_and_nothing_is_left(
+    slurm: Slurm,
+) -> None:
+    scenario = play(
+        slurm,
+        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
+        "CLUSTER(partition='closed', start_timeout=4))))",
+    )
+    told = scenario.result()
+    assert told["kind"] == "WorkerNotStarted"
+    assert (
+        "no worker has started within 4 s (start_timeout): PartitionDown: its partition is down"
+        in told["text"]
+    )
+    assert not slurm.knows(told["job"].partition("_")[0])
+
+
+def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
+    slurm: Slurm,
+) -> None:
+    script = """
+import time
+def slow(seconds):
+    time.sleep(seconds)
+    return seconds
+with CLUSTER(max_workers=1) as scheduler:
+    good = gridengine.map(slow, [6, 6], scheduler=scheduler, chunksize=1)
+    tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: CLUSTER(partition='closed'))))
+"""
+    told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "5"}).result()
+    assert told["good"] == [6, 6]
+    assert told["kind"] == "WorkerNotStarted"
+
+
+# ------------------------------------------------------------------ at once
+
+
+def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
+    slurm: Slurm,
+) -> None:
+    told = run(
+        slurm,
+        """
+launcher = make_launcher('readlink /proc/self/fd/1; echo "$SLURM_JOB_ID"; exec sleep 600')
+handles = launcher.launch(6)
+reports = wait_for(launcher, handles, {TaskState.RUNNING})
+texts = [Path(handle.log).read_text().split() for handle in handles]
+again = launcher.launch(1)
+launcher.close()
+tell(ids=[handle.id for handle in handles], logs=[handle.log for handle in handles], texts=texts, again=again[0].id, name=launcher._name)
+""",
+    )
+    assert ["_" in id for id in told["ids"]] == [False] * 4 + [True] * 2
+    assert "_" in told["again"]
+    assert [text[0] for text in told["texts"]] == told["logs"]
+    assert [text[1] for text in told["texts"]][:4] == told["ids"][:4]
+    assert (
+        slurm.command("squeue", "--noheader", "--states=PENDING,RUNNING", f"--name={told['name']}")
+        == ""
+    )
+
+
+def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(
+    slurm: Slurm,
+) -> None:
+    told = run(
+        slurm,
+        """
+said = []
+logging.getLogger("gridengine").addHandler(type("H", (logging.Handler,), {"emit": lambda self, record: said.append(record.getMessage())})())
+logging.getLogger("gridengine").setLevel("INFO")
+launcher = make_launcher(partition="closed")
+ids = [handle.id for handle in [*launcher.launch(2), *launcher.launch(1)]]
+launcher.close()
+tell(ids=ids, said=said)
+""",
+    )
+    assert [id.partition("_")[2] for id in told["ids"]] == ["1", "2", "1"]
+    [line] = [line for line in told["said"] if "srun" in line]
+    assert line.startswith("srun started 0 of 2 workers at once; sbatch is asked for the others: ")
+
+
+def test_workers_that_srun_cannot_start_are_nobody_s_fault_and_left_to_sbatch_from_then_on(
+    slurm: Slurm,
+) -> None:
+    told = run(
+        slurm,
+        """
+launcher = make_launcher()
+launcher.prepare()
+(launcher.run.directory / "logs").rmdir()
+first = launcher.launch(1)
+report = wait_for(launcher, first)[first[0]]
+second = launcher.launch(1)
+launcher.close()
+tell(first=first[0].id, blameless=report.blameless, second=second[0].id)
+""",
+    )
+    assert "_" not in told["first"]
+    assert told["blameless"]
+    assert "_" in told["second"]
+
+
+@pytest.mark.parametrize(
+    ("given", "environment"),
+    [("nodes=1", {}), ("", {"SBATCH_EXCLUSIVE": "user"}), ("", {"GRIDENGINE_SLURM_SRUN": "no"})],
+)
+def test_what_srun_is_not_to_start_is_left_to_sbatch_and_no_plan_shows_it(
+    slurm: Slurm, given: str, environment: dict[str, str]
+) -> None:
+    told = run(
+        slurm,
+        f"""
+launcher = make_launcher({given})
+handles = launcher.launch(1)
+tell(id=handles[0].id, plan=sorted(launcher.plan(1).request))
+launcher.close()
+""",
+        environment=environment,
+    )
+    assert told["id"].endswith("_1")
+    assert told["plan"] == ["argv"]
+
+
+def test_no_more_workers_than_max_workers_are_started(slurm: Slurm) -> None:
+    scenario = play(
+        slurm,
+        "tell(results=gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=6), "
+        "chunksize=1))",
+    )
+    begun = scenario.began(6)
+    jobs = slurm.command(
+        "squeue",
+        "--noheader",
+        "--array",
+        "--user",
+        slurm.user.pw_name,
+        "--states=PENDING,RUNNING",
+        "--format=%i",
+    ).split()
+    assert sorted(one.id for one in begun) == sorted(jobs)
+    assert sum(one.task == "none" for one in begun) == 4
+    scenario.go()
+    assert scenario.result()["results"] == list(range(12))
+
+
+def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(
+    slurm: Slurm,
+) -> None:
+    scenario = play(
+        slurm,
+        "tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER(max_workers=1), "
+        "retries=1))",
+    )
+    scenario.began(1)
+    [srun] = [
+        child for child in psutil.Process(scenario.process.pid).children() if child.name() == "srun"
+    ]
+    srun.kill()
+    scenario.began(2)
+    assert not (scenario.folder / "not alone").exists()
+    scenario.go()
+    assert scenario.result()["results"] == [0]
+    nothing_is_left(slurm, scenario.begun())
+
+
+def test_from_within_a_job_workers_are_jobs_of_their_own_and_not_steps_of_it(slurm: Slurm) -> None:
+    script = """
+def where(_):
+    import os
+    return os.environ["SLURM_JOB_ID"]
+
+tell(inner=gridengine.map(where, [0], scheduler=lambda: CLUSTER(max_workers=1)))
+"""
+    outer = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOBID": "1",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_NNODES": "2",
+    }
+    told = play(slurm, script, environment=outer).result()
+    assert told["inner"][0] not in ("", "1")
+
+
+def test_a_call_may_start_steps_of_its_own_in_its_worker_s_job(slurm: Slurm) -> None:
+    script = """
+def step(_):
+    import os, subprocess
+    done = subprocess.run(["srun", "--immediate=20", "bash", "-c", "echo $SLURM_JOB_ID"], capture_output=True, text=True)
+    return os.environ["SLURM_JOB_ID"], done.stdout.strip(), "SLURM_ARRAY_JOB_ID" in os.environ, done.stderr
+
+from gridengine.resources import Cores, Memory
+facts = [gridengine.map(step, [0], scheduler=lambda: CLUSTER(max_workers=1), resources=one)[0] for one in (None, Cores(2) & Memory(1))]
+tell(facts=facts)
+"""
+    for job, step, in_array, errors in play(slurm, script).result(60)["facts"]:
+        assert not in_array
+        assert step == job, errors
+
+
+# ------------------------------------------------------------------ what is left
+
+
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log_that_it_cancelled_the_worker(
+    slurm: Slurm,
+) -> None:
+    script = """
+scheduler = CLUSTER(max_workers=6)
+results = gridengine.map(hold, range(6), scheduler=scheduler, chunksize=1)
+logs = list(Path("runs").glob("*/logs/*.log"))
+os.system("scancel " + " ".join(JOBS))
+while not all("CANCELLED AT" in log.read_text() for log in logs):
+    time.sleep(0.05)
+scheduler.close()
+tell(results=results, logs=len(logs), left=[str(path) for path in Path("runs").iterdir()])
+"""
+    script = script.replace("JOBS", "{path.name.split()[3] for path in FOLDER.glob('began *')}")
+    scenario = play(slurm, script, environment={"GRIDENGINE_RUN_DIRECTORY": "runs"})
+    scenario.began(6)
+    scenario.go()
+    told = scenario.result()
+    assert told["logs"] == 6
+    assert told["left"] == []

@@ -1,0 +1,91 @@
+"""What other threads see of a dispatcher at work."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import gridengine
+from gridengine.client.connect import dispatcher_of
+from gridengine.dispatcher.interface import Dispatcher, Snapshot
+from gridengine.resources import Memory
+
+
+@contextlib.contextmanager
+def looking(dispatcher: Dispatcher) -> Iterator[list[Snapshot | BaseException]]:
+    """Meanwhile have a thread ask for snapshots without a pause; yield those that differ, and what
+    was raised.
+    """
+    seen: list[Snapshot | BaseException] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        try:
+            while not stop.is_set():
+                one = dispatcher.snapshot().of(1)
+                if not seen or seen[-1] != one:
+                    seen.append(one)
+        except BaseException as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def restless_interpreter() -> Iterator[None]:
+    """Threads are switched as often as can be."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def requests_of_many_kinds(scheduler: gridengine.schedulers.Scheduler, rounds: int) -> None:
+    """Submit calls of 20 different requests, whose queues come and go in the core."""
+    with gridengine.Pool(scheduler=scheduler) as pool:
+        for size in range(rounds):
+            resources = Memory((size % 20 + 1) / 100)
+            with gridengine.Executor(scheduler, resources=resources) as executor:
+                results = [executor.submit(abs, -1) for _ in range(5)]
+                assert [one.result() for one in results] == [1] * 5
+        assert pool.apply(abs, (-1,)) == 1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("restless_interpreter")
+def test_whoever_asks_for_a_snapshot_while_queues_come_and_go_gets_one() -> None:
+    with (
+        gridengine.ProcessScheduler(2, worker_resources=Memory(1)) as scheduler,
+        looking(dispatcher_of(scheduler)) as seen,
+    ):
+        requests_of_many_kinds(scheduler, 60)
+    assert [one for one in seen if isinstance(one, BaseException)] == []
+
+
+@pytest.mark.timeout(60)
+def test_a_snapshot_says_how_much_waits_and_runs_and_who_runs_it() -> None:
+    with gridengine.ProcessScheduler(2) as scheduler, gridengine.Pool(scheduler=scheduler) as pool:
+        dispatcher = dispatcher_of(scheduler)
+        assert dispatcher.snapshot() == Snapshot()
+        pool.map_async(time.sleep, [600] * 10, chunksize=1)
+        while dispatcher.snapshot().running < 2:
+            time.sleep(0.01)
+        one = dispatcher.snapshot()
+        assert one.workers == 1
+        assert 2 <= one.running + one.waiting <= 10
+        assert sum(one.batches.values()) == one.running
+        (submitter,) = one.batches
+        assert one.of(submitter).running == one.running
+        assert one.of(0).running == 0
+        pool.terminate()

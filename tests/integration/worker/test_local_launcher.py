@@ -1,0 +1,397 @@
+"""Nurseries as processes of this machine: started, handed over, watched and stopped, whatever they
+do.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import gridengine
+from gridengine.errors import ConfigurationError, WorkerNotStarted
+from gridengine.schedulers import InlineScheduler, ProcessScheduler
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, WorkerStatus
+from gridengine.schedulers.local import ProcessLauncher
+from gridengine.schedulers.worker_command import interpreter_flags
+
+MakeLauncher = Callable[[str], ProcessLauncher]
+Adopted = list[tuple[socket.socket, "subprocess.Popen[bytes]"]]
+
+
+@pytest.fixture
+def adopted() -> Iterator[Adopted]:
+    """What a launcher has handed over."""
+    ends: Adopted = []
+    yield ends
+    for end, _ in ends:
+        end.close()
+
+
+@pytest.fixture
+def make_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adopted: Adopted
+) -> Iterator[MakeLauncher]:
+    """A launcher whose workers are this shell script."""
+    made = []
+    os.mkfifo(tmp_path / "ready")
+
+    def make(script: str) -> ProcessLauncher:
+        worker = tmp_path / "worker"
+        worker.write_text(f"#!/bin/bash\n{script}\n")
+        worker.chmod(worker.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(worker))
+        made.append(
+            ProcessLauncher(
+                LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+            )
+        )
+        return made[-1]
+
+    yield make
+    for _, process in adopted:
+        process.kill()
+    for launcher in made:
+        launcher.close()
+
+
+PATIENCE = 30
+READY = 'echo > "$(dirname "$0")/ready"'
+"""Shell words that say to `wait_until_ready` that what stands before them is done."""
+
+
+def wait_until_ready(folder: Path) -> None:
+    (folder / "ready").read_text()
+
+
+def wait_for(handle: Handle) -> int:
+    """Wait for the end of a worker without reaping it."""
+    ended = os.waitid(os.P_PID, int(handle.id), os.WEXITED | os.WNOWAIT)
+    assert ended is not None
+    return ended.si_status
+
+
+def report_of(launcher: ProcessLauncher, handle: Handle) -> Report:
+    return launcher.poll([handle])[handle]
+
+
+def test_a_worker_is_started_in_safe_mode_with_the_number_of_its_socket_alone(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
+    launcher = make_launcher('echo "$*" > "$(dirname "$0")/arguments"')
+    (handle,) = launcher.launch(1)
+    wait_for(handle)
+    words = (tmp_path / "arguments").read_text().split()
+    assert words[:-1] == [*interpreter_flags(), "-P", "-m", "gridengine.worker.forkserver_main"]
+    assert int(words[-1]) > 2
+
+
+def test_the_other_end_of_a_worker_s_socket_is_handed_over(
+    make_launcher: MakeLauncher, adopted: Adopted
+) -> None:
+    launcher = make_launcher('for descriptor; do :; done; echo "it is $$" >&$descriptor')
+    (handle,) = launcher.launch(1)
+    [(end, process)] = adopted
+    assert end.recv(100) == f"it is {handle.id}\n".encode()
+    assert end.recv(100) == b""
+    assert str(process.pid) == handle.id
+    assert process.wait(PATIENCE) == 0
+
+
+def test_a_worker_holds_no_other_worker_s_socket(
+    make_launcher: MakeLauncher, adopted: Adopted
+) -> None:
+    launcher = make_launcher("exec sleep 60")
+    first, _ = launcher.launch(2)
+    launcher.cancel([first])
+    [end] = [end for end, process in adopted if str(process.pid) == first.id]
+    assert end.recv(100) == b""  # nobody else held it open
+
+
+def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("exec sleep 60")
+    (handle,) = launcher.launch(1)
+    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "reason"),
+    [
+        ("exit 0", WorkerStatus.ENDED, "exit status 0"),
+        ("exit 3", WorkerStatus.FAILED, "exit status 3"),
+        ("kill -SEGV $$", WorkerStatus.FAILED, "killed by SIGSEGV"),
+    ],
+)
+def test_how_a_worker_ended_is_told(
+    make_launcher: MakeLauncher, script: str, state: WorkerStatus, reason: str
+) -> None:
+    launcher = make_launcher(script)
+    (handle,) = launcher.launch(1)
+    wait_for(handle)
+    report = report_of(launcher, handle)
+    assert (report.state, report.reason) == (state, reason)
+    assert isinstance(report.error, WorkerNotStarted)
+    assert reason in str(report.error)
+
+
+def test_a_stopped_worker_is_suspended_and_not_gone(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("kill -STOP $$; exec sleep 60")
+    (handle,) = launcher.launch(1)
+    os.waitid(os.P_PID, int(handle.id), os.WSTOPPED | os.WNOWAIT)
+    assert report_of(launcher, handle).state is WorkerStatus.SUSPENDED
+
+
+def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
+    make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = make_launcher("exec sleep 60")
+    (handle,) = launcher.launch(1)
+    for trouble in (OSError(errno.EMFILE, "Too many open files"), psutil.AccessDenied()):
+
+        def fail(pid: int, trouble: Exception = trouble) -> None:
+            raise trouble
+
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil, "Process", fail)
+            assert launcher.poll([handle]) == {}
+    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
+
+
+def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("read line && exit 1; exit 0")
+    (handle,) = launcher.launch(1)
+    assert wait_for(handle) == 0
+
+
+def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(
+    make_launcher: MakeLauncher, adopted: Adopted, tmp_path: Path
+) -> None:
+    launcher = make_launcher(f'{READY}; read line <&$4; echo left > "$(dirname "$0")/left"')
+    launcher.launch(1)
+    wait_until_ready(tmp_path)
+    adopted[0][0].close()
+    launcher.close()
+    assert (tmp_path / "left").read_text() == "left\n"
+
+
+def test_a_worker_that_takes_no_signal_but_one_is_ended_all_the_same(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
+    launcher = make_launcher(f"trap '' TERM INT HUP; {READY}; exec sleep 60")
+    (handle,) = launcher.launch(1)
+    wait_until_ready(tmp_path)
+    launcher.cancel([handle])
+    assert not psutil.pid_exists(int(handle.id))
+
+
+def test_a_stopped_worker_is_ended_all_the_same(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("kill -STOP $$; exec sleep 60")
+    (handle,) = launcher.launch(1)
+    os.waitid(os.P_PID, int(handle.id), os.WSTOPPED | os.WNOWAIT)
+    launcher.cancel([handle])
+    assert not psutil.pid_exists(int(handle.id))
+
+
+def test_to_cancel_a_worker_that_has_ended_is_no_error(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("exit 0")
+    (handle,) = launcher.launch(1)
+    wait_for(handle)
+    launcher.cancel([handle])
+    assert launcher.poll([handle]) == {}
+
+
+def test_close_may_be_called_twice(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("exec sleep 60")
+    launcher.launch(2)
+    launcher.close()
+    launcher.close()
+
+
+def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher("exec sleep 60")
+    (handle,) = launcher.launch(1)
+    pid = os.fork()
+    if pid == 0:
+        launcher.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert report_of(launcher, handle).state is WorkerStatus.RUNNING
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(
+    make_launcher: MakeLauncher, tmp_path: Path
+) -> None:
+    launcher = make_launcher("exit 0")
+    (tmp_path / "worker").unlink()
+    with pytest.raises(WorkerNotStarted, match=str(tmp_path / "worker")):
+        launcher.launch(1)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])
+def test_workers_start_where_standard_streams_are_closed(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    script = f"""
+import os, sys
+from pathlib import Path
+from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.local import ProcessLauncher
+for descriptor in {closed}:
+    os.close(descriptor)
+sys.stdout = sys.stderr = None
+adopted = []
+launcher = ProcessLauncher(LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+launcher.launch(1)
+[(end, process)] = adopted
+ready = bool(end.recv(1000))
+end.close()
+os._exit(40 + ready + 2 * process.wait(60))
+"""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=checkout_in_path(),
+            timeout=60,
+            check=False,
+        ).returncode
+        == 41
+    )
+
+
+def checkout_in_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+def test_relative_folders_of_the_python_path_are_not_passed_on(
+    make_launcher: MakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"here{os.pathsep}{tmp_path}{os.pathsep}")
+    launcher = make_launcher('printenv PYTHONPATH > "$(dirname "$0")/path"')
+    (handle,) = launcher.launch(1)
+    wait_for(handle)
+    entries = (tmp_path / "path").read_text().strip().split(os.pathsep)
+    assert entries[0] == str(tmp_path)
+    assert all(Path(entry).is_absolute() for entry in entries)
+
+
+def test_as_many_calls_at_a_time_as_there_are_processors_to_use() -> None:
+    assert ProcessScheduler().slots == len(os.sched_getaffinity(0))
+    assert ProcessScheduler().max_workers == 1
+
+
+def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
+    assert ProcessScheduler(3).slots == 3
+    assert repr(ProcessScheduler(max_workers=3)) == "ProcessScheduler(max_workers=3)"
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ConfigurationError), (-1, ConfigurationError), ("2", TypeError), (True, TypeError)],
+)
+def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="max_workers"):
+        ProcessScheduler(value)  # type: ignore[arg-type]
+
+
+def test_an_inline_scheduler_has_no_launcher() -> None:
+    with pytest.raises(NotImplementedError):
+        InlineScheduler().launcher(LaunchContext("test", Path(), Path(), print))
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLauncher) -> None:
+    launcher = make_launcher(f"kill -{signal.SIGRTMIN + 1} $$")
+    (handle,) = launcher.launch(1)
+    wait_for(handle)
+    assert report_of(launcher, handle).reason == f"killed by signal {signal.SIGRTMIN + 1}"
+
+
+def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:
+    """Return the launcher of a scheduler that was told that calls are about to be submitted."""
+    scheduler.prepare()
+    return scheduler.launcher(
+        LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+    )
+
+
+def nurseries() -> set[int]:
+    return {
+        child.pid
+        for child in psutil.Process().children()
+        if "gridengine.worker.forkserver_main" in child.cmdline()
+    }
+
+
+def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler:
+        launcher = launcher_after(scheduler, adopted)
+        (handle,) = launcher.launch(1)
+        assert nurseries() - before == {int(handle.id)}
+        launcher.close()
+
+
+def test_a_nursery_that_was_started_ahead_with_another_environment_is_not_used(
+    adopted: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler:
+        launcher = launcher_after(scheduler, adopted)
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+        (handle,) = launcher.launch(1)
+        assert nurseries() - before == {int(handle.id)}
+        assert psutil.Process(int(handle.id)).environ()["OMP_NUM_THREADS"] == "7"
+        launcher.close()
+
+
+def test_a_nursery_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
+    before = nurseries()
+    scheduler = ProcessScheduler(1)
+    scheduler.prepare()
+    scheduler.close()
+    assert nurseries() == before
+    scheduler.prepare()
+    assert nurseries() == before
+
+
+def test_a_nursery_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
+    scheduler = ProcessScheduler(1)
+    scheduler.prepare()
+    process = scheduler._ahead[0].process
+    del scheduler
+    gc.collect()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_map_that_fails_before_its_first_call_leaves_no_process() -> None:
+    before = nurseries()
+    with ProcessScheduler(1) as scheduler, pytest.raises(TypeError):
+        gridengine.map(len, 5, scheduler=scheduler)  # type: ignore[arg-type]
+    assert nurseries() == before
+
+
+def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.05)
+    try:
+        with ProcessScheduler(2) as scheduler:
+            assert gridengine.map(slowly, range(4), scheduler=scheduler) == [0, 1, 2, 3]
+            assert gridengine.Executor(scheduler).submit(slowly, 3).result(30) == 3
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def slowly(x: int) -> int:
+    time.sleep(0.2)
+    return x

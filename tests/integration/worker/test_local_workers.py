@@ -1,0 +1,295 @@
+"""Workers of this machine: their agents are in this process, their nurseries and runners below it.
+How they come, last and go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import gridengine
+from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.errors import ConfigurationError, WorkerNotStarted
+from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.worker_command import interpreter_flags
+from gridengine.settings.values import settings
+from tests.support.agent_driver import (
+    PATIENCE,
+    ROOT,
+    alive,
+    leave_a_grandchild,
+    wait_for,
+    written,
+)
+
+
+@pytest.fixture
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        yield scheduler
+
+
+def fork_server(_: object = None) -> int:
+    return os.getppid()
+
+
+def linger(path: str) -> None:
+    """Leave a process that has got away, write down who is here, and stay."""
+    leave_a_grandchild(path + ".away")
+    wait_for(written(Path(path + ".away")))
+    Path(path + ".new").write_text(
+        f"{os.getppid()} {os.getpid()} {Path(path + '.away').read_text()}"
+    )
+    Path(path + ".new").rename(path)
+    signal.pause()
+
+
+def processes(path: Path) -> list[int]:
+    """Return the nursery, the runner and the process that has got away, once they are there."""
+    wait_for(written(path))
+    return list(map(int, path.read_text().split()))
+
+
+# ---------------------------------------------------------------- nothing to find
+
+LOOK = """
+import json, os, psutil, gridengine
+with gridengine.ProcessScheduler(2) as scheduler:
+    values = gridengine.map(abs, [-1, -2], scheduler=scheduler)
+    everybody = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    print(json.dumps({
+        "values": values,
+        "processes": len(everybody),
+        "addresses": [str(one.laddr) for each in everybody for one in each.net_connections("all") if one.laddr],
+        "command lines": [word for each in everybody[1:] for word in each.cmdline()[1:]],
+        "files": [name for _, folders, files in os.walk(os.environ["TMPDIR"]) for name in (*folders, *files)],
+    }))
+"""
+
+
+def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    places = dict.fromkeys(
+        ["TMPDIR", "XDG_RUNTIME_DIR", "GRIDENGINE_RUN_DIRECTORY", "HOME"], str(folder)
+    )
+    environment = {**os.environ, **places, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    seen = json.loads(done.stdout)
+    assert seen["values"] == [1, 2]
+    assert seen["processes"] >= 3
+    assert seen["addresses"] == []
+    assert {word for word in seen["command lines"] if not word.isdigit()} == {
+        *interpreter_flags(),
+        "-P",
+        "-m",
+        "gridengine.worker.forkserver_main",
+    }
+    assert seen["files"] == []
+    assert list(folder.iterdir()) == []
+
+
+# ---------------------------------------------------------------- coming
+
+
+def test_a_nursery_that_cannot_start_is_told_with_its_status(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(WorkerNotStarted, match="exit status 3"):
+        gridengine.map(abs, [-1], scheduler=scheduler)
+
+
+def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
+    workers = LocalWorkers(
+        gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None
+    )
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    workers.close()
+    with theirs, subprocess.Popen(["true"]) as process:
+        workers.adopt(ours, process)
+        assert theirs.recv(100) == b""
+
+
+def test_too_few_open_files_for_the_runners_are_named_with_the_limit() -> None:
+    script = """
+import resource, gridengine
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ConfigurationError.__name__ in done.stderr
+    assert "no more than 200 (the hard limit, `ulimit -Hn`)" in done.stderr
+
+
+# ---------------------------------------------------------------- lasting
+
+
+def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    path = tmp_path / "pids"
+
+    def call(x: int) -> tuple[int, int]:
+        if not path.exists():
+            linger(str(path))
+        return x, os.getppid()
+
+    with gridengine.imap(call, [1], scheduler=scheduler) as results:
+        first, its_runner, away = processes(path)
+        os.kill(first, signal.SIGKILL)
+        ((x, second),) = results
+    wait_for(lambda: not alive(its_runner))
+    os.kill(away, signal.SIGKILL)  # nobody is left who knows of it
+    assert x == 1
+    assert second != first
+
+
+def test_a_stopped_nursery_is_waited_for_and_goes_on(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    [(first, runner)] = gridengine.map(
+        lambda _: (os.getppid(), os.getpid()), [0], scheduler=scheduler
+    )
+    os.kill(first, signal.SIGSTOP)
+    os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
+    job = gridengine.Job(target=fork_server, scheduler=scheduler)
+    job.start()
+    wait_for(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
+    assert job.is_alive()
+    os.kill(first, signal.SIGCONT)
+    assert job.result(PATIENCE) == first
+
+
+def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
+    [worker] = scheduler._shared._core.workers.values()  # type: ignore[union-attr]
+    return None if worker.started is None else worker.started.state
+
+
+# ---------------------------------------------------------------- going
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+
+
+@pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
+def test_close_ends_a_nursery_and_all_below_it(
+    before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "gridengine.worker.forkserver._LEAVE_SECONDS", 1e6
+    )  # it has to end: that nobody waits for it any more is not enough
+    path = tmp_path / "pids"
+    with gridengine.ProcessScheduler(1) as scheduler:
+        job = gridengine.Job(target=linger, args=(str(path),), daemon=True, scheduler=scheduler)
+        job.start()
+        pids = processes(path)
+        before(pids[0])
+    assert not any(map(alive, pids))
+
+
+def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gridengine.ProcessScheduler, "idle_seconds", 0.0)
+    with gridengine.ProcessScheduler(1) as scheduler:
+        seen = set()
+        for _ in range(3):
+            [pid] = gridengine.map(fork_server, [0], scheduler=scheduler)
+            wait_for(lambda: not alive(pid))  # noqa: B023
+            seen.add(pid)
+        assert len(seen) == 3
+        wait_for(lambda: not any(map(psutil.pid_exists, seen)))  # no zombie either
+
+
+DISPATCHER = """
+import os, signal, sys
+import gridengine
+from tests.integration.worker.test_local_workers import linger
+
+scheduler = gridengine.ProcessScheduler(1)
+job = gridengine.Job(target=linger, args=(sys.argv[1],), scheduler=scheduler)
+job.start()
+next_line = sys.stdin.readline()  # until the call has begun
+child = os.fork() if sys.argv[2] == "forked" else 0
+if child == 0 and sys.argv[2] == "forked":
+    signal.pause()
+print(child, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("way", ["alone", "forked"])
+def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
+    way: str, tmp_path: Path
+) -> None:
+    """Even when a process that was forked from the dispatcher lives on, and with it the socket."""
+    path = tmp_path / "pids"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", DISPATCHER, str(path), way],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as dispatcher:
+        assert dispatcher.stdin is not None
+        assert dispatcher.stdout is not None
+        pids = processes(path)
+        dispatcher.stdin.write("\n")
+        dispatcher.stdin.flush()
+        child = int(dispatcher.stdout.readline())
+        dispatcher.kill()
+        try:
+            wait_for(lambda: not any(map(alive, pids)))
+            assert alive(child) == (way == "forked")
+        finally:
+            if child:
+                os.kill(child, signal.SIGKILL)
+
+
+def announce(x: int) -> int:
+    """Signal each process of this worker as a batch system would before a limit."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        for pid in (os.getppid(), os.getpid()):
+            os.kill(pid, number)
+    return x
+
+
+def test_what_batch_systems_announce_a_limit_by_ends_no_call(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    before = gridengine.map(fork_server, [0], scheduler=scheduler)
+    assert gridengine.map(announce, range(3), scheduler=scheduler, retries=0) == [0, 1, 2]
+    assert gridengine.map(fork_server, [0], scheduler=scheduler) == before

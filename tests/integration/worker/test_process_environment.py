@@ -1,0 +1,355 @@
+"""What calls find around them in their process: signals, threads, flags, and what `multiprocessing`
+hands to a child.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
+from tests.integration.worker.test_worker_process import Office
+from tests.support.script_driver import ROOT, MakeScript, Script
+
+if TYPE_CHECKING:
+    from tests.conftest import Cluster
+
+# ---------------------------------------------------------------- signals
+
+INHERITED = {
+    "blocked": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM})"
+    ),
+    "ignored": (
+        "[signal.signal(number, signal.SIG_IGN) for number in (signal.SIGCHLD, "
+        "signal.SIGTERM, signal.SIGALRM)]"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", INHERITED)
+def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignored(
+    script: MakeScript, how: str
+) -> None:
+    done = script(f"""
+        import os, signal, time
+        {INHERITED[how]}
+
+        def die():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def state():
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            return sorted(mask), signal.getsignal(signal.SIGCHLD), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
+
+        with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=0.5) as executor:
+            print([int(one) if isinstance(one, int) else one for one in executor.submit(state).result()])
+            print(type(executor.submit(die).exception()).__name__)
+            print(type(executor.submit(time.sleep, 60).exception()).__name__)
+            print(executor.submit(abs, -1).result())
+    """).run()
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["[[], 0, 0, 0]", "WorkerCrashed", "TimeoutError", "1"]
+
+
+def block() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+
+
+def ignore() -> None:
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("inherit", [block, ignore])
+@pytest.mark.parametrize("how", ["killed", "late"])
+def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(
+    tmp_path: Path, inherit: object, how: str
+) -> None:
+    office = Office(tmp_path, preexec=inherit)
+    try:
+        if how == "killed":
+            office.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
+        else:
+            office.assign(lambda _: signal.pause(), None, timeout=0.2)
+        crashed, _ = office.until_heard(Crashed)
+        assert isinstance(crashed, Crashed)
+        ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
+        assert (crashed.reason, crashed.exitcode) == ended
+        office.server.send(office.peer, Stop())
+        assert office.process.wait(30) == 0
+    finally:
+        office.close()
+
+
+@pytest.mark.parametrize("inherit", [block, ignore])
+def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
+    tmp_path: Path, inherit: object
+) -> None:
+    office = Office(tmp_path, preexec=inherit)
+    try:
+        office.until_heard(Hello)
+        office.process.terminate()
+        assert office.process.wait(30) == 0
+    finally:
+        office.close()
+
+
+# ---------------------------------------------------------------- threads and processes that calls
+# leave running
+
+LEAVING = """
+        import multiprocessing, os, threading
+        from concurrent.futures import ThreadPoolExecutor
+        from pathlib import Path
+
+        def later(folder):
+            while not (folder / "go").exists():
+                threading.Event().wait(0.01)
+            print("the rest", flush=True)
+
+        def thread(folder):
+            threading.Thread(target=later, args=(folder,)).start()
+
+        def executor(folder):
+            global kept
+            kept = ThreadPoolExecutor(2)
+            kept.submit(later, folder)
+
+        def process(folder):
+            multiprocessing.get_context("fork").Process(target=later, args=(folder,)).start()
+
+        def failing(folder):
+            thread(folder)
+            raise ValueError("this is told")
+
+        folder = Path.cwd()
+        scheduler = gridengine.ProcessScheduler(1)
+"""
+
+
+@pytest.mark.parametrize("target", ["thread", "executor", "process", "failing"])
+def test_a_job_ends_with_the_threads_and_processes_that_it_leaves(
+    script: MakeScript, target: str
+) -> None:
+    done = script(f"""{LEAVING}
+        job = gridengine.Job(target={target}, args=(folder,), scheduler=scheduler)
+        job.start()
+        job.join(0.5)
+        alive = job.is_alive()
+        (folder / "go").touch()
+        job.join()
+        again = gridengine.map(abs, [-1], scheduler=scheduler)
+        print(alive, job.exitcode, again)
+    """).run()
+    code = 1 if target == "failing" else 0
+    assert sorted(done.stdout.splitlines()) == [f"True {code} [1]", "the rest"]
+
+
+def test_a_job_may_be_ended_while_it_waits_for_its_threads(script: MakeScript) -> None:
+    done = script(f"""{LEAVING}
+        job = gridengine.Job(target=thread, args=(folder,), scheduler=scheduler)
+        job.start()
+        job.join(0.5)
+        job.terminate()
+        job.join()
+        print(job.exitcode)
+    """).run()
+    assert (done.stdout, done.stderr) == ("-15\n", "")
+
+
+def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(
+    script: MakeScript,
+) -> None:
+    done = script(f"""{LEAVING}
+        with gridengine.Executor(scheduler=scheduler) as executor:
+            executor.submit(thread, folder).result()
+        (folder / "go").touch()
+        scheduler.close()
+    """).run()
+    assert (done.stdout, done.stderr) == ("the rest\n", "")
+
+
+def test_threads_that_never_end_are_cut_off_after_the_grace_time_with_a_word(
+    script: MakeScript,
+) -> None:
+    done = script(f"""{LEAVING}
+        os.environ["GRIDENGINE_GRACE_SECONDS"] = "0.2"
+        gridengine.map(thread, [folder], scheduler=scheduler)
+    """).run()
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert (
+        done.stderr
+        == "threads that calls have left running go on for more than 0.2 s, and are cut off\n"
+    )
+
+
+# ---------------------------------------------------------------- flags of the interpreter
+
+FLAGS = ["-O", "-OO", "-b", "-B", "-E", "-I", "-s", "-W error::UserWarning", "-X dev", "-X utf8"]
+
+LOOK = """
+        import sys
+
+        def look():
+            flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"}
+            return {name: value for name, value in flags.items() if not callable(value)}, sys.warnoptions, sys._xoptions, __debug__
+
+        def there():
+            with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+                return executor.submit(look).result()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONDEVMODE", "PYTHONWARNINGS", "PYTHONOPTIMIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def with_flags(script: Script, flags: str) -> Script:
+    python, *arguments = script.command
+    return replace(script, command=[python, *flags.replace("-W ", "-W").split(), *arguments])
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_workers_have_the_flags_of_the_interpreter(script: MakeScript, flags: str) -> None:
+    made = script(f"""{LOOK}
+        print(there() == look() or (there(), look()))
+    """)
+    done = with_flags(made, flags).run()
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(("flags", "strangers"), [("-I", 0), ("-E", 0), ("-O", 2)])
+def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
+    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, strangers: int
+) -> None:
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "sitecustomize.py").write_text("print('a stranger')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "planted"))
+    made = script(f"""{LOOK}
+        there()
+    """)
+    done = with_flags(made, flags).run()
+    assert (done.stdout, done.stderr) == ("a stranger\n" * strangers, "")
+
+
+def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import sys\nsys.path += {[str(ROOT), *filter(None, sys.path)]!r}\n" + FIND)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+FIND = """
+import gridengine
+with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+    print(executor.submit(lambda: sys.flags.no_site).result())
+"""
+
+START = """
+import subprocess, sys
+from pathlib import Path
+from gridengine.schedulers.worker_command import worker_command
+command = worker_command(sys.executable, Path("/nowhere"))
+print(command[1:-2])
+raise SystemExit(subprocess.run(command, env={}).returncode)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "passed"),
+    [(["-O", "-Werror"], ["-O", "-Werror", "-P", "-m"]), (["-I"], ["-I", "-P", "-c"])],
+)
+def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", START],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith(str(passed)[:-1])
+    assert (
+        done.stderr
+        == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or "
+        "directory: '/nowhere'\n"
+    )
+    assert done.returncode == 2
+
+
+def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
+    made = script("""
+        def push(controller):
+            controller.push(1)
+            print("printed")
+
+        with gridengine.ProcessScheduler(2) as scheduler:
+            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)), *gridengine.imap(abs, [-1], scheduler=scheduler))
+            with gridengine.Executor(scheduler=scheduler) as executor, gridengine.share([1, 2]) as shared:
+                print(executor.submit(len, shared).result())
+            with gridengine.Pool(scheduler=scheduler) as pool:
+                print(pool.apply(abs, (-1,)))
+            job = gridengine.Job(target=push, scheduler=scheduler)
+            job.start()
+            job.join()
+        print(gridengine.map(abs, [-1], scheduler=gridengine.ProcessScheduler(1)))
+    """)
+    done = with_flags(made, "-X dev -W error::ResourceWarning").run()
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+# ---------------------------------------------------------------- on real clusters
+
+ON_A_CLUSTER = """
+import multiprocessing, signal, subprocess, sys
+if sys.flags.optimize == 0:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])  # inherited by whatever is started from here
+    raise SystemExit(subprocess.run([sys.executable, "-O", __file__]).returncode)
+import gridengine
+
+def look(_):
+    return __debug__, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+reading, writing = multiprocessing.Pipe()
+with gridengine.SCHEDULERScheduler(max_workers=1) as scheduler:
+    print(gridengine.map(look, [0], scheduler=scheduler))
+    try:
+        gridengine.map(writing.send, ["hello"], scheduler=scheduler)
+    except gridengine.errors.PicklingError as error:
+        print("multiprocessing.connection.Connection cannot travel to another machine" in str(error))
+"""
+
+
+def on(cluster: Cluster) -> list[str]:
+    return cluster.run(
+        ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)
+    ).stdout.splitlines()
+
+
+@pytest.mark.grid_engine
+def test_workers_of_grid_engine_have_the_flags_and_refuse_connections(grid_engine: Cluster) -> None:
+    assert on(grid_engine) == ["[(False, [])]", "True"]
+
+
+@pytest.mark.slurm
+def test_workers_of_slurm_have_the_flags_and_refuse_connections(slurm: Cluster) -> None:
+    assert on(slurm) == ["[(False, [])]", "True"]

@@ -1,0 +1,163 @@
+"""A second Slurm beside this machine's own, which tests may break: its daemons are children of the
+test, as its configuration is a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.conftest import Slurm
+from tests.support.scenario import until
+
+CONFIGURATION = Path("/etc/slurm")
+NODES = ("n1", "n2")
+PLACES = {"/var/lib/slurm/gridengine": "state", "/run/slurm": "run", "/var/log/slurm": "log"}
+"""Where the machine's own Slurm has its files, and ours below its folder."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens at now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class OwnSlurm:
+    """A Slurm with two nodes, n1 and n2, configured as the machine's own is; `changes` are further
+    lines of its configuration.
+    """
+
+    def __init__(self, like: Slurm, changes: Mapping[str, object]) -> None:
+        self.base = Path(tempfile.mkdtemp(prefix="gridengine-slurm.", dir="/var/lib/slurm"))
+        self.configuration = self.base / "slurm.conf"
+        self.slurm = Slurm(
+            like.user,
+            like.python,
+            {**like.environment, "SLURM_CONF": str(self.configuration)},
+            like.folder,
+        )
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure(changes)
+
+    def _configure(self, changes: Mapping[str, object]) -> None:
+        text = (CONFIGURATION / "slurm.conf").read_text()
+        master, *ports = free_ports(1 + len(NODES))
+        for theirs, ours in PLACES.items():
+            text = text.replace(theirs, str(self.base / ours))
+        for node, port in zip(NODES, ports, strict=True):
+            text = re.sub(rf"(NodeName={node} .*Port=)\d+", rf"\g<1>{port}", text)
+        lines = {
+            "ClusterName": self.base.name.replace(".", "-"),
+            "SlurmctldPort": master,
+            **changes,
+        }
+        text = "".join(
+            line + "\n" for line in text.splitlines() if line.partition("=")[0] not in lines
+        )
+        self.configuration.write_text(
+            text + "".join(f"{name}={value}\n" for name, value in lines.items())
+        )
+        for name in ("gres.conf", "cgroup.conf"):
+            shutil.copy(CONFIGURATION / name, self.base / name)
+        for folder in (
+            *(f"state/{name}" for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES))),
+            "run",
+            "log",
+        ):
+            (self.base / folder).mkdir(parents=True, exist_ok=True)
+        for path in (
+            self.base,
+            self.base / "state",
+            self.base / "state" / "slurmctld",
+            self.base / "run",
+            self.base / "log",
+        ):
+            shutil.chown(path, "slurm", "slurm")
+            path.chmod(0o755)
+
+    def begin(self, *names: str) -> None:
+        """Start these daemons (slurmctld, n1, n2), and wait until the nodes take jobs. They end
+        with this process.
+        """
+        for name in names:
+            master = name == "slurmctld"
+            command = (
+                ["/usr/sbin/slurmctld", "-D"] if master else ["/usr/sbin/slurmd", "-D", "-N", name]
+            )
+            identity = {"user": "slurm", "group": "slurm", "extra_groups": []} if master else {}
+            self._daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                env={
+                    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                    "SLURM_CONF": str(self.configuration),
+                },
+                cwd=self.base,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                **identity,
+            )
+        until(self.is_up)
+
+    def send(self, name: str, number: int) -> None:
+        """Send a daemon a signal that does not end it."""
+        self._daemons[name].send_signal(number)
+
+    def end(self, name: str, number: int = signal.SIGTERM) -> None:
+        """End a daemon by a signal."""
+        daemon = self._daemons.pop(name)
+        daemon.send_signal(number)
+        daemon.wait(30)
+
+    def is_up(self) -> bool:
+        """Return whether the master answers and all nodes whose daemon runs take jobs."""
+        nodes = ",".join(name for name in self._daemons if name in NODES)
+        states = self.slurm.administer(
+            "sinfo", "--noheader", "--partition=main", f"--nodes={nodes}", "--format=%T", "--Node"
+        ).split()
+        return len(states) == len(nodes.split(",")) and all(
+            re.fullmatch("idle|mixed|allocated|completing", state) for state in states
+        )
+
+    def down(self) -> None:
+        """End all that there is of it: jobs, daemons, what runs jobs, files."""
+        for daemon in self._daemons.values():
+            daemon.kill()
+            daemon.wait()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                # What runs a job has written over its environment, but is where its daemon was.
+                ours = process.environ().get("SLURM_CONF") == str(
+                    self.configuration
+                ) or process.cwd() == str(self.base)
+                if ours and process.pid != os.getpid():
+                    process.kill()
+        shutil.rmtree(self.base)
+
+
+@contextlib.contextmanager
+def own_slurm(like: Slurm, **changes: object) -> Iterator[OwnSlurm]:
+    """Bring up a Slurm that is configured like this one, but for these lines; take it down at the
+    end.
+    """
+    own = OwnSlurm(like, changes)
+    try:
+        own.begin("slurmctld", *NODES)
+        yield own
+    finally:
+        own.slurm.kill_children()
+        own.down()

@@ -1,0 +1,464 @@
+"""`Job`, against a hub that runs calls here: the API and the misuse errors of
+`multiprocessing.Process`, and what comes besides.
+"""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine import Job
+from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
+
+
+def add(x: int, y: int = 0) -> int:
+    return x + y
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+def leave(code: object) -> None:
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def push_all(*values: object, controller: Any) -> int:
+    for value in values:
+        controller.push(value)
+    return int(controller.job_id)
+
+
+def takes_anything(**kwargs: object) -> list[str]:
+    return sorted(kwargs)
+
+
+class Counting(Job):
+    def __init__(self, start: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.count = start
+        self.gone = True
+
+    def run(self) -> int:  # type: ignore[override]
+        self.count += 1
+        del self.gone
+        self.new = [self.count]
+        return self.count
+
+
+class FailingCounting(Counting):
+    def run(self) -> int:
+        super().run()
+        raise ValueError("no")
+
+
+class Controlled(Job):
+    def run(self, controller: Any = None) -> str:
+        controller.push("here")
+        return self.name
+
+
+class Guarded(Job):
+    """Has a `__getstate__` of its own, which knows nothing of its base class."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def run(self) -> Any:  # type: ignore[override]
+        return self
+
+
+@pytest.fixture
+def scheduler() -> FakeScheduler:
+    return FakeScheduler()
+
+
+@pytest.fixture
+def silent() -> FakeScheduler:
+    """A scheduler on which nothing ever runs by itself."""
+    return FakeScheduler(FakeDispatcher(on_submit=lambda dispatcher: None))
+
+
+def ended(job: Job) -> Job:
+    job.start()
+    job.join()
+    return job
+
+
+# ------------------------------------------------------------------ as multiprocessing.Process
+
+
+def test_a_job_runs_its_target(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=add, args=(1,), kwargs={"y": 2}, scheduler=scheduler))
+    assert (job.exitcode, job.result(), job.exception(), job.is_alive()) == (0, 3, None, False)
+
+
+def test_a_job_without_a_target_ends_well(scheduler: FakeScheduler) -> None:
+    assert ended(Job(scheduler=scheduler)).exitcode == 0
+
+
+def test_a_target_that_is_not_callable_is_a_type_error_at_construction() -> None:
+    with pytest.raises(TypeError, match="3 is not callable"):
+        Job(target=3)  # type: ignore[arg-type]
+
+
+def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(
+    scheduler: FakeScheduler,
+) -> None:
+    job = ended(Job(target=fail, name="sad", scheduler=scheduler))
+    assert job.exitcode == 1
+    lines = job.stderr().splitlines()
+    assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
+    assert lines[-1] == "ValueError: no"
+    assert "gridengine/" not in job.stderr()
+
+
+def test_arguments_that_do_not_fit_are_told_with_a_traceback(scheduler: FakeScheduler) -> None:
+    lines = (
+        ended(Job(target=add, args=(1, 2, 3), name="sad", scheduler=scheduler))
+        .stderr()
+        .splitlines()
+    )
+    assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
+    assert lines[-1].startswith("TypeError: add() takes")
+
+
+def test_the_result_of_a_failed_job_raises_its_exception(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=fail, scheduler=scheduler))
+    with pytest.raises(ValueError, match="no") as caught:
+        job.result()
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert job.exception() is caught.value
+    assert job.outcome() is caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "exitcode"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("words", 1), (True, 1)]
+)
+def test_the_exit_code_of_sys_exit_is_that_of_a_process(
+    code: object, exitcode: int, scheduler: FakeScheduler
+) -> None:
+    process = multiprocessing.get_context("fork").Process(target=leave, args=(code,))
+    process.start()
+    process.join()
+    assert (
+        ended(Job(target=leave, args=(code,), scheduler=scheduler)).exitcode
+        == process.exitcode
+        == exitcode
+    )
+
+
+def test_words_given_to_sys_exit_go_to_standard_error(scheduler: FakeScheduler) -> None:
+    assert ended(Job(target=leave, args=("words",), scheduler=scheduler)).stderr() == "words\n"
+
+
+def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeScheduler) -> None:
+    job = Job(target=add, args=(1,), scheduler=silent)
+    job.start()
+    assert (job.exitcode, job.is_alive()) == (None, True)
+    silent.dispatcher.fail(silent.dispatcher.entries[0], WorkerCrashed("it died"), -signal.SIGSEGV)
+    assert (job.exitcode, job.is_alive()) == (-signal.SIGSEGV, False)
+    with pytest.raises(WorkerCrashed):
+        job.result()
+
+
+@pytest.mark.parametrize(
+    ("end", "number"), [(Job.terminate, signal.SIGTERM), (Job.kill, signal.SIGKILL)]
+)
+def test_a_job_is_ended_by_its_signal(
+    end: Callable[[Job], None], number: int, silent: FakeScheduler
+) -> None:
+    job = Job(target=add, args=(1,), scheduler=silent)
+    job.start()
+    end(job)
+    assert silent.dispatcher.cancelled == {1: number}
+    assert job.exitcode == -number
+
+
+def test_to_end_an_ended_job_does_nothing(scheduler: FakeScheduler) -> None:
+    ended(Job(target=add, args=(1,), scheduler=scheduler)).terminate()
+    assert scheduler.dispatcher.cancelled == {}
+
+
+def test_join_with_a_time_limit_returns_while_the_job_runs(silent: FakeScheduler) -> None:
+    job = Job(target=add, args=(1,), scheduler=silent)
+    job.start()
+    job.join(0.001)
+    assert job.is_alive()
+
+
+def test_names_are_counted_as_processes_are() -> None:
+    first, _, third = Job(), Job(name="it"), Counting(0)
+    number = int(first.name.removeprefix("Job-"))
+    assert third.name == f"Counting-{number + 2}"
+
+
+def test_the_process_id_is_that_of_the_process_that_runs_it(scheduler: FakeScheduler) -> None:
+    job = Job(target=add, args=(1,), scheduler=scheduler)
+    assert (job.pid, job.ident) == (None, None)
+    ended(job)
+    assert (job.pid, job.ident) == (4711, 4711)
+
+
+Act = Callable[[Any], object]
+
+MISUSES: list[tuple[str, Act]] = [
+    ("start twice", lambda job: (job.start(), job.start())),
+    ("join before start", lambda job: job.join()),
+    ("terminate before start", lambda job: job.terminate()),
+    ("kill before start", lambda job: job.kill()),
+    ("a name that is no text", lambda job: setattr(job, "name", 3)),
+    ("daemon after start", lambda job: (job.start(), setattr(job, "daemon", True))),
+    ("close while it runs", lambda job: (job.start(), job.close())),
+    ("start after close", lambda job: (job.close(), job.start())),
+    ("join after close", lambda job: (job.close(), job.join())),
+    ("is_alive after close", lambda job: (job.close(), job.is_alive())),
+    ("exitcode after close", lambda job: (job.close(), job.exitcode)),
+    ("pid after close", lambda job: (job.close(), job.pid)),
+    ("terminate after close", lambda job: (job.close(), job.terminate())),
+]
+
+
+def raised_by(act: Act, what: object) -> Exception:
+    try:
+        act(what)
+    except Exception as error:
+        return error
+    pytest.fail("nothing was raised")
+
+
+@pytest.mark.parametrize("act", [act for _, act in MISUSES], ids=[name for name, _ in MISUSES])
+def test_misuse_is_the_error_that_a_process_raises(act: Act, silent: FakeScheduler) -> None:
+    stop = multiprocessing.get_context("fork").Event()
+    process = multiprocessing.get_context("fork").Process(target=stop.wait)
+    try:
+        expected = raised_by(act, process)
+    finally:
+        stop.set()
+    actual = raised_by(act, Job(target=add, args=(1,), scheduler=silent))
+    assert type(actual) is type(expected)
+    if not isinstance(expected, AttributeError):  # those of a Process speak of its insides
+        assert str(actual) == str(expected)
+
+
+def test_a_group_is_refused_as_a_process_refuses_it() -> None:
+    with pytest.raises(AssertionError, match="group argument must be None for now"):
+        Job("group")  # type: ignore[arg-type]
+
+
+def test_a_closed_job_still_has_its_name(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=add, args=(1,), name="it", scheduler=scheduler))
+    job.close()
+    assert job.name == "it"
+    assert "closed" in repr(job)
+
+
+@pytest.mark.parametrize("daemon", [None, False, True])
+def test_the_hub_is_told_whether_a_job_is_waited_for(
+    daemon: bool | None, scheduler: FakeScheduler
+) -> None:
+    job = ended(Job(target=add, args=(1,), daemon=daemon, scheduler=scheduler))
+    assert job.daemon is bool(daemon)
+    assert scheduler.dispatcher.entries[0].listener.daemon is bool(daemon)
+
+
+def test_repr_tells_how_far_it_is(silent: FakeScheduler) -> None:
+    job = Job(target=add, args=(1,), name="it", daemon=True, scheduler=silent)
+    parent = f"parent={os.getpid()}"
+    assert repr(job) == f"<Job name='it' {parent} initial daemon>"
+    job.start()
+    assert repr(job) == f"<Job name='it' {parent} started daemon>"
+    job.kill()
+    assert repr(job) == f"<Job name='it' {parent} stopped exitcode=-9 daemon>"
+
+
+def test_run_called_here_runs_here() -> None:
+    assert Job(target=add, args=(1, 2)).run() == 3
+
+
+# ------------------------------------------------------------------ what travels
+
+
+def test_jobs_with_the_same_target_share_their_function(scheduler: FakeScheduler) -> None:
+    ended(Job(target=add, args=(1,), name="one", scheduler=scheduler))
+    ended(Job(target=add, args=(2,), name="two", scheduler=scheduler))
+    assert len({entry.function.digest for entry in scheduler.dispatcher.entries}) == 1
+
+
+def test_jobs_of_a_subclass_share_their_function(scheduler: FakeScheduler) -> None:
+    ended(Counting(1, scheduler=scheduler))
+    ended(Counting(2, scheduler=scheduler))
+    assert len({entry.function.digest for entry in scheduler.dispatcher.entries}) == 1
+
+
+def test_limits_travel_with_the_job(scheduler: FakeScheduler) -> None:
+    task = (
+        ended(Job(target=add, args=(1,), retries=7, timeout=2.5, scheduler=scheduler))
+        and scheduler.dispatcher.entries[0].task
+    )
+    assert (task.retries, task.timeout, task.watched) == (7, 2.5, True)
+
+
+def test_a_limit_out_of_range_is_an_error_at_construction() -> None:
+    with pytest.raises(ConfigurationError, match="timeout"):
+        Job(target=add, timeout=-1)
+    with pytest.raises(ConfigurationError, match="retries"):
+        Job(target=add, retries=-1)
+
+
+def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> None:
+    def never() -> FakeScheduler:
+        raise AssertionError("made")
+
+    job = Job(target=add, args=(1, threading.Lock()), name="heavy", scheduler=never)
+    with pytest.raises(PicklingError, match=r"heavy.*lock"):
+        job.start()
+    assert "initial" in repr(job)
+
+
+def test_a_scheduler_that_start_made_is_closed_when_the_job_has_ended() -> None:
+    dispatcher = FakeDispatcher()
+    ended(Job(target=add, args=(1,), scheduler=lambda: FakeScheduler(dispatcher)))
+    assert dispatcher.closed
+
+
+def test_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
+    ended(Job(target=add, args=(1,), scheduler=scheduler))
+    assert not scheduler.dispatcher.closed
+
+
+def test_a_job_may_be_started_at_another_hub() -> None:
+    dispatcher = FakeDispatcher()
+    job = Job(target=add, args=(1,))
+    job.start_at(dispatcher)  # type: ignore[arg-type]
+    assert job.result() == 1
+
+
+# ------------------------------------------------------------------ subclasses
+
+
+def test_what_an_own_run_returns_is_the_result(scheduler: FakeScheduler) -> None:
+    job = ended(Counting(1, scheduler=scheduler))
+    assert (job.result(), job.count) == (2, 1)
+
+
+def test_an_own_run_may_take_a_controller(scheduler: FakeScheduler) -> None:
+    job = ended(Controlled(name="it", scheduler=scheduler))
+    assert (job.result(), list(job.messages())) == ("it", ["here"])
+
+
+def test_an_uncaught_exception_of_an_own_run_is_told_too(scheduler: FakeScheduler) -> None:
+    job = ended(FailingCounting(1, name="sad", scheduler=scheduler))
+    assert job.exitcode == 1
+    assert job.stderr().startswith("Process sad:\nTraceback")
+
+
+def test_a_mutable_job_has_its_attributes_as_the_run_left_them(scheduler: FakeScheduler) -> None:
+    job = ended(Counting(1, mutable=True, scheduler=scheduler))
+    assert (job.result(), job.count, job.new) == (2, 2, [2])
+    assert not hasattr(job, "gone")
+    assert job.exitcode == 0
+
+
+def test_a_mutable_job_that_failed_has_them_too(scheduler: FakeScheduler) -> None:
+    job = ended(FailingCounting(1, mutable=True, scheduler=scheduler))
+    assert (job.exitcode, job.count) == (1, 2)
+    with pytest.raises(ValueError, match="no"):
+        job.result()
+
+
+def test_a_mutable_job_may_have_a_target(scheduler: FakeScheduler) -> None:
+    job = Job(target=add, args=(1, 2), mutable=True, scheduler=scheduler)
+    job.note = "mine"  # type: ignore[attr-defined]
+    assert ended(job).result() == 3
+    assert job.note == "mine"  # type: ignore[attr-defined]
+
+
+def test_a_subclass_may_have_its_own_getstate(scheduler: FakeScheduler) -> None:
+    back = ended(Guarded(name="it", scheduler=scheduler)).result()
+    assert type(back) is Guarded
+    assert (back.name, back.exitcode) == ("it", None)
+
+
+def test_a_started_job_can_be_pickled_and_copied(silent: FakeScheduler) -> None:
+    job = Job(target=add, args=(1,), name="it", scheduler=silent)
+    job.start()
+    assert pickle.loads(pickle.dumps(job)).name == "it"
+    assert copy.copy(job).is_alive()
+
+
+# ------------------------------------------------------------------ controller and messages
+
+
+def test_a_target_with_a_controller_parameter_is_given_one(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=push_all, args=(1, "two", [3]), scheduler=scheduler))
+    assert list(job.messages()) == [1, "two", [3]]
+    assert job.result() == scheduler.dispatcher.entries[0].task.id
+
+
+def test_a_target_that_takes_any_keyword_is_given_none(scheduler: FakeScheduler) -> None:
+    assert ended(Job(target=takes_anything, kwargs={"a": 1}, scheduler=scheduler)).result() == ["a"]
+
+
+def test_a_controller_of_the_users_own_is_left_alone(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=takes_anything, kwargs={"controller": 1}, scheduler=scheduler))
+    assert job.result() == ["controller"]
+
+
+def test_a_mutable_job_with_a_target_is_given_one_too(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=push_all, args=(1,), mutable=True, scheduler=scheduler))
+    assert list(job.messages()) == [1]
+
+
+def test_messages_come_while_the_job_runs_and_end_with_it(silent: FakeScheduler) -> None:
+    job = Job(target=push_all, args=(1, 2), scheduler=silent)
+    job.start()
+    messages = job.messages()
+    runner = threading.Thread(target=silent.dispatcher.run, args=(silent.dispatcher.entries[0],))
+    runner.start()
+    assert list(messages) == [1, 2]
+    runner.join()
+    assert list(job.messages()) == [1, 2]
+
+
+def test_messages_before_start_are_misuse() -> None:
+    with pytest.raises(AssertionError, match="started"):
+        Job(target=add).messages()
+
+
+# ------------------------------------------------------------------ waiting
+
+
+def test_a_result_that_is_not_there_in_time_is_a_timeout_error_and_the_job_runs_on(
+    silent: FakeScheduler,
+) -> None:
+    job = Job(target=add, args=(1,), name="slow", scheduler=silent)
+    job.start()
+    with pytest.raises(gridengine.TimeoutError, match="slow"):
+        job.result(timeout=0.001)
+    with pytest.raises(TimeoutError):
+        job.exception(timeout=0.001)
+    silent.dispatcher.run(silent.dispatcher.entries[0])
+    assert job.result() == 1
+
+
+def test_a_result_before_start_is_misuse() -> None:
+    with pytest.raises(AssertionError, match="can only join a started process"):
+        Job(target=add).result()
+
+
+def test_a_returned_exception_is_a_value(scheduler: FakeScheduler) -> None:
+    job = ended(Job(target=ValueError, args=("mine",), scheduler=scheduler))
+    assert isinstance(job.result(), ValueError)
+    assert (job.exception(), job.exitcode) == (None, 0)

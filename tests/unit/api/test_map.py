@@ -1,0 +1,515 @@
+"""`map` and its kin, against a hub that runs calls here."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import (
+    Cancelled,
+    ConfigurationError,
+    PicklingError,
+    RemoteTraceback,
+    WorkerCrashed,
+)
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+def fail_at_three(x: int) -> int:
+    if x == 3:
+        raise ValueError(f"no {x}")
+    return x
+
+
+def fail_always(x: int) -> int:
+    raise ValueError(f"no {x}")
+
+
+def give_exception(x: int) -> Exception:
+    return KeyError(x)
+
+
+def stop(code: object) -> None:
+    raise SystemExit(code)
+
+
+def unpicklable_result(x: int) -> Any:
+    return threading.Lock() if x == 1 else x
+
+
+def later(
+    count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries
+) -> FakeDispatcher:
+    """A hub that runs nothing until so many tasks are there, and then all of them in the given
+    order.
+    """
+
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        if len(dispatcher.entries) == count:
+            for entry in order(list(dispatcher.entries)):
+                dispatcher.run(entry)
+
+    return FakeDispatcher(on_submit=on_submit)
+
+
+@pytest.fixture
+def scheduler() -> FakeScheduler:
+    return FakeScheduler()
+
+
+def test_map_returns_results_in_order(scheduler: FakeScheduler) -> None:
+    assert gridengine.map(square, range(1000), scheduler=scheduler) == [x * x for x in range(1000)]
+
+
+def test_results_that_come_in_another_order_are_put_in_place() -> None:
+    dispatcher = later(5, lambda entries: entries[::-1])
+    assert gridengine.map(square, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1) == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
+
+
+def test_several_iterables_are_zipped_to_the_shortest(scheduler: FakeScheduler) -> None:
+    assert gridengine.map(add, [1, 2, 3], itertools.count(10), scheduler=scheduler) == [11, 13, 15]
+
+
+def test_starmap_spreads_each_item(scheduler: FakeScheduler) -> None:
+    assert gridengine.starmap(add, [(1, 2), [3, 4]], scheduler=scheduler) == [3, 7]
+
+
+def test_a_generator_may_be_mapped(scheduler: FakeScheduler) -> None:
+    assert gridengine.map(square, (x for x in range(10)), scheduler=scheduler) == [
+        x * x for x in range(10)
+    ]
+
+
+def test_nothing_to_map_makes_no_scheduler() -> None:
+    def never() -> FakeScheduler:
+        raise AssertionError("made")
+
+    assert gridengine.map(square, [], scheduler=never) == []
+    assert gridengine.map(square, iter([]), scheduler=never) == []
+
+
+def test_a_map_without_iterables_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="at least one iterable"):
+        gridengine.map(square)
+
+
+@pytest.mark.parametrize(
+    "call", [gridengine.map, gridengine.starmap, gridengine.imap, gridengine.imap_unordered]
+)
+def test_what_is_not_callable_is_a_type_error(call: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="3 is not callable"):
+        call(3, [1])
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"chunksize": 10**30}, ConfigurationError),
+        ({"chunksize": 0}, ConfigurationError),
+        ({"chunksize": 1.5}, TypeError),
+        ({"retries": -1}, ConfigurationError),
+        ({"retries": True}, TypeError),
+        ({"timeout": 0}, ConfigurationError),
+    ],
+)
+def test_an_option_out_of_range_is_an_error(
+    options: dict[str, Any], error: type[Exception], scheduler: FakeScheduler
+) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        gridengine.map(square, [1], scheduler=scheduler, **options)
+
+
+def test_limits_travel_with_each_task(scheduler: FakeScheduler) -> None:
+    gridengine.map(square, [1], scheduler=scheduler, retries=5, timeout=3.5)
+    task = scheduler.dispatcher.entries[0].task
+    assert (task.retries, task.timeout) == (5, 3.5)
+
+
+def test_the_first_block_is_one_call_and_later_ones_grow(scheduler: FakeScheduler) -> None:
+    gridengine.map(square, iter(range(1000)), scheduler=scheduler)
+    assert [entry.task.count for entry in scheduler.dispatcher.entries][:4] == [1, 8, 64, 512]
+
+
+def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
+    dispatcher = FakeDispatcher(slots=5)
+    gridengine.map(
+        len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(dispatcher)
+    )
+    assert max(entry.task.count for entry in dispatcher.entries) == 1000 // (4 * 5)
+
+
+def test_few_small_calls_of_a_known_number_are_submitted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gridengine.client.map_run.GATHER_SECONDS", 3600)
+    dispatcher = FakeDispatcher()
+    assert gridengine.map(square, range(10), scheduler=FakeScheduler(dispatcher)) == [
+        number**2 for number in range(10)
+    ]
+    assert dispatcher.departures == [len(dispatcher.entries)]
+
+
+def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
+    seen: list[int] = []
+    dispatcher = FakeDispatcher()
+
+    def numbers() -> Iterator[int]:
+        for number in range(5):
+            seen.append(sum(entry.task.count for entry in dispatcher.entries))
+            yield number
+
+    gridengine.map(square, numbers(), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_blocks_of_large_arguments_stay_small(scheduler: FakeScheduler) -> None:
+    gridengine.map(len, (bytes(300_000) for _ in range(20)), scheduler=scheduler)
+    assert {entry.task.count for entry in scheduler.dispatcher.entries} == {1}
+
+
+def test_a_chunksize_is_kept(scheduler: FakeScheduler) -> None:
+    gridengine.map(square, range(10), scheduler=scheduler, chunksize=4)
+    assert [entry.task.count for entry in scheduler.dispatcher.entries] == [4, 4, 2]
+
+
+def test_a_failing_call_raises_its_own_exception(scheduler: FakeScheduler) -> None:
+    with pytest.raises(ValueError, match="no 3") as caught:
+        gridengine.map(fail_at_three, range(10), scheduler=scheduler)
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "fail_at_three" in str(caught.value.__cause__)
+
+
+def test_of_several_failing_calls_the_first_in_order_is_raised() -> None:
+    dispatcher = later(5, lambda entries: entries[::-1])
+    with pytest.raises(ValueError, match="no 0"):
+        gridengine.map(fail_always, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1)
+
+
+def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        if len(dispatcher.entries) == 5:
+            dispatcher.run(dispatcher.entries[3])
+            dispatcher.run(dispatcher.entries[1])
+            dispatcher.run(dispatcher.entries[2])
+            dispatcher.run(dispatcher.entries[0])
+
+    dispatcher = FakeDispatcher(on_submit=on_submit)
+    with pytest.raises(ValueError, match="no 3"):
+        gridengine.map(
+            fail_at_three, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1
+        )
+    assert set(dispatcher.cancelled) == {5}
+
+
+def test_no_calls_are_submitted_after_a_failure(scheduler: FakeScheduler) -> None:
+    with pytest.raises(ValueError, match="no 3"):
+        gridengine.map(fail_at_three, itertools.count(), scheduler=scheduler, chunksize=1)
+    assert len(scheduler.dispatcher.entries) == 4
+
+
+def test_without_reraise_each_exception_stands_in_its_place(scheduler: FakeScheduler) -> None:
+    results: list[Any] = gridengine.map(fail_at_three, range(5), scheduler=scheduler, reraise=False)
+    assert results[:3] + results[4:] == [0, 1, 2, 4]
+    assert isinstance(results[3], ValueError)
+
+
+def test_a_returned_exception_is_a_value(scheduler: FakeScheduler) -> None:
+    assert [
+        type(value) for value in gridengine.map(give_exception, range(2), scheduler=scheduler)
+    ] == [KeyError, KeyError]
+
+
+def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) -> None:
+    results: list[Any] = gridengine.map(stop, [3], scheduler=scheduler, reraise=False)
+    assert isinstance(results[0], SystemExit)
+    assert results[0].code == 3
+
+
+def test_an_error_of_the_cluster_is_raised() -> None:
+    dispatcher = FakeDispatcher(
+        on_submit=lambda dispatcher: dispatcher.fail(
+            dispatcher.entries[-1], WorkerCrashed("it died of SIGSEGV")
+        )
+    )
+    with pytest.raises(WorkerCrashed, match="SIGSEGV"):
+        gridengine.map(square, range(3), scheduler=FakeScheduler(dispatcher))
+
+
+def test_a_scheduler_that_map_made_is_closed_and_an_instance_is_left_open(
+    scheduler: FakeScheduler,
+) -> None:
+    made: list[FakeScheduler] = []
+
+    def make() -> FakeScheduler:
+        made.append(FakeScheduler())
+        return made[0]
+
+    gridengine.map(square, [1], scheduler=make)
+    gridengine.map(square, [1], scheduler=scheduler)
+    assert made[0].dispatcher.closed
+    assert not scheduler.dispatcher.closed
+
+
+def test_a_scheduler_that_map_made_is_closed_when_a_call_fails() -> None:
+    dispatcher = FakeDispatcher()
+    with pytest.raises(ValueError, match="no 3"):
+        gridengine.map(fail_at_three, range(5), scheduler=lambda: FakeScheduler(dispatcher))
+    assert dispatcher.closed
+
+
+def test_ctrl_c_cancels_what_has_not_settled() -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        if len(dispatcher.entries) == 3:
+            raise KeyboardInterrupt
+
+    dispatcher = FakeDispatcher(on_submit=on_submit)
+    with pytest.raises(KeyboardInterrupt):
+        gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    assert set(dispatcher.cancelled) == {1, 2, 3}
+
+
+def broken(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise LookupError("no more arguments")
+
+
+def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    with pytest.raises(LookupError, match="no more arguments"):
+        gridengine.map(square, broken(3), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    assert set(dispatcher.cancelled) == {1, 2, 3}
+
+
+def test_an_unpicklable_argument_is_an_error_at_once_that_names_its_call() -> None:
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    with pytest.raises(PicklingError, match="call 5"):
+        gridengine.map(
+            square, [0, 1, 2, 3, 4, threading.Lock(), 6], scheduler=FakeScheduler(dispatcher)
+        )
+    assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries}
+
+
+def test_without_reraise_an_unpicklable_argument_fails_its_own_call_alone(
+    scheduler: FakeScheduler,
+) -> None:
+    arguments = [0, 1, 2, 3, 4, threading.Lock(), 6, 7]
+    results: list[Any] = gridengine.map(
+        square, arguments, scheduler=scheduler, reraise=False, chunksize=8
+    )
+    assert isinstance(results.pop(5), PicklingError)
+    assert results == [0, 1, 4, 9, 16, 36, 49]
+
+
+def test_an_unpicklable_function_is_an_error_before_a_scheduler_is_made() -> None:
+    lock = threading.Lock()
+
+    def never() -> FakeScheduler:
+        raise AssertionError("made")
+
+    with pytest.raises(PicklingError, match="lock"):
+        gridengine.map(lambda x: lock, [1], scheduler=never)
+
+
+# ------------------------------------------------------------------ imap
+
+
+def test_imap_yields_in_order(scheduler: FakeScheduler) -> None:
+    assert list(gridengine.imap(square, range(100), scheduler=scheduler)) == [
+        x * x for x in range(100)
+    ]
+
+
+def test_imap_zips(scheduler: FakeScheduler) -> None:
+    assert list(gridengine.imap(add, [1, 2], [3, 4], scheduler=scheduler)) == [4, 6]
+
+
+def test_a_call_that_raises_stop_iteration_does_not_end_an_imap(scheduler: FakeScheduler) -> None:
+    def stop(x: int) -> int:
+        if x == 1:
+            raise StopIteration
+        return x
+
+    results = gridengine.imap(stop, range(3), scheduler=scheduler)
+    assert next(results) == 0
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(results)
+    assert list(results) == [2]
+
+
+def test_imap_of_nothing_is_empty(scheduler: FakeScheduler) -> None:
+    assert list(gridengine.imap(square, [], scheduler=scheduler)) == []
+
+
+def test_imap_takes_calls_that_end_at_once_one_by_one(scheduler: FakeScheduler) -> None:
+    taken: list[int] = []
+    results = gridengine.imap(
+        square, (taken.append(x) or x for x in itertools.count()), scheduler=scheduler
+    )  # type: ignore[func-returns-value]
+    assert [next(results), next(results), next(results)] == [0, 1, 4]
+    assert len(taken) == 3
+
+
+def test_imap_keeps_a_bounded_number_of_calls_on_their_way() -> None:
+    dispatcher = FakeDispatcher(slots=10, on_submit=lambda dispatcher: None)
+    results = gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(dispatcher))
+    assert len(dispatcher.entries) == 40
+    for entry in list(dispatcher.entries):
+        dispatcher.run(entry)
+    assert list(itertools.islice(results, 40)) == [x * x for x in range(40)]
+    assert 40 < len(dispatcher.entries) <= 80
+
+
+def test_the_bound_counts_results_that_nobody_has_taken() -> None:
+    dispatcher = FakeDispatcher(slots=1)
+    dispatcher.on_submit = lambda dispatcher: [
+        dispatcher.run(entry)
+        for entry in dispatcher.entries
+        if entry.task.id not in dispatcher.settled and entry.task.id > 1
+    ]  # type: ignore[assignment]
+    gridengine.imap(square, itertools.count(), scheduler=FakeScheduler(dispatcher))
+    assert len(dispatcher.entries) <= 16
+
+
+def test_imap_unordered_yields_as_they_come() -> None:
+    dispatcher = later(4, lambda entries: entries[::-1])
+    assert list(
+        gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(dispatcher))
+    ) == [
+        9,
+        4,
+        1,
+        0,
+    ]
+
+
+def test_imap_raises_a_failed_call_in_its_turn_and_goes_on(scheduler: FakeScheduler) -> None:
+    results = gridengine.imap(fail_at_three, range(5), scheduler=scheduler)
+    assert list(itertools.islice(results, 3)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="no 3"):
+        next(results)
+    assert list(results) == [4]
+
+
+def test_imap_without_reraise_yields_the_exception(scheduler: FakeScheduler) -> None:
+    results: list[Any] = list(
+        gridengine.imap(fail_at_three, range(5), scheduler=scheduler, reraise=False)
+    )
+    assert isinstance(results[3], ValueError)
+
+
+def test_a_chunk_of_an_imap_is_one_task(scheduler: FakeScheduler) -> None:
+    assert list(gridengine.imap(square, range(5), scheduler=scheduler, chunksize=2)) == [
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
+    assert [entry.task.count for entry in scheduler.dispatcher.entries] == [2, 2, 1]
+
+
+def test_a_closed_imap_cancels_its_calls_and_ends() -> None:
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    with gridengine.imap(square, range(5), scheduler=FakeScheduler(dispatcher)) as results:
+        pass
+    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert list(results) == []
+
+
+def test_an_abandoned_imap_cancels_its_calls() -> None:
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    scheduler = FakeScheduler(dispatcher)
+    results = gridengine.imap(square, range(5), scheduler=scheduler)
+    assert not dispatcher.cancelled
+    del results
+    gc.collect()
+    assert set(dispatcher.cancelled) == {1, 2, 3, 4, 5}
+    assert not dispatcher.closed
+
+
+def test_an_imap_closes_a_scheduler_that_it_made_at_its_end() -> None:
+    dispatcher = FakeDispatcher()
+    results = gridengine.imap(square, range(3), scheduler=lambda: FakeScheduler(dispatcher))
+    assert list(results) == [0, 1, 4]
+    assert dispatcher.closed
+
+
+@pytest.mark.parametrize("imap", [gridengine.imap, gridengine.imap_unordered])
+@pytest.mark.parametrize("options", [{}, {"reraise": False}])
+def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
+    imap: Callable[..., Iterator[int]], options: dict[str, Any], scheduler: FakeScheduler
+) -> None:
+    for count in (0, 3, 100):
+        results = imap(square, broken(count), scheduler=scheduler, **options)
+        assert [next(results) for _ in range(count)] == [x * x for x in range(count)]
+        with pytest.raises(LookupError, match="no more arguments"):
+            next(results)
+        assert list(results) == []
+
+
+def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_it(
+    scheduler: FakeScheduler,
+) -> None:
+    results = gridengine.imap(square, broken(7), scheduler=scheduler, chunksize=2)
+    assert [next(results) for _ in range(6)] == [x * x for x in range(6)]
+    with pytest.raises(LookupError, match="no more arguments"):
+        next(results)
+
+
+def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:
+    def interrupted() -> Iterator[int]:
+        yield from range(3)
+        raise KeyboardInterrupt
+
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    with pytest.raises(KeyboardInterrupt):
+        gridengine.imap(square, interrupted(), scheduler=FakeScheduler(dispatcher))
+    assert set(dispatcher.cancelled) == {1, 2, 3}
+
+
+def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: FakeScheduler) -> None:
+    results = gridengine.imap(square, [2, threading.Lock(), 3], scheduler=scheduler)
+    assert next(results) == 4
+    with pytest.raises(PicklingError, match="call 1"):
+        next(results)
+    assert list(results) == [9]
+
+
+def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(
+    scheduler: FakeScheduler,
+) -> None:
+    results: list[Any] = list(
+        gridengine.imap(
+            square, [2, threading.Lock(), 3], scheduler=scheduler, reraise=False, chunksize=3
+        )
+    )
+    assert [results[0], type(results[1]), results[2]] == [4, PicklingError, 9]
+
+
+def test_calls_that_the_closing_of_their_scheduler_cancelled_raise_it() -> None:
+    dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
+    scheduler = FakeScheduler(dispatcher)
+    results = gridengine.imap(square, range(3), scheduler=scheduler)
+    scheduler.close()
+    with pytest.raises(Cancelled):
+        next(results)

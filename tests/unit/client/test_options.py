@@ -1,0 +1,148 @@
+"""The limits of calls, as users say them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine import Job, JobDispatcher, Memory
+from gridengine.client.options import CallOptions, given
+from gridengine.resources.demand import ANY, Demand
+from tests.support.fake_dispatcher import FakeScheduler
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"retries": -1}, ValueError, "retries must be at least 0, not -1"),
+        ({"retries": 1.5}, TypeError, "retries must be a whole number, not 1.5"),
+        ({"retries": True}, TypeError, "retries must be a whole number, not True"),
+        ({"timeout": 0}, ValueError, "timeout must be above zero, and finite, not 0"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be above zero, and finite, not nan"),
+        ({"timeout": "5"}, TypeError, "timeout must be a number, not '5'"),
+        ({"escalate_memory": 0.5}, ValueError, "escalate_memory must be at least 1, not 0.5"),
+        ({"escalate_memory": "twice"}, TypeError, "escalate_memory must be a number, not 'twice'"),
+        (
+            {"retry_on": (OSError, "ValueError")},
+            TypeError,
+            "retry_on must be exception classes, not 'ValueError'",
+        ),
+        ({"retry_on": int}, TypeError, "retry_on must be exception classes, not <class 'int'>"),
+        ({"retry_on": OSError()}, TypeError, "retry_on must be exception classes, not OSError()"),
+        (
+            {"timeout": 1e308},
+            ValueError,
+            "timeout must be at most 2,147,483,647, not 1e+308",
+        ),
+        ({"timeout": 10**400}, ValueError, "not 10000000000"),
+        ({"timeout": 10**5000}, ValueError, "not a number of 16610 bits"),
+        (
+            {"retries": 10**30},
+            ValueError,
+            "retries must be at most 2,147,483,647, not 1000000000000000000000000000000",
+        ),
+        (
+            {"escalate_memory": 10**400},
+            ValueError,
+            "escalate_memory must be above zero, and finite",
+        ),
+        ({"resources": 0.5}, TypeError, "resources must be resources, as Memory(0.5), not 0.5"),
+    ],
+)
+def test_what_makes_no_sense_is_named_before_anything_runs(
+    options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    scheduler = FakeScheduler()
+    for act in (
+        lambda: gridengine.map(abs, [1], scheduler=scheduler, **options),
+        lambda: gridengine.starmap(abs, [(1,)], scheduler=scheduler, **options),
+        lambda: gridengine.imap(abs, [1], scheduler=scheduler, **options),
+        lambda: gridengine.imap_unordered(abs, [1], scheduler=scheduler, **options),
+        lambda: Job(target=abs, **options),
+        lambda: JobDispatcher(scheduler, **options),
+    ):
+        with pytest.raises(error) as caught:
+            act()
+        assert words in str(caught.value)
+    assert scheduler.dispatcher.entries == []
+
+
+def test_memory_in_gigabytes_becomes_a_demand_in_bytes() -> None:
+    assert CallOptions(resources=Memory(0.5)).demand == Demand(Memory(0.5))
+    assert CallOptions().demand == ANY
+
+
+def test_one_exception_class_or_several_may_be_given() -> None:
+    assert [
+        CallOptions(retry_on=one).exceptions for one in (OSError, [OSError], (OSError, KeyError))
+    ] == [  # type: ignore[arg-type]
+        (OSError,),
+        (OSError,),
+        (OSError, KeyError),
+    ]
+
+
+def test_a_task_travels_with_its_limits() -> None:
+    task = CallOptions(1, 2.0, OSError, 3, Memory(1)).task(5, [b"calls"], 4, first=7)
+    assert (task.id, task.count, task.first) == (5, 4, 7)
+    assert (task.retries, task.timeout, task.escalate_memory, task.demand.memory_limit) == (
+        1,
+        2.0,
+        3.0,
+        2**30,
+    )
+
+
+def test_what_is_none_is_not_given() -> None:
+    assert given(retries=None, timeout=3.0, retry_on=None) == {"timeout": 3.0}
+
+
+def test_the_calls_of_a_map_are_numbered_through() -> None:
+    scheduler = FakeScheduler()
+    gridengine.map(abs, range(10), scheduler=scheduler, chunksize=4)
+    assert [entry.task.first for entry in scheduler.dispatcher.entries] == [0, 4, 8]
+
+
+def test_a_job_s_own_limits_come_before_its_dispatcher_s() -> None:
+    scheduler = FakeScheduler()
+    with JobDispatcher(scheduler, retries=5, timeout=7.0) as dispatcher:
+        dispatcher.dispatch([Job(target=abs, args=(1,)), Job(target=abs, args=(1,), retries=0)])
+        dispatcher.join()
+    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.dispatcher.entries] == [
+        (5, 7.0),
+        (0, 7.0),
+    ]
+
+
+PACKAGE = Path(gridengine.__file__).parent
+
+
+def test_no_decision_reads_a_clock_that_may_jump() -> None:
+    readers = {
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
+    }
+    assert readers <= {"job_dispatcher.py"}, "where the time of day is told to people"
+
+
+def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:
+    raised = iter([OSError("first"), OSError("second")])
+
+    def call(x: int) -> int:
+        error = next(raised, None)
+        if error is not None:
+            raise error
+        return x
+
+    with gridengine.InlineScheduler() as scheduler:
+        job = Job(target=call, args=(3,), retry_on=OSError, scheduler=scheduler)
+        job.start()
+        assert job.result() == 3
+        assert [one.outcome for one in job.attempts] == ["it returned"]

@@ -1,0 +1,386 @@
+"""Calls that ask for resources, in the core: who is lent what, and when it is given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher.core.allocator import booked, can_hold
+from gridengine.dispatcher.core.events import Grant, Launch, Launched
+from gridengine.dispatcher.core.policy import Policy, spare_of
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
+from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
+from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
+from tests.unit.dispatcher.core.test_state_machine import GOOD, Play
+
+NODE = Cores(4) & Memory(8) & Token("t")
+
+
+class Shared(Play):
+    """A core whose workers hold `NODE`; the worker `w` is there."""
+
+    def __init__(self, resources: Resource = NODE, **policy: Any) -> None:
+        super().__init__(resources=resources, slots=(resources.get(Cores) or Cores(1)).N, **policy)
+        self.granted: dict[int, Resource] = {}
+
+    def play(self, event: Any) -> Any:
+        effects = super().play(event)
+        self.granted.update({one.allocation: one.given for one in self.seen(Grant)})
+        return effects
+
+    def ask(self, resources: Resource = ZERO, calls: int = 1, **options: Any) -> None:
+        self.submit(calls, demand=Demand(resources), **options)
+
+    def here(self, name: bytes = b"w", **hello: Any) -> None:
+        self.hello(name, slots=self.core.policy.slots, **hello)
+
+    def given(self) -> list[Resource]:
+        """What the batches that the last event handed out were given."""
+        return [self.granted.get(message.allocation, ZERO) for message in self.sent(Assign)]
+
+
+def shared(**policy: Any) -> Shared:
+    play = Shared(**policy)
+    play.ask()
+    play.here()
+    play.done(play.assigned()[0])
+    return play
+
+
+def test_calls_that_ask_for_nothing_have_as_many_slots_as_there_are_cores() -> None:
+    play = Shared()
+    play.ask(calls=9)
+    play.here()
+    assert play.given() == [ZERO] * 4
+
+
+def test_calls_that_ask_for_nothing_are_lent_nothing_by_name() -> None:
+    play = shared()
+    assert play.seen(Grant) == []
+
+
+def test_what_was_given_is_told_before_the_calls() -> None:
+    play = Shared()
+    play.here()
+    play.ask(Cores(2) & Memory(1))
+    assert [type(one).__name__ for one in play.effects][:1] == ["Grant"]
+    assert play.given() == [Cores(2, [0, 1]) & Memory(1)]
+
+
+def test_requests_that_fit_run_side_by_side_and_others_wait() -> None:
+    play = Shared()
+    play.here()
+    play.ask(Cores(2), calls=3)
+    assert play.given() == [Cores(2, [0, 1]), Cores(2, [2, 3])]
+
+
+def test_a_request_without_cores_takes_one() -> None:
+    play = shared()
+    play.ask(Memory(1), calls=9)
+    assert play.given() == [Memory(1)] * 4
+
+
+def test_a_lane_is_used_again_without_asking_anybody() -> None:
+    play = shared()
+    play.ask(Cores(4), calls=3)
+    play.done(play.assigned()[0])
+    assert play.seen(Grant) == []
+    assert len(play.assigned()) == 1
+
+
+def test_cores_that_nobody_uses_are_taken_back_for_who_waits() -> None:
+    play = Shared()
+    play.ask(calls=4)
+    play.here()
+    for one in play.assigned():
+        play.done(one)
+    play.ask(Cores(4))
+    assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+def test_a_lane_that_nobody_uses_is_taken_back_for_who_waits() -> None:
+    play = shared()
+    play.ask(Cores(4))
+    play.done(play.assigned()[0])
+    play.ask(calls=4)
+    assert len(play.sent(Release)) == 1
+    assert play.given() == [ZERO] * 4
+
+
+def test_what_fits_runs_while_a_large_one_waits() -> None:
+    play = Shared()
+    play.here()
+    play.ask(Cores(3))
+    play.ask(Cores(2))
+    play.ask(Cores(1))
+    assert play.given() == [Cores(1, [3])]
+
+
+def test_who_came_first_is_next_where_others_wait() -> None:
+    play = shared()
+    play.ask(Cores(4), calls=3)
+    first = play.assigned()[0]
+    play.ask(Token("t"))
+    play.done(first)
+    assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
+    play = Shared(overtake_seconds=60.0)
+    play.here()
+    play.ask(Cores(1))
+    running = play.assigned()
+    play.ask(Cores(4))
+    for _ in range(100):
+        play.ask(Cores(1))
+        running += play.assigned()
+        play.now += 1.0
+        play.done(running.pop(0))
+        if play.given() == [Cores(4, [0, 1, 2, 3])]:
+            assert 60 <= play.now - 100.0 <= 70
+            return
+        running += play.assigned()
+    pytest.fail("it never ran")
+
+
+def test_what_no_worker_can_hold_is_an_error() -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no worker can ever hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)",
+    ):
+        can_hold(Policy(**GOOD, resources=NODE), Cores(5))
+
+
+def test_a_time_that_no_worker_has_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="no worker can ever hold"):
+        can_hold(Policy(**GOOD, resources=NODE & WTime(100)), WTime(99))
+
+
+def test_what_no_worker_can_hold_fails_though_it_was_submitted() -> None:
+    play = shared()
+    play.ask(Cores(5))
+    assert isinstance(play.seen(CallsFinished)[0].error, ConfigurationError)
+
+
+class Broken(Capacity):
+    """Raises when asked."""
+
+    def _request(self, res: Any) -> bool:
+        raise RuntimeError("broken")
+
+
+def test_a_fault_in_a_users_own_kind_fails_the_calls_that_ask_for_it_and_no_others() -> None:
+    play = Shared(NODE & Broken(1))
+    play.ask()
+    play.ask(Broken(1))
+    error = play.seen(CallsFinished)[0].error
+    assert isinstance(error, ConfigurationError)
+    assert isinstance(error.__cause__, RuntimeError)
+    play.here()
+    assert len(play.assigned()) == 1
+
+
+class Sticky(Capacity):
+    """Raises when it is to take something back."""
+
+    def _dealloc(self, res: Any) -> None:
+        raise RuntimeError("stuck")
+
+
+def test_a_fault_in_giving_back_leaves_the_other_kinds_right() -> None:
+    play = Shared(NODE & Sticky(9))
+    play.ask(Cores(4) & Sticky(1))
+    play.here()
+    play.done(play.assigned()[0])
+    play.ask(Cores(4))
+    assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+class Upset(Capacity):
+    """Raises when it is given."""
+
+    def _alloc(self, res: Any) -> Resource:
+        raise KeyboardInterrupt
+
+
+def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_calls_each_time_and_leaves() -> (
+    None
+):
+    play = Play(pooled=True)
+    for worker in (b"u", b"v"):
+        play.submit(1, demand=Demand(Upset(1)))
+        play.play(Launched([Handle("7", f"/r/{worker.decode()}.log")], Demand(Upset(1))))
+        play.hello(worker, log=f"/r/{worker.decode()}.log")
+        error = play.seen(CallsFinished)[0].error
+        assert isinstance(error, ConfigurationError)
+        assert isinstance(error.__cause__, KeyboardInterrupt)
+        assert play.sent(Stop) == [Stop()]
+        assert play.sent(Assign) == []
+
+
+def test_more_memory_than_any_worker_has_is_not_asked_for_again() -> None:
+    play = shared()
+    play.ask(Memory(5), escalate_memory=2.0)
+    play.crash(play.assigned()[0], 0, MEMORY)
+    assert isinstance(play.seen(CallsFinished)[0].error, OutOfMemory)
+
+
+def test_a_call_that_ran_out_of_memory_has_more_when_some_worker_has() -> None:
+    play = shared()
+    play.ask(Memory(2), escalate_memory=2.0)
+    play.crash(play.assigned()[0], 0, MEMORY)
+    assert play.given() == [Memory(4)]
+    assert play.assigned()[0].memory == 4 * 2**30
+
+
+def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
+    play = Shared()
+    play.ask(Cores(2), calls=5)
+    assert play.seen(Launch) == [Launch(3, Demand(NODE))]
+
+
+def test_a_worker_that_leaves_takes_its_lanes_along() -> None:
+    play = shared()
+    play.ask(Cores(4))
+    play.later(100)
+    play.later(100)
+    assert b"w" not in play.core.workers
+    play.here(b"v", pid=8)
+    assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+# -------------------------------------------------------------------- a worker for one request
+
+
+def own(resources: Resource, **options: Any) -> Play:
+    play = Play(pooled=True, margin_seconds=MARGIN_SECONDS, **options)
+    play.submit(1, demand=Demand(resources))
+    play.later(1)
+    return play
+
+
+def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
+    play = own(Cores(2) & Memory(1))
+    play.hello()
+    assert play.seen(Grant) == [Grant(b"w", 1, Cores(2, [0, 1]) & Memory(1), 2)]
+    assert play.sent(Assign)[0].allocation == 1
+
+
+def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is() -> None:
+    play = Play(pooled=True)
+    for request in (Cores(2), Cores(3)):
+        play.submit(1, demand=Demand(request))
+    play.hello(log="/r/7.log")
+    assert play.assigned() == []
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
+    assert [one.given for one in play.seen(Grant)] == [Cores(3, [0, 1, 2])]
+    assert [one.task for one in play.assigned()] == [2]
+
+
+# -------------------------------------------------------------------- time
+
+
+def test_a_time_limit_of_a_request_limits_its_calls() -> None:
+    play = shared()
+    play.ask(WTime(20))
+    assert play.assigned()[0].timeout == 20
+
+
+def test_the_shorter_of_two_time_limits_holds() -> None:
+    play = shared()
+    play.ask(WTime(20), timeout=5.0)
+    assert play.assigned()[0].timeout == 5.0
+
+
+def test_a_call_over_its_walltime_is_told_its_limit() -> None:
+    play = shared()
+    play.ask(WTime(20))
+    play.crash(play.assigned()[0], 0, TIMEOUT)
+    error = play.seen(CallsFinished)[0].error
+    assert isinstance(error, TimeoutError)
+    assert "its limit of 20 s" in error.message
+
+
+def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
+    play = Shared(NODE & WTime(1000))
+    play.ask()
+    play.here(elapsed=900.0)
+    play.ask(WTime(500))
+    assert play.assigned() == []
+    play.here(b"v", pid=8)
+    assert len(play.assigned(b"v")) == 1
+
+
+def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
+    play = Play(pooled=True, walltime=100.0)
+    play.submit(1, demand=Demand(WTime(99)))
+    error = play.seen(CallsFinished)[0].error
+    assert isinstance(error, ConfigurationError)
+    assert "lets a worker work for 90 s" in error.message
+
+
+def test_who_asks_for_less_time_than_is_left_is_begun() -> None:
+    play = Shared(NODE & WTime(1000))
+    play.ask(WTime(50))
+    play.here(elapsed=900.0)
+    assert len(play.assigned()) == 1
+
+
+def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> None:
+    play = Shared(NODE & WTime(1000), idle_seconds=1e6)
+    play.ask()
+    play.here()
+    play.done(play.assigned()[0])
+    play.later(900, beats=[b"w"])
+    play.ask(calls=1, retries=0)
+    assert play.assigned()[0].attempt == 1
+    for _ in range(10):
+        play.later(10, beats=[b"w"])
+    assert play.seen(CallsFinished) == []
+    play.here(b"v", pid=8)
+    assert [one.attempt for one in play.assigned(b"v")] == [1]
+
+
+def test_a_call_that_outlives_its_worker_is_not_tried_for_ever() -> None:
+    play = Shared(NODE & WTime(1000))
+    play.ask(retries=9)
+    errors = []
+    for name in (b"w", b"v", b"u"):
+        play.here(name, pid=name[0])
+        for _ in range(110):
+            play.later(10, beats=[name])
+            errors += [one.error for one in play.seen(CallsFinished)]
+    assert [type(error) for error in errors] == [TimeoutError]
+
+
+def test_a_scheduler_that_limits_its_workers_has_them_leave_in_time() -> None:
+    play = Play(pooled=True, walltime=1000.0)
+    play.learn(1.0)
+    play.later(1000 - spare_of(1000.0), beats=[b"w"])
+    assert b"w" not in play.core.workers or play.core.workers[b"w"].phase.value == "stopping"
+
+
+def test_a_group_is_limited_once_its_times_are_known() -> None:
+    play = Shared()
+    play.here()
+    limits = []
+    for seconds in range(11, 20):
+        play.ask(WTime(group="fold"))
+        [one] = play.assigned()
+        limits.append(one.timeout)
+        play.done(one, seconds=float(seconds))
+    assert limits[:8] == [None] * 8
+    assert limits[8] == pytest.approx(14.5 + 5 * 6**0.5)
+
+
+@pytest.mark.parametrize("request_", [Memory(1), ZERO, Token("t")])
+def test_who_does_not_say_how_many_cores_has_one(request_: Resource) -> None:
+    assert booked(request_) == request_ & Cores(1)
+
+
+def test_who_says_how_many_cores_has_them() -> None:
+    assert booked(Cores(3)) == Cores(3)

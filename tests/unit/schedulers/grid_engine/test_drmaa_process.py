@@ -1,0 +1,255 @@
+"""What the process that speaks DRMAA does with cluster tasks that are to go, played with a library
+that is not there.
+"""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+
+import pytest
+
+from gridengine.schedulers.grid_engine import drmaa_process
+from gridengine.schedulers.grid_engine.drmaa_process import DrmaaServer, failure
+
+ALL = "all"
+
+
+class DrmaaException(Exception):
+    """As the package's."""
+
+
+class InvalidJobException(DrmaaException):
+    """As the package's."""
+
+
+class InternalException(DrmaaException):
+    """As the package's."""
+
+
+class DrmCommunicationException(DrmaaException):
+    """As the package's."""
+
+
+class TryLaterException(DrmaaException):
+    """As the package's."""
+
+
+class NoActiveSessionException(DrmaaException):
+    """As the package's."""
+
+
+ERRORS = (
+    DrmaaException,
+    InvalidJobException,
+    InternalException,
+    DrmCommunicationException,
+    TryLaterException,
+    NoActiveSessionException,
+)
+
+ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
+
+
+class Session:
+    """A session of the package's that notes what it is asked, and fails when told to."""
+
+    JOB_IDS_SESSION_ALL = ALL
+    contact = "session=1"
+    drmsInfo = "Some DRM 1.0"
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.problems: list[Exception] = []
+        self.states: dict[str, str] = {}
+        self.stubborn: set[str] = set()
+        """What cannot be deleted, and no more what comes after it when all of the session is to
+        go.
+        """
+
+    def initialize(self, contact: str | None) -> None:
+        self.contact = contact or self.contact
+
+    def control(self, job: str, action: str) -> None:
+        assert action == "terminate"
+        if self.problems:
+            raise self.problems.pop()
+        if job in self.stubborn or (job == ALL and self.stubborn):
+            raise InternalException("already completing or completed")
+        self.deleted.append(job)
+
+    def jobStatus(self, job: str) -> str:
+        if job not in self.states:
+            raise InvalidJobException("gone")
+        if self.states[job] in ERRORS_BY_NAME:
+            raise ERRORS_BY_NAME[self.states[job]]("no state")
+        return self.states[job]
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def server(session: Session) -> DrmaaServer:
+    errors = types.SimpleNamespace(**ERRORS_BY_NAME)
+    package = types.SimpleNamespace(
+        Session=session,
+        errors=errors,
+        JobControlAction=types.SimpleNamespace(TERMINATE="terminate"),
+    )
+    made = DrmaaServer(package, "")
+    made.adopt(["1.1", "1.2", "1.3"])
+    return made
+
+
+def sweep(server: DrmaaServer) -> int:
+    """Delete until there is nothing to do; return how often there was something."""
+    count = 0
+    while server.sweep():
+        count += 1
+    return count
+
+
+def test_all_cluster_tasks_of_a_session_are_deleted_at_once(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert session.deleted == [ALL]
+    assert server.remaining == 0
+
+
+def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["1.2", "1.3"])
+    assert (session.deleted, server.remaining) == ([], 2)
+    assert sweep(server) == 2
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
+
+
+def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["1.2", "1.3"])
+    server.terminate(["1.1"])
+    assert (session.deleted, server.remaining) == ([ALL], 0)
+
+
+def test_a_cluster_task_that_is_not_ours_is_not_touched(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.terminate(["7.1"])
+    assert (sweep(server), session.deleted) == (0, [])
+
+
+def test_a_cluster_task_that_has_ended_is_no_error(server: DrmaaServer, session: Session) -> None:
+    session.problems = [InvalidJobException("gone")]
+    server.terminate(["1.1", "1.2"])
+    assert sweep(server) == 2
+    assert session.deleted == ["1.2"]
+
+
+@pytest.mark.parametrize("state", ["done", "failed", None])
+def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_says_of_it(
+    server: DrmaaServer, session: Session, state: str | None
+) -> None:
+    session.stubborn, session.states = {"1.1"}, {} if state is None else {"1.1": state}
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(server) == 3
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
+
+
+def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.stubborn, session.states = {"1.1"}, {"1.1": "running"}
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert sweep(server) == 3
+    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 1)
+    assert not server.sweep()
+    session.stubborn.clear()
+    later = drmaa_process.time.monotonic() + 60
+    monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: later)
+    assert (server.sweep(), session.deleted[-1], server.remaining) == (True, "1.1", 0)
+
+
+def test_at_the_end_one_that_has_ended_leaves_none_of_the_others_behind(
+    server: DrmaaServer, session: Session
+) -> None:
+    session.stubborn, session.states = {"1.2"}, {"1.2": "done"}
+    server.clean()
+    assert sorted(session.deleted) == ["1.1", "1.3"]
+
+
+def test_one_whose_state_is_an_error_keeps_none_of_the_others_from_being_asked(
+    server: DrmaaServer, session: Session
+) -> None:
+    session.states = {"1.1": "InternalException", "1.2": "running", "1.3": "queued_active"}
+    assert server.status(["1.1", "1.2", "1.3"], 10.0) == {
+        "1.1": ["undetermined", None],
+        "1.2": ["running", None],
+        "1.3": ["queued_active", None],
+    }
+
+
+def test_when_no_answer_comes_what_was_learnt_before_is_told(
+    server: DrmaaServer, session: Session
+) -> None:
+    session.states = {"1.1": "running", "1.2": "DrmCommunicationException", "1.3": "running"}
+    assert server.status(["1.1", "1.2", "1.3"], 10.0) == {"1.1": ["running", None]}
+    with pytest.raises(DrmCommunicationException):
+        server.status(["1.2", "1.3"], 10.0)
+
+
+def test_what_cannot_be_deleted_now_is_tried_again_later(
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
+    session.problems = [DrmCommunicationException("the master is away")]
+    server.terminate(["1.1"])
+    assert (server.sweep(), server.remaining) == (False, 1)
+    assert (server.sweep(), session.deleted) == (True, ["1.1"])
+
+
+def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(
+    server: DrmaaServer, session: Session
+) -> None:
+    session.problems = [DrmCommunicationException("the master is away")]
+    server.terminate(["1.1"])
+    assert not server.sweep()
+    assert not server.sweep()
+    assert (session.deleted, server.remaining) == ([], 1)
+
+
+def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
+    server: DrmaaServer, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").touch()
+    (tmp_path / "other").touch()
+    server.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
+    server.unguard([str(tmp_path / "other")])
+    server.clean()
+    assert session.deleted == [ALL]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_the_end_waits_for_a_master_that_is_away(
+    server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
+    session.problems = [
+        DrmCommunicationException("the master is away"),
+        DrmCommunicationException("the master is away"),
+    ]
+    server.clean()
+    assert session.deleted == [ALL]
+
+
+def test_an_error_is_told_by_its_name_and_the_library_s_own_words() -> None:
+    assert failure(InvalidJobException('code 18: unknown job "7": gone')) == {
+        "kind": "InvalidJobException",
+        "words": 'unknown job "7": gone',
+    }
+    assert failure(KeyError()) == {"kind": "KeyError", "words": "KeyError()"}

@@ -1,0 +1,204 @@
+"""Which system a DRMAA library speaks to, and what is asked of one that is no Grid Engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
+from gridengine.resources.demand import Demand
+from gridengine.schedulers import GridEngineScheduler
+from gridengine.schedulers.grid_engine.drmaa_systems import (
+    GRID_ENGINE,
+    SLURM,
+    System,
+    native_request,
+    system_of,
+)
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.settings.values import Settings, SlurmSite
+
+SLURM_HERE = system_of("SLURM 22.05.8", "slurm-drmaa 1.1.6")
+TORQUE = system_of("Torque 6.1.2", "PBS DRMAA 1.0.19")
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation", "kind"),
+    [
+        ("SGE 8.1.9", "SGE 8.1.9", GRID_ENGINE),
+        ("UGE 8.6.7", "", GRID_ENGINE),
+        ("GE 6.2u5", "", GRID_ENGINE),
+        ("OGS/GE 2011.11", "", GRID_ENGINE),
+        ("Univa Grid Engine", "", GRID_ENGINE),
+        ("SLURM 22.05.8", "slurm-drmaa 1.1.6", SLURM),
+        ("", "PSNC DRMAA for SLURM 1.1.6", SLURM),
+        ("Torque 6.1.2", "PBS DRMAA 1.0.19", "torque"),
+        ("Condor", "Condor", "condor"),
+        ("LSF 10.1", "lsf-drmaa, a page of its own", "lsf"),
+        ("", "", ""),
+    ],
+)
+def test_a_system_is_known_by_how_its_library_names_it(
+    name: str, implementation: str, kind: str
+) -> None:
+    assert system_of(name, implementation).kind == kind
+
+
+def test_a_system_reads_as_its_name_and_its_library_s() -> None:
+    assert str(SLURM_HERE) == "SLURM 22.05.8 (slurm-drmaa 1.1.6)"
+    assert str(system_of("SGE 8.1.9", "SGE 8.1.9")) == "SGE 8.1.9"
+
+
+def asked(
+    request: Request,
+    resources: Resource = ZERO,
+    *,
+    system: System = SLURM_HERE,
+    factor: float = 1.0,
+    site: SlurmSite | None = None,
+) -> str:
+    return native_request(
+        system, request, Demand(resources, factor), ZERO, Settings(slurm=site or SlurmSite())
+    ).specification()
+
+
+@pytest.mark.parametrize(
+    ("request_", "resources", "words"),
+    [
+        (Request(), ZERO, ""),
+        (Request(queue="long"), ZERO, "--partition=long"),
+        (
+            Request(resources={"h_rt": "26:30:00", "h_vmem": "1.5G"}),
+            ZERO,
+            "--time=26:30:00 --mem-per-cpu=1536",
+        ),
+        (Request(native="--exclusive -p fast --mem=2G"), ZERO, "--exclusive -p fast --mem=2048"),
+        (Request(), Cores(2), "--cpus-per-task=2"),
+        (Request(), Memory(4), "--mem=4096"),
+        (Request(), WTime(3600), "--time=01:02:00"),
+        (Request(), GPUs(2), "--gres=gpu:2"),
+        (Request(), Token("big"), "--constraint=big"),
+        (Request(), Capacity(3), ""),
+        (
+            Request(queue="long"),
+            Cores(2) & Memory(1),
+            "--partition=long --cpus-per-task=2 --mem=1024",
+        ),
+        (Request(native="--signal=B:USR1@10"), WTime(3600), "--signal=B:USR1@10 --time=01:02:00"),
+    ],
+)
+def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
+    request_: Request, resources: Resource, words: str
+) -> None:
+    assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
+
+
+def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
+    assert asked(Request(native="--requeue")) == "--requeue"
+
+
+def test_a_slurm_is_asked_for_more_memory_after_a_call_ran_out_of_it() -> None:
+    assert (
+        asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--no-requeue --mem-per-cpu=2048"
+    )
+    assert asked(Request(), Memory(1), factor=2.0) == "--no-requeue --mem=2048"
+
+
+def test_a_slurm_site_s_settings_are_taken() -> None:
+    assert (
+        asked(Request(), site=SlurmSite(partition="short", account="a7"))
+        == "--no-requeue --partition=short --account=a7"
+    )
+    assert (
+        asked(Request(queue="long"), site=SlurmSite(partition="short"))
+        == "--no-requeue --partition=long"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "named"),
+    [
+        (Request(parallel_environment="smp 4"), "parallel_environment='smp 4'"),
+        (Request(resources={"s_cpu": "1:0:0"}), "s_cpu='1:0:0'"),
+        (Request(resources={"h_vmem": "much"}), "h_vmem='much'"),
+    ],
+)
+def test_what_cannot_be_said_to_a_slurm_is_refused_by_name(request_: Request, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        asked(request_)
+    assert "SLURM 22.05.8" in str(caught.value)
+    assert caught.value.hint
+
+
+def test_what_is_said_twice_to_a_slurm_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="both say --mem"):
+        asked(Request(resources={"h_vmem": "1G"}), Memory(2))
+
+
+class Seats(Capacity):
+    """A kind of a user's own."""
+
+    def _native(self, system: str) -> list[str]:
+        return [f"--{system}-seats={self.count}"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "resources", "named"),
+    [
+        (Request(queue="long"), ZERO, "queue='long'"),
+        (Request(parallel_environment="smp 4"), ZERO, "parallel_environment='smp 4'"),
+        (Request(resources={"h_rt": 60}), ZERO, "h_rt=60"),
+        (Request(), Cores(2), r"Cores\(2\)"),
+        (Request(), Memory(2), r"Memory\(2\)"),
+        (Request(), WTime(60), "WTime"),
+        (Request(), GPUs(1), r"GPUs\(1\)"),
+        (Request(), Token("big"), "Token"),
+    ],
+)
+def test_what_cannot_be_said_to_another_system_is_refused_by_name(
+    request_: Request, resources: Resource, named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        asked(request_, resources, system=TORQUE)
+    assert "Torque 6.1.2" in str(caught.value)
+    assert "native=" in str(caught.value.hint)
+
+
+def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
+    assert (
+        asked(Request(native=" -l nodes=1:ppn=4 "), Cores(1) & Capacity(2), system=TORQUE)
+        == "-l nodes=1:ppn=4"
+    )
+
+
+def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_name() -> None:
+    assert asked(Request(), Seats(2), system=TORQUE) == "--torque-seats=2"
+    assert asked(Request(), Seats(2)) == "--no-requeue --slurm-seats=2"
+
+
+def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
+    held = Cores(4) & Memory(8)
+    request = Request(native="-l nodes=1:ppn=4,mem=8gb")
+    assert (
+        native_request(TORQUE, request, Demand(held), held, Settings()).specification()
+        == request.native
+    )
+
+
+@pytest.mark.parametrize(
+    ("native", "seconds"),
+    [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)],
+)
+def test_how_long_workers_may_stay_is_read_in_either_system_s_words(
+    native: str, seconds: float | None
+) -> None:
+    assert GridEngineScheduler(native=native).walltime == seconds
+
+
+def test_a_library_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nolib\.so' is no file"):
+        GridEngineScheduler(drmaa_library=tmp_path / "nolib.so")
+    with pytest.raises(TypeError, match="drmaa_library must be a path, not 3"):
+        GridEngineScheduler(drmaa_library=3)  # type: ignore[arg-type]

@@ -1,0 +1,342 @@
+"""What calls ask for, in the words of Grid Engine and of Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.grid_engine import options as gridengine_words
+from gridengine.schedulers.grid_engine.options import (
+    first_environment,
+    parse_environments,
+    request_for,
+)
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.slurm import options as slurm_words
+from gridengine.schedulers.slurm.options import sbatch_options
+from gridengine.settings.values import GridEngineSite, SlurmSite
+
+
+class Seats(Capacity):
+    def _native(self, system: str) -> Sequence[str]:
+        return (
+            ["-l", f"seats={self.count}"]
+            if system == "gridengine"
+            else [f"--licenses=seats:{self.count}"]
+        )
+
+
+class Odd(Capacity):
+    said: ClassVar[Any] = "-l seats=1"
+
+    def _native(self, system: str) -> Any:
+        return self.said
+
+
+class Blank(Odd):
+    said: ClassVar[Any] = ["-l seats=1"]
+
+
+class Label(Token):
+    """A kind of the user's own, with no words."""
+
+
+def unasked() -> NoReturn:
+    raise AssertionError("no parallel environment was needed")
+
+
+def grid_engine(
+    resources: Resource, factor: float = 1.0, *, site: GridEngineSite | None = None, **own: Any
+) -> str:
+    given = {
+        name: own.pop(name) for name in ("queue", "parallel_environment", "native") if name in own
+    }
+    request = Request(**given, resources=own)
+    find = (lambda: "smp") if (resources.get(Cores) or Cores(1)).N > 1 else unasked
+    return request_for(
+        request, Demand(resources, factor), site or GridEngineSite(), find
+    ).specification()
+
+
+def slurm(
+    resources: Resource, factor: float = 1.0, *own: str, site: SlurmSite | None = None
+) -> list[str]:
+    return sbatch_options(own, Demand(resources, factor), site or SlurmSite())
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (ZERO, ""),
+        (Cores(1), ""),
+        (Cores(4), "-pe smp 4"),
+        (Memory(8), "-l h_vmem=8G"),
+        (Node(4, 8), "-l h_vmem=2G -pe smp 4"),
+        (Node(3, 1), "-l h_vmem=357913942 -pe smp 3"),
+        (Memory(0.5), "-l h_vmem=512M"),
+        (WTime("2:00:00"), "-l h_rt=02:01:00"),
+        (WTime(36 * 3600), "-l h_rt=36:01:00"),
+        (WTime(59.5), "-l h_rt=00:02:00"),
+        (WTime(7200, softT=3600), "-l h_rt=02:01:00,s_rt=01:01:00"),
+        (WTime(softT=3600), "-l s_rt=01:01:00"),
+        (WTime(group="fold"), ""),
+        (GPUs(2), "-l gpu=2"),
+        (Capacity(3), ""),
+        (Label("x"), ""),
+        (Seats(2), "-l seats=2"),
+        (
+            Cores(2) & Memory(1) & WTime(60) & GPUs(1),
+            "-l h_vmem=512M,h_rt=00:02:00 -pe smp 2 -l gpu=1",
+        ),
+    ],
+)
+def test_each_kind_has_its_words_for_grid_engine(resources: Resource, words: str) -> None:
+    assert grid_engine(resources) == words
+
+
+@pytest.mark.parametrize(
+    ("site", "resources", "words"),
+    [
+        (GridEngineSite(parallel_environment="threads"), Cores(4), "-pe threads 4"),
+        (GridEngineSite(memory="mem_free"), Memory(8), "-l mem_free=8G"),
+        (GridEngineSite(memory="h_vmem, mem_free"), Memory(8), "-l h_vmem=8G,mem_free=8G"),
+        (GridEngineSite(memory=""), Memory(8), ""),
+        (GridEngineSite(memory_per_slot=False), Node(4, 8), "-l h_vmem=8G -pe smp 4"),
+        (
+            GridEngineSite(gpus="-l gpu={per_slot} -q gpu.q"),
+            Cores(2) & GPUs(4),
+            "-pe smp 2 -l gpu=2 -q gpu.q",
+        ),
+        (GridEngineSite(tokens={"big": "-q big.q"}), Token("big"), "-q big.q"),
+        (GridEngineSite(tokens={"rack": "-q *@@rack"}, queue="all.q"), Token("rack"), "-q *@@rack"),
+        (GridEngineSite(queue="all.q", native="-P physics"), ZERO, "-q all.q -P physics"),
+    ],
+)
+def test_a_grid_engine_site_has_its_own_names(
+    site: GridEngineSite, resources: Resource, words: str
+) -> None:
+    assert grid_engine(resources, site=site) == words
+
+
+def test_the_scheduler_s_own_words_stay() -> None:
+    assert (
+        grid_engine(Cores(2), queue="long.q", native="-P x", h_rt="9:00:00")
+        == "-l h_rt=9:00:00 -q long.q -pe smp 2 -P x"
+    )
+
+
+def test_the_scheduler_s_queue_is_used_instead_of_the_site_s() -> None:
+    assert grid_engine(ZERO, queue="long.q", site=GridEngineSite(queue="all.q")) == "-q long.q"
+    assert grid_engine(ZERO, native="-q long.q", site=GridEngineSite(queue="all.q")) == "-q long.q"
+
+
+def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_nothing_else() -> (
+    None
+):
+    assert grid_engine(Node(2, 2), 3) == "-l h_vmem=3G -pe smp 2"
+    own = {"h_vmem": "1.5G", "h_rt": "02:00:00", "mem_free": "500m", "gpu": 1, "site_mem": "1G"}
+    site = GridEngineSite(memory="site_mem")
+    assert (
+        grid_engine(ZERO, 2, site=site, **own)
+        == "-l h_vmem=3221225472,h_rt=02:00:00,mem_free=1000000000,gpu=1,site_mem=2147483648"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "own", "named"),
+    [
+        (Memory(8), {"h_vmem": "4G"}, ["Memory(8)", "h_vmem='4G'"]),
+        (
+            Memory(8),
+            {"native": "-l mem_free=1G,h_vmem=4G"},
+            ["Memory(8)", "native='-l mem_free=1G,h_vmem=4G'", "h_vmem"],
+        ),
+        (Cores(4), {"parallel_environment": "smp 2"}, ["Cores(4)", "parallel_environment='smp 2'"]),
+        (
+            Cores(4),
+            {"parallel_environment": "smp 2-4"},
+            ["Cores(4)", "parallel_environment='smp 2-4'"],
+        ),
+        (Cores(1), {"native": "-pe smp 2"}, ["Cores(1)", "native='-pe smp 2'"]),
+        (
+            WTime("2:00:00"),
+            {"h_rt": "01:00:00"},
+            ["WTime('02:00:00')", "h_rt='01:00:00'", "02:01:00"],
+        ),
+        (GPUs(1), {"gpu": 1}, ["GPUs(1)", "gpu=1"]),
+        (Token("big"), {"queue": "all.q"}, ["Token('big')", "queue='all.q'"]),
+        (Seats(1), {"seats": 1}, ["Seats(1)", "seats=1"]),
+    ],
+)
+def test_what_scheduler_and_call_both_say_is_an_error_that_names_both(
+    resources: Resource, own: dict[str, Any], named: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        grid_engine(resources, site=GridEngineSite(tokens={"big": "-q big.q"}), **own)
+    assert all(word in str(caught.value) for word in named)
+
+
+def test_a_scheduler_s_parallel_environment_of_the_same_size_serves() -> None:
+    assert grid_engine(Node(4, 8), parallel_environment="mpi 4") == "-l h_vmem=2G -pe mpi 4"
+
+
+def test_a_scheduler_s_longer_time_serves_calls_of_shorter_ones() -> None:
+    assert grid_engine(WTime("2:00:00"), h_rt="24:00:00") == "-l h_rt=24:00:00"
+    assert grid_engine(WTime("2:00:00"), native="-l h_rt=INFINITY") == "-l h_rt=INFINITY"
+
+
+@pytest.mark.parametrize(
+    ("resources", "site", "named"),
+    [
+        (
+            Token("bg"),
+            GridEngineSite(tokens={"big": "-q big.q"}),
+            ["Token('bg')", "there are: big", "[grid_engine.tokens]"],
+        ),
+        (GPUs(3) & Cores(2), GridEngineSite(gpus="-l gpu={per_slot}"), ["GPUs(3)", "2 slots"]),
+        (GPUs(3), GridEngineSite(gpus="-l gpu={count}"), ["grid_engine.gpus", "{n}, {per_slot}"]),
+        (Blank(1), GridEngineSite(), ["Blank(1)", "_native"]),
+    ],
+)
+def test_what_a_site_has_no_words_for_is_an_error_that_says_what_to_write(
+    resources: Resource, site: GridEngineSite, named: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        grid_engine(resources, site=site)
+    assert all(word in str(caught.value) for word in named)
+
+
+def test_words_of_a_user_s_own_kind_must_be_a_list() -> None:
+    with pytest.raises(
+        TypeError, match=r"_native\('gridengine'\) of Odd\(1\) must return a list of texts"
+    ):
+        grid_engine(Odd(1))
+
+
+MPI = "pe_name            mpi\nslots              999\nallocation_rule    $round_robin\n"
+SMP = "pe_name            smp\nslots              999\nallocation_rule    $pe_slots\n"
+
+
+def test_the_first_parallel_environment_on_one_machine_is_taken() -> None:
+    assert first_environment(parse_environments([MPI, SMP, SMP.replace("smp", "other")])) == "smp"
+
+
+@pytest.mark.parametrize(
+    ("texts", "there"), [([MPI], r"mpi \(\$round_robin\)"), ([], "none, or qconf does not tell")]
+)
+def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"there are: {there}"):
+        first_environment(parse_environments(texts))
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (ZERO, []),
+        (Cores(4), ["--cpus-per-task=4"]),
+        (Memory(8), ["--mem=8192M"]),
+        (Memory(0.0001), ["--mem=1M"]),
+        (WTime("2:00:00"), ["--time=122", "--signal=B:TERM@30"]),
+        (WTime(61), ["--time=4", "--signal=B:TERM@30"]),
+        (WTime(softT=60), []),
+        (GPUs(2), ["--gres=gpu:2"]),
+        (Token("big"), ["--constraint=big"]),
+        (Capacity(3), []),
+        (Seats(2), ["--licenses=seats:2"]),
+        (
+            Node(2, 1) & WTime(60),
+            ["--cpus-per-task=2", "--mem=1024M", "--time=3", "--signal=B:TERM@30"],
+        ),
+    ],
+)
+def test_each_kind_has_its_words_for_slurm(resources: Resource, words: list[str]) -> None:
+    assert slurm(resources) == words
+
+
+def test_slurm_s_signal_comes_after_the_call_s_time_even_if_it_comes_early() -> None:
+    for seconds in range(1, 400):
+        limit = int(slurm(WTime(seconds))[0].removeprefix("--time=")) * 60
+        assert limit - slurm_words.SIGNAL_SECONDS - slurm_words.EARLY_SECONDS > seconds
+
+
+def test_a_slurm_site_has_its_own_names() -> None:
+    site = SlurmSite(
+        partition="main",
+        account="lab",
+        gpus="--gpus-per-task={n} --ntasks=1",
+        native="--nice=10",
+        tokens={"big": "-p big"},
+    )
+    assert slurm(GPUs(1), site=site) == [
+        "--gpus-per-task=1",
+        "--ntasks=1",
+        "--partition=main",
+        "--account=lab",
+        "--nice=10",
+    ]
+    assert slurm(Token("big"), site=site) == ["-p", "big", "--account=lab", "--nice=10"]
+    assert slurm(ZERO, 1.0, "-pshort", "--account", "mine", site=site) == [
+        "-pshort",
+        "--account",
+        "mine",
+        "--nice=10",
+    ]
+
+
+def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
+    assert slurm(ZERO, 2, "--mem=4G", "--mem-per-cpu=100", "--time=60") == [
+        "--mem=8192M",
+        "--mem-per-cpu=200M",
+        "--time=60",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "own", "named"),
+    [
+        (Memory(8), "--mem=4G", ["Memory(8)", "--mem=4G"]),
+        (Memory(8), "--mem-per-cpu=4G", ["Memory(8)", "--mem-per-cpu=4G"]),
+        (Cores(4), "-c2", ["Cores(4)", "-c2"]),
+        (Token("big"), "-Csmall", ["Token('big')", "-Csmall"]),
+        (WTime("2:00:00"), "--time=60", ["WTime('02:00:00')", "--time=60", "02:01:00"]),
+    ],
+)
+def test_what_scheduler_and_call_both_say_to_slurm_is_an_error_that_names_both(
+    resources: Resource, own: str, named: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        slurm(resources, 1.0, own)
+    assert all(word in str(caught.value) for word in named)
+
+
+def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:
+    assert slurm(WTime("2:00:00"), 1.0, "--time=1-0") == ["--time=1-0", "--signal=B:TERM@30"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("2:00:00", 7200),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-0:0:1", 86401),
+        ("UNLIMITED", 0),
+        ("", 0),
+    ],
+)
+def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
+    assert slurm_words.parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(2**30, "1G"), (3 * 2**29, "1536M"), (2**10, "1K"), (1025, "1025")]
+)
+def test_memory_is_written_in_the_largest_whole_unit(size: int, text: str) -> None:
+    assert gridengine_words.format_memory(size) == text

@@ -1,0 +1,220 @@
+"""What Slurm says of jobs, without a Slurm."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.errors import OutOfMemory, TimeoutError
+from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.slurm.site import impossible
+from gridengine.schedulers.slurm.states import (
+    ENDS,
+    STATES,
+    Row,
+    compress,
+    end_code_words,
+    end_words,
+    expand,
+    explanation,
+    ids_of,
+    is_permanent,
+    parse_cancelled_by,
+    parse_jobs,
+    parse_squeue,
+)
+
+
+@pytest.mark.parametrize(
+    ("id", "ids"),
+    [
+        ("12", ["12"]),
+        ("12_3", ["12_3"]),
+        ("12_[3]", ["12_3"]),
+        ("12_[4-6%2]", ["12_4", "12_5", "12_6"]),
+        ("12_[1,3-5]", ["12_1", "12_3", "12_4", "12_5"]),
+        ("12_[1,20-28:4%1]", ["12_1", "12_20", "12_24", "12_28"]),
+    ],
+)
+def test_ids_of_arrays_are_read_in_every_form(id: str, ids: list[str]) -> None:
+    assert list(expand(id)) == ids
+
+
+@pytest.mark.parametrize("id", ["", "12+1", "12_", "12_[1,3,...]", "12_[1-2:0]", "x", "12_[]"])
+def test_what_is_no_id_is_not_guessed_at(id: str) -> None:
+    with pytest.raises(ValueError, match="is no id of a job"):
+        list(expand(id))
+
+
+def test_many_tasks_are_named_in_few_words() -> None:
+    assert compress(["7", "12_3", "12_1", "12_2", "12_9", "13_5"]) == ["7", "12_[1-3,9]", "13_[5]"]
+
+
+def test_a_job_that_is_no_array_has_one_id() -> None:
+    assert ids_of("12", "N/A") == ids_of("12", "") == ["12"]
+
+
+def test_tasks_that_wait_share_a_row() -> None:
+    listing = """12|1,3-4%2|PENDING|N/A|ReqNodeNotAvail, UnavailableNodes:n[1|2]
+12|2|RUNNING|2026-11-21T00:55:20|None
+15|N/A|TIMEOUT|x|TimeLimit
+"""
+    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]")
+    assert parse_squeue(listing) == {
+        "12_1": waiting,
+        "12_3": waiting,
+        "12_4": waiting,
+        "12_2": Row("RUNNING", "2026-11-21T00:55:20", "None"),
+        "15": Row("TIMEOUT", "x", "TimeLimit"),
+    }
+
+
+@pytest.mark.parametrize(
+    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|None"]
+)
+def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
+    with pytest.raises(ValueError, match=r"squeue says|no id"):
+        parse_squeue(listing)
+
+
+def test_the_fields_of_each_task_are_found_under_its_id() -> None:
+    text = (
+        "JobId=73 ArrayJobId=70 ArrayTaskId=3 JobName=x JobState=FAILED Reason=NonZeroExitCode "
+        "CPUs/Task=1 ExitCode=3:0 NodeList=n1\n"
+        "JobId=70 ArrayJobId=70 ArrayTaskId=1,4-5%2 JobState=PENDING ExitCode=0:0\n"
+        "\n"
+        "JobId=80 JobState=COMPLETED ExitCode=0:0 Command=/a b=c\n"
+    )
+    found = parse_jobs(text)
+    assert sorted(found) == ["70_1", "70_3", "70_4", "70_5", "80"]
+    assert (found["70_3"]["ExitCode"], found["70_3"]["CPUs/Task"], found["70_4"]["JobState"]) == (
+        "3:0",
+        "1",
+        "PENDING",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("0:0", ""),
+        ("3:0", "exit status 3"),
+        ("0:9", "killed by SIGKILL"),
+        ("0:53", "its log file could not be opened"),
+        ("0:200", "killed by signal 200"),
+        ("", ""),
+    ],
+)
+def test_exit_codes_are_told_in_words(code: str, words: str) -> None:
+    assert end_code_words(code) == words
+
+
+def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> None:
+    assert (
+        end_words("FAILED", ENDS["FAILED"], {"ExitCode": "3:0", "Reason": "NonZeroExitCode"})
+        == "it failed (FAILED): exit status 3"
+    )
+    killed = {"ExitCode": "0:9", "Reason": "JobLaunchFailure"}
+    assert end_words("FAILED", ENDS["FAILED"], killed) == "it failed (FAILED): killed by SIGKILL"
+    assert (
+        end_words("FAILED", ENDS["FAILED"], {"Reason": "BadConstraints"})
+        == "it failed (FAILED): BadConstraints"
+    )
+    assert end_words("TIMEOUT", ENDS["TIMEOUT"], {}) == "it reached its time limit (TIMEOUT)"
+
+
+def test_each_end_has_its_meaning() -> None:
+    assert [state for state, end in ENDS.items() if end.clean] == ["COMPLETED"]
+    assert [state for state, end in ENDS.items() if end.deleted] == ["CANCELLED"]
+    assert {state for state, end in ENDS.items() if end.fault is TimeoutError} == {
+        "TIMEOUT",
+        "DEADLINE",
+    }
+    assert {state for state, end in ENDS.items() if end.fault is OutOfMemory} == {"OUT_OF_MEMORY"}
+    assert {"PREEMPTED", "BOOT_FAIL"} <= {state for state, end in ENDS.items() if end.blameless}
+    assert not ENDS["NODE_FAIL"].blameless  # a call may have brought it down
+
+
+def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
+    assert "COMPLETING" not in STATES
+    assert "COMPLETING" not in ENDS
+    assert (
+        STATES["CONFIGURING"] is WorkerStatus.QUEUED
+    )  # its node boots: the worker is not late yet
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "what it asks for is in use; wait"),
+        ("QOSMaxJobsPerUserLimit", "a limit of its QOS"),
+        ("QOSNotAllowed", "not allowed here"),
+        ("AssocGrpCpuLimit", "a limit of this user or account"),
+        ("AssociationJobLimit", "a limit of this user or account"),
+        ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+            "partitions",
+            "down, drained or reserved",
+        ),
+        ("PartitionDown", "its partition is down; use another partition="),
+        ("PartitionTimeLimit", "more than its partition gives"),
+        ("launch failed requeued held", "it is held; release it"),
+        ("Somethingnew", "Somethingnew"),
+    ],
+)
+def test_reasons_to_wait_are_told_with_what_to_do(reason: str, words: str) -> None:
+    assert words in explanation(reason)
+    assert explanation(reason).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "PartitionConfig",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "InvalidQOS",
+        "AccountNotAllowed",
+        "QOSMaxCpuPerJobLimit",
+        "AssocMaxWallDurationPerJobLimit",
+        "QOSMaxGRESPerNode",
+        "QOSMinCpuNotSatisfied",
+        "MaxMemPerLimit",
+        "DependencyNeverSatisfied",
+    ],
+)
+def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) -> None:
+    assert is_permanent(reason)
+    error = impossible(reason, ["--cpus-per-task=500"])
+    assert f"can never start it: {reason}: " in error.message
+    assert "it was asked for: --cpus-per-task=500" in error.message
+    assert (error.hint or "").index("; strict=False") > 0
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "None",
+        "Priority",
+        "Resources",
+        "PartitionDown",
+        "JobHeldAdmin",
+        "Licenses",
+        "QOSMaxCpuPerUserLimit",
+        "QOSMaxJobsPerUserLimit",
+        "AssocGrpCpuLimit",
+        "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+        "partitions",
+        "Dependency",
+        "Somethingnew",
+    ],
+)
+def test_what_may_pass_is_waited_for(reason: str) -> None:
+    assert not is_permanent(reason)
+
+
+def test_accounts_say_who_cancelled_a_job() -> None:
+    assert parse_cancelled_by("CANCELLED by 1001\nCANCELLED\n") == "1001"
+    assert parse_cancelled_by("CANCELLED+") == ""

@@ -1,0 +1,170 @@
+"""What batch systems have in common, with one that has nothing but limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import SubmissionRefused
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.batch import BatchLauncher, TooMany
+from gridengine.schedulers.failures import Unreachable
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain
+from gridengine.schedulers.logs import is_empty
+
+
+class Limited(BatchLauncher[Demand]):
+    """A batch system with room for so many tasks, in arrays of a certain size, that says what its
+    limit is or does not.
+    """
+
+    def __init__(
+        self, folder: Path, *, room: int = 10**6, largest: int = 10**6, says: bool = True
+    ) -> None:
+        super().__init__(LaunchContext("test", folder, folder / "connection", print), script="true")
+        self.room, self.most, self.says = room, largest, says
+        self.asked: list[int] = []
+        self.deleted: list[str] = []
+        self.reachable = True
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> Mapping[str, object]:
+        return {"tasks": count, "log": log("TASK")}
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> Sequence[str]:
+        self.asked.append(count)
+        if count > self.most:
+            raise TooMany("too large", self.most)
+        if count > self.room:
+            raise TooMany("too many") if self.says else SubmissionRefused("no")
+        self.room -= count
+        return [f"{len(self.asked)}_{task}" for task in range(1, count + 1)]
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        raise NotImplementedError
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        self.tasks.update(dict.fromkeys(handles, demand))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        if not self.reachable:
+            raise Unreachable("the master is away")
+        self.deleted += ids
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def test_each_task_has_a_log_of_its_own(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path)
+    handles = [*launcher.launch(2), *launcher.launch(1)]
+    assert handles == [
+        Handle("1_1", f"{tmp_path}/logs/worker.1.1.log"),
+        Handle("1_2", f"{tmp_path}/logs/worker.1.2.log"),
+        Handle("2_1", f"{tmp_path}/logs/worker.2.1.log"),
+    ]
+
+
+def test_a_limit_on_the_size_of_arrays_is_met_once_and_then_known(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, largest=100)
+    assert len(launcher.launch(250)) == 250
+    assert launcher.asked == [250, 100, 100, 50]
+    assert len(launcher.launch(150)) == 150
+    assert launcher.asked[4:] == [100, 50]
+
+
+def test_where_the_site_limits_the_number_of_tasks_fewer_are_started(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=30)
+    assert len(launcher.launch(100)) == 25
+    assert launcher.asked == [100, 50, 25]
+
+
+def test_where_the_site_has_no_room_it_is_asked_again_later(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=0)
+    with pytest.raises(TryAgain, match="too many"):
+        launcher.launch(5)
+    assert launcher.asked == [5, 2, 1]
+
+
+def test_a_refusal_after_some_were_taken_is_told_with_the_next_launch(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path, room=15, largest=10, says=False)
+    assert len(launcher.launch(20)) == 10
+    with pytest.raises(SubmissionRefused):
+        launcher.launch(10)
+
+
+@pytest.mark.parametrize(
+    ("text", "empty"),
+    [
+        ("", True),
+        ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n", True),
+        (
+            "slurmstepd: error: *** STEP 62.0 ON node-7 CANCELLED AT 2026-11-22T01:44:36 ***\n" * 2,
+            True,
+        ),
+        (
+            "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME "
+            "LIMIT ***\n",
+            False,
+        ),
+        (
+            "hello\nslurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n",
+            False,
+        ),
+        ("x" * 10_000, False),
+    ],
+)
+def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
+    tmp_path: Path, text: str, empty: bool
+) -> None:
+    (tmp_path / "a.log").write_text(text)
+    assert is_empty(tmp_path / "a.log") is empty
+
+
+def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None:
+    folder = tmp_path / "{0} {}"
+    folder.mkdir()
+    assert Limited(folder).launch(1)[0].log == f"{folder}/logs/worker.1.1.log"
+
+
+def test_what_would_be_submitted_is_told_and_nothing_written(tmp_path: Path) -> None:
+    plan = Limited(tmp_path).plan(3)
+    assert (plan.count, plan.request, plan.script) == (
+        3,
+        {"tasks": 3, "log": f"{tmp_path}/logs/worker.1.TASK.log"},
+        "true",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_tasks_that_are_watched_are_deleted_and_they_are_watched_no_longer(
+    tmp_path: Path,
+) -> None:
+    launcher = Limited(tmp_path)
+    first, second = launcher.launch(2)
+    launcher.cancel([first, Handle("9_9")])
+    launcher.cancel([first])
+    assert launcher.deleted == [first.id]
+    assert list(launcher.tasks) == [second]
+
+
+def test_tasks_that_cannot_be_deleted_yet_are_told_and_watched_no_longer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher = Limited(tmp_path)
+    handles = launcher.launch(2)
+    launcher.reachable = False
+    launcher.cancel(handles)
+    assert "2 cluster tasks could not be deleted yet: the master is away" in caplog.text
+    assert not launcher.tasks
+
+
+def test_a_fork_of_the_process_deletes_nothing(tmp_path: Path) -> None:
+    launcher = Limited(tmp_path)
+    handles = launcher.launch(1)
+    launcher.owner += 1
+    launcher.cancel(handles)
+    assert launcher.deleted == []

@@ -1,0 +1,58 @@
+"""What the registry says of each scheduler holds; it imports nothing of a batch system."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+import gridengine
+from gridengine import schedulers
+from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS
+from gridengine.settings.values import Settings
+
+ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
+
+
+@ENTRIES
+def test_each_scheduler_is_public_by_the_name_of_its_class(entry) -> None:  # type: ignore[no-untyped-def]
+    assert issubclass(entry.scheduler_class(), Scheduler)
+    assert getattr(gridengine, entry.class_name) is entry.scheduler_class()
+    assert getattr(schedulers, entry.class_name) is entry.scheduler_class()
+    assert entry.class_name in schedulers.__all__
+    assert entry.class_name in gridengine.__all__
+
+
+def test_no_other_scheduler_is_public() -> None:
+    public = {name for name in schedulers.__all__ if name.endswith("Scheduler")} - {"Scheduler"}
+    assert public == set(BY_CLASS)
+
+
+def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
+    tables = {
+        field.name
+        for field in dataclasses.fields(Settings)
+        if dataclasses.is_dataclass(field.default_factory)
+    }
+    assert tables == {entry.settings_table for entry in SCHEDULERS} - {""}
+
+
+def test_the_command_line_offers_what_starts_workers() -> None:
+    assert list(BY_NAME) == ["processes", "grid_engine", "slurm"]
+    assert [entry.name for entry in BATCH_SYSTEMS] == ["grid_engine", "slurm"]
+
+
+def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> None:
+    code = (
+        "import sys\n"
+        "from gridengine.schedulers import registry\n"
+        "registry.PROCESSES.make(max_workers=1).close()\n"
+        "rooms = ('gridengine.schedulers.grid_engine', 'gridengine.schedulers.slurm',\n"
+        "    'gridengine.schedulers.batch')\n"
+        "sys.exit(', '.join(name for name in sys.modules if name.startswith(rooms)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

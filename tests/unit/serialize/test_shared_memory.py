@@ -1,0 +1,267 @@
+"""Blocks: large buffers of a function in memory that other processes can map, in this one
+process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import socket
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.errors import PicklingError
+from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.payload import Buffer
+from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch, store
+from gridengine.wire.messages import Define, Forget
+from gridengine.worker.agent import Agent
+from tests.unit.worker.test_runner import Stage
+
+FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
+PAYLOAD: list[Buffer] = [b"pickle", FIRST, b"small", SECOND]
+
+
+class Array:
+    """What stands for an array: a buffer that pickle passes on as it is."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce__(self) -> Any:
+        return Array, (pickle.PickleBuffer(self.data),)
+
+
+def first(array: Array, value: int = -1) -> int:
+    """Return the first byte; write one there if it is given."""
+    if value >= 0:
+        array.data[0] = value
+    return int(array.data[0])
+
+
+def stored() -> StoredPayload:
+    payload = store(PAYLOAD)
+    assert isinstance(payload, StoredPayload)
+    return payload
+
+
+def open_blocks() -> list[str]:
+    links = []
+    for one in Path("/proc/self/fd").iterdir():
+        try:
+            links.append(str(one.readlink()))
+        except FileNotFoundError:  # the one that lists this folder
+            continue
+    return [link for link in links if "gridengine-block" in link]
+
+
+def test_a_stored_payload_is_what_it_was() -> None:
+    assert [bytes(buffer) for buffer in stored()] == PAYLOAD
+
+
+def test_small_buffers_stay_out_of_the_block() -> None:
+    assert stored().others() == [b"pickle", b"small"]
+
+
+def test_the_pickle_itself_stays_out_of_the_block() -> None:
+    payload: list[Buffer] = [bytes(2 * LARGE), b"small"]
+    assert store(payload) is payload
+
+
+def test_what_is_stored_is_not_stored_again() -> None:
+    payload = stored()
+    assert store(payload) is payload
+
+
+def test_what_is_fetched_is_what_was_stored() -> None:
+    payload = stored()
+    assert [
+        bytes(buffer) for buffer in fetch(payload.block.path, payload.places, payload.others())
+    ] == PAYLOAD
+
+
+def test_what_is_written_to_what_was_fetched_is_seen_by_nobody_else() -> None:
+    payload = stored()
+    mine = memoryview(payload.fetch()[1])
+    mine[0] = 0
+    assert (mine[0], memoryview(payload[1])[0], memoryview(payload.fetch()[1])[0]) == (
+        0,
+        ord("a"),
+        ord("a"),
+    )
+
+
+def test_nobody_can_write_to_the_block_by_a_payload() -> None:
+    with pytest.raises(TypeError):
+        memoryview(stored()[1])[0] = 0
+
+
+def test_what_was_fetched_outlives_the_block() -> None:
+    payload = stored()
+    mine, gone = payload.fetch(), weakref.ref(payload.block)
+    del payload
+    assert gone() is None
+    assert bytes(mine[3]) == SECOND
+
+
+def test_a_block_goes_with_its_payload() -> None:
+    payload = stored()
+    assert open_blocks() != []
+    del payload
+    assert open_blocks() == []
+
+
+def test_a_block_stays_as_long_as_one_of_its_buffers() -> None:
+    buffer = stored()[3]
+    assert bytes(buffer) == SECOND
+    assert open_blocks() != []
+
+
+def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> int:
+        raise OSError("no descriptor left")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert store(PAYLOAD) == PAYLOAD
+    _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(b"x" * LARGE))))
+    assert not isinstance(payload, StoredPayload)
+    assert pickling.load_function(payload)[0]() == ord("x")
+
+
+def test_a_process_that_nobody_may_look_into_makes_no_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)
+    assert not isinstance(store(PAYLOAD), StoredPayload)
+    assert store(PAYLOAD) == PAYLOAD
+
+
+def test_without_another_thread_the_digest_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("no thread is to be had")
+
+    before = stored().digest
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert stored().digest == before
+
+
+def test_a_block_that_is_gone_is_an_error() -> None:
+    payload = stored()
+    path, places, others = payload.block.path, payload.places, payload.others()
+    del payload
+    with pytest.raises(OSError, match="/proc/"):
+        fetch(path, places, others)
+
+
+# ---------------------------------------------------------------- functions
+
+
+def test_a_function_is_stored_with_its_large_buffers() -> None:
+    _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))))
+    assert isinstance(payload, StoredPayload)
+    assert len(payload.others()) == 1
+
+
+def test_a_function_with_small_buffers_is_not_stored() -> None:
+    _, payload = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE - 1))))
+    assert not isinstance(payload, StoredPayload)
+
+
+def test_what_changes_after_it_was_handed_in_changes_nothing() -> None:
+    data = bytearray(b"x" * LARGE)
+    _, payload = pickling.dump_function(functools.partial(first, Array(data)))
+    data[0] = ord("y")
+    assert pickling.load_function(payload)[0]() == ord("x")
+
+
+def test_equal_functions_have_equal_digests() -> None:
+    one, _ = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))))
+    other, _ = pickling.dump_function(functools.partial(first, Array(bytearray(LARGE))))
+    assert one == other
+
+
+def test_a_function_with_too_much_to_digest_is_like_no_other() -> None:
+    def digest_of(most: float) -> bytes:
+        return pickling.dump_function(
+            functools.partial(first, Array(bytearray(LARGE))), most_digested=most
+        )[0]
+
+    assert digest_of(LARGE - 1) != digest_of(LARGE - 1)
+    assert digest_of(LARGE) == digest_of(LARGE)
+
+
+@pytest.mark.parametrize("place", [0, LARGE // 2, 2 * LARGE - 1])
+def test_functions_that_differ_in_a_large_buffer_have_digests_that_differ(place: int) -> None:
+    data = bytearray(2 * LARGE)
+    before, _ = pickling.dump_function(functools.partial(first, Array(data)))
+    data[place] = 1
+    after, _ = pickling.dump_function(functools.partial(first, Array(data)))
+    assert before != after
+
+
+def test_a_function_that_cannot_be_pickled_leaves_no_block() -> None:
+    with pytest.raises(PicklingError):
+        pickling.dump_function(
+            functools.partial(print, Array(bytearray(LARGE)), (letter for letter in "ab"))
+        )
+    assert open_blocks() == []
+
+
+# ---------------------------------------------------------------- agent and runner
+
+
+class NoNursery:
+    """A nursery that forks nothing."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self.requests, self._theirs = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def close(self) -> None:
+        for fd in (self._reading, self._writing):
+            os.close(fd)
+        self.requests.close()
+        self._theirs.close()
+
+
+def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
+    agent = Agent(
+        lambda message, buffers: None,
+        NoNursery(),
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=None,
+    )  # type: ignore[arg-type]
+    agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
+    assert open_blocks() != []
+    agent.handle(Forget([b"f"]))
+    assert open_blocks() == []
+    agent.close()
+
+
+def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to_itself() -> None:
+    stage = Stage()
+    digest, payload = pickling.dump_function(
+        functools.partial(first, Array(bytearray(b"x" * LARGE)))
+    )
+    assert isinstance(payload, StoredPayload)
+    others = payload.others()
+    define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
+    stage.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])
+    stage.channel.coming[0] = define, others
+    stage.play()
+    assert stage.values() == [ord("y")]
+    assert memoryview(payload[1])[0] == ord("x")
+
+
+def test_the_limit_is_one_mebibyte() -> None:
+    assert shared_memory.LARGE == 1024 * 1024
