@@ -27,7 +27,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
-from gridengine.worker.agent import Agent, introduce
+from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
@@ -152,7 +152,7 @@ class LocalWorkers:
         self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)
         self._tick_at = 0.0
-        hello = introduce(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
+        hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
         self._post(peer, hello)
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

@@ -136,7 +136,7 @@ class Agent:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be
         called again.
         """
-        self._runner_messages.kills.look(now)
+        self._runner_messages.kills.update(now)
         return min(self.pool.tick(now), self._readers.tick(now))
 
     def _flush_log(self) -> None:
@@ -211,7 +211,7 @@ class Agent:
         self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
 
     def _allocate(self, message: Allocate, buffers: Payload) -> None:
-        self.pool.allocate(self._processors.actual(message), buffers)
+        self.pool.allocate(self._processors.resolve(message), buffers)
 
     def _release(self, message: Release, buffers: Payload) -> None:
         self.pool.release(message.allocations)
@@ -257,7 +257,7 @@ class Agent:
             self._relay.taken(message.size)
 
 
-def introduce(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:
+def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:
     """Return the first message of a worker in this process, whose cluster job has run for `elapsed`
     seconds.
     """

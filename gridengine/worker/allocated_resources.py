@@ -9,7 +9,7 @@ from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Allocate
-from gridengine.worker.affinity import keep_to
+from gridengine.worker.affinity import bind_process
 
 
 class AllocatedResources:
@@ -27,7 +27,7 @@ class AllocatedResources:
         self._message, self._payload = message, buffers
         self.present, self._unfit = None if message.allocation else ZERO, None
         try:
-            keep_to(message)
+            bind_process(message)
         except ConfigurationError as error:
             self.present, self._unfit = None, error
 

@@ -27,7 +27,7 @@ def is_running(own_threads: int = 0) -> bool:
 def finish() -> None:
     """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does.
 
-    After that this process can only end: executors, having been told to finish, take no more work.
+    After that this process can only end: executors that have finished take no more work.
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:

@@ -41,14 +41,14 @@ class Definitions:
         self._messages[message.function] = message, payload
 
     def remove(self, names: Iterable[bytes]) -> None:
-        """Let go of definitions; of those that are not here nothing is said."""
+        """Let go of definitions; those that are not here are no error."""
         for name in names:
             self._messages.pop(name, None)
             self._blocks.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects: calls name what they need only to those who
-        unpickle them, so every runner is told of all.
+        unpickle them, so every runner is sent all.
         """
         return [name for name, (message, _) in self._messages.items() if message.shared]
 

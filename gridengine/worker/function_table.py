@@ -18,7 +18,7 @@ from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.messages import Assignment, Define
-from gridengine.worker.process_setup import move_to
+from gridengine.worker.process_setup import set_path_and_directory
 
 Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 """A function, and the exceptions that have its calls made again."""
@@ -68,7 +68,7 @@ class FunctionTable:
             Exception: it cannot be loaded, or this machine does not have that directory.
         """
         path, directory, message, payload = self._defined[digest]
-        move_to(path, directory)
+        set_path_and_directory(path, directory)
         self._main.enter(digest)
         loaded = self._loaded.get(digest)
         if loaded is None:

@@ -25,7 +25,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.connection import BEGAN, JOB_END, Connection
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
-from gridengine.worker.agent import Agent, introduce
+from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.process_tree import adopt_orphans, end_children
@@ -127,7 +127,7 @@ class Worker:
         )  # some batch systems announce a suspension by it
         try:
             elapsed = seconds_since(os.environ.get(BEGAN, ""))
-            hello = introduce(
+            hello = make_hello(
                 run_id=self._connection.run_id,
                 slots=self._connection.slots,
                 pid=os.getpid(),
@@ -213,7 +213,7 @@ class Worker:
         """Find whether there is a reason to leave; return after how many seconds to look again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
-            # This process was stopped (a suspended job), or the machine was: what was said
+            # This process was stopped (a suspended job), or the machine was: what was sent
             # meanwhile has yet to be read.
             self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
         self._looked_at = now

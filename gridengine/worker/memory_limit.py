@@ -72,7 +72,7 @@ class MemoryLimit:
         )
 
 
-def data_of(pid: int | None = None) -> int:
+def data_bytes(pid: int | None = None) -> int:
     """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and
     its stack); 0 when it is gone.
     """
@@ -87,7 +87,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def forget_peak() -> None:
+def reset_peak_memory() -> None:
     """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows
     it.
     """
@@ -99,42 +99,42 @@ class KillCounter:
     """Counts the processes that the kernel has killed for want of memory in this process's control
     group.
 
-    It does not say whom. A kill that nobody has claimed soon was another's: one of the user's own
-    processes, say, outside our workers.
+    The kernel does not report which. A kill that is not claimed soon was of another process: of
+    the user, say, outside our workers.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file or _events_file()
         self._seen = self._count()
         self._unclaimed = 0
-        self._looked_at = -math.inf
+        self._updated_at = -math.inf
         self._rose_at = -math.inf
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """See whether there are more, at most once a second; to be called from time to time (`now`
         in monotonic seconds).
         """
-        if now - self._looked_at >= _CLAIM_SECONDS / 2:
-            self._look(now)
+        if now - self._updated_at >= _CLAIM_SECONDS / 2:
+            self._count_new(now)
 
     def claim(self, now: float) -> bool:
-        """Say whether a process that was killed just now may be one of them, and if so take it for
-        that.
+        """Return whether a process that was killed just now may be one of them; if so that kill
+        counts for no other.
         """
-        self._look(now)
+        self._count_new(now)
         if not self._unclaimed:
             return False
         self._unclaimed -= 1
         return True
 
-    def _look(self, now: float) -> None:
+    def _count_new(self, now: float) -> None:
         before, self._seen = self._seen, self._count()
         if now - self._rose_at > _CLAIM_SECONDS:
             self._unclaimed = 0
         if self._seen > before:
             self._unclaimed += self._seen - before
             self._rose_at = now
-        self._looked_at = now
+        self._updated_at = now
 
     def _count(self) -> int:
         try:
@@ -166,7 +166,7 @@ def _events_file(
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
-    """Judge whether a process died for want of memory: the kernel says so, or under a limit it
+    """Return whether a process died for want of memory: the kernel counted it, or under a limit it
     aborted, or died near it.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gridengine.worker.forkserver_process import RunnerDescriptors
 
 
-def take_over_streams(descriptors: RunnerDescriptors) -> None:
+def redirect_streams(descriptors: RunnerDescriptors) -> None:
     """Make the pipes that a runner was given its standard output and error."""
     for fd, number in ((descriptors.stdout, 1), (descriptors.stderr, 2)):
         os.dup2(fd, number)
@@ -31,7 +31,7 @@ def take_over_streams(descriptors: RunnerDescriptors) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """End this process, and nothing of its parent's with it."""
     flush_output()
     os._exit(status)
@@ -51,7 +51,7 @@ def flush_output() -> None:
 
 
 class Controller:
-    """What a call is given to speak with the one who asked for it.
+    """What a call is given to exchange data with its caller.
 
     `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
     """
@@ -82,7 +82,7 @@ class Controller:
         self._cancelled = True
 
 
-def move_to(path: list[str], directory: str) -> None:
+def set_path_and_directory(path: list[str], directory: str) -> None:
     """Set the module search path and the working directory to the caller's: the call before may
     have changed them.
 

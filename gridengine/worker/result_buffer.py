@@ -62,7 +62,7 @@ class ResultBuffer:
     def _after_fork(self) -> None:
         self.due = float("-inf")
 
-    def forked(self) -> bool:
+    def is_forked(self) -> bool:
         """Return whether this is a process that user code has forked from the runner: only the
         runner may send.
         """

@@ -48,16 +48,16 @@ from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.function_table import FunctionTable, taking_item
 from gridengine.worker.memory_limit import (
     MemoryLimit,
-    data_of,
-    forget_peak,
+    data_bytes,
     out_of_memory,
     peak_memory,
+    reset_peak_memory,
 )
 from gridengine.worker.process_setup import (
     Controller,
+    exit_process,
     flush_output,
-    leave,
-    take_over_streams,
+    redirect_streams,
 )
 from gridengine.worker.result_buffer import ResultBuffer
 from gridengine.worker.status_block import (
@@ -84,7 +84,7 @@ def main(descriptors: RunnerDescriptors) -> NoReturn:
         os.set_inheritable(fd, False)
     words = map_words(descriptors.words)
     os.close(descriptors.words)
-    take_over_streams(descriptors)
+    redirect_streams(descriptors)
     multiprocessing_state.prepare(descriptors.requests)
     runner = Runner(Channel(socket.socket(fileno=descriptors.channel)), words)
     sys.modules["__main__"] = runner.main  # user code must not find ours
@@ -93,7 +93,7 @@ def main(descriptors: RunnerDescriptors) -> NoReturn:
     except EOFError:
         if background_work.is_running():
             background_work.finish()
-        leave(0)
+        exit_process(0)
 
 
 class Runner:
@@ -108,7 +108,7 @@ class Runner:
         self.functions = FunctionTable(self.main)
         self._resources = AllocatedResources()
         self._retry_on: tuple[type[BaseException], ...] = ()
-        words[DATA] = data_of()
+        words[DATA] = data_bytes()
         self._memory = MemoryLimit(words[DATA])
         self._held = 0
         """How many `Cancel` messages it has read."""
@@ -208,7 +208,7 @@ class Runner:
             assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
         )
         if assignment.watched:
-            forget_peak()
+            reset_peak_memory()
             self._result_buffer.deliver(Started(assignment.run, os.getpid()))
         self._retry_on = ()
         if assignment.memory != self._memory.wanted:
@@ -219,7 +219,7 @@ class Runner:
                 function = self._with_controller(function, assignment)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
-            GVAR.occupy(self._job_of(assignment))
+            GVAR.set_job(self._job_of(assignment))
             items, complete = pickling.load_items(payload)
             call = function
             if not complete or assignment.form != SINGLE:
@@ -237,7 +237,7 @@ class Runner:
             self._result_buffer.flush()
             if self._finished:
                 self._words[RUN] = 0
-                leave(0)
+                exit_process(0)
 
     def _job_of(self, assignment: Assignment) -> CurrentJob:
         first, words = assignment.first, self._words
@@ -250,16 +250,14 @@ class Runner:
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
-        self._leave_if_forked(error)
+        self._exit_if_forked(error)
         if isinstance(error, MemoryError):
-            self._run_out(assignment, assignment.start, error)
+            self._fail_for_memory(assignment, assignment.start, error)
         if assignment.watched:
             with contextlib.suppress(
                 Exception
             ):  # user code may have closed or replaced standard error
-                traceback.print_exception(
-                    error
-                )  # as a process does that cannot begin; those that can tell by themselves
+                traceback.print_exception(error)  # as a process that cannot begin does
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)
@@ -291,7 +289,7 @@ class Runner:
                     self._flush()
         except ValueError:
             # the words are gone in a process that user code forked and that came back out of it
-            self._leave_if_forked()
+            self._exit_if_forked()
             raise
 
     def _is_cut(self, assignment: Assignment, index: int) -> bool:
@@ -318,36 +316,36 @@ class Runner:
                 words[START] = monotonic_ns()
             try:
                 value = call(calls[index])
-                self._leave_if_late()
+                self._exit_if_late()
                 result_buffer.values.append(value)
             except BaseException as error:
-                self._leave_if_late()
+                self._exit_if_late()
                 self._add_raised(index, error, assignment)
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
                 self._flush()
         words[START] = 0
 
-    def _leave_if_late(self) -> None:
+    def _exit_if_late(self) -> None:
         """End with a call that was asked to end for being over its time and has come back: it has
         failed all the same.
         """
         if (
             self._words[LATE]
             and self._words[LATE] == self._words[START]
-            and not self._result_buffer.forked()
+            and not self._result_buffer.is_forked()
         ):
             self._flush()
-            leave(1)
+            exit_process(1)
 
     def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
-        self._leave_if_forked(error)
+        self._exit_if_forked(error)
         if isinstance(error, MemoryError):
-            self._run_out(assignment, index, error)
+            self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
 
-    def _run_out(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
+    def _fail_for_memory(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 
@@ -356,7 +354,7 @@ class Runner:
         """
         limit = self._memory.limit
         self._memory.set(0)  # before anything that takes memory
-        peak = max(peak_memory(), data_of() - self._words[DATA])
+        peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
             name = self.functions.name_of(assignment.function)
             what = (
@@ -372,28 +370,28 @@ class Runner:
             )
         self._words[RUN] = 0
         self._flush()
-        leave(0)
+        exit_process(0)
 
     def _flush(self) -> None:
         """Send all there is. What it takes to pickle it is not the calls' own."""
-        self._leave_if_forked()
+        self._exit_if_forked()
         flush_output()
         # before whoever waits for the results closes all
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
 
-    def _leave_if_forked(self, error: BaseException | None = None) -> None:
+    def _exit_if_forked(self, error: BaseException | None = None) -> None:
         """End a process that user code forked and that came back out of it, as it would have ended
         at the end of a script.
         """
-        if not self._result_buffer.forked():
+        if not self._result_buffer.is_forked():
             return
         if isinstance(error, SystemExit):
-            leave(error.code if isinstance(error.code, int) else int(error.code is not None))
+            exit_process(error.code if isinstance(error.code, int) else int(error.code is not None))
         if error is not None:
             sys.excepthook(type(error), error, error.__traceback__)
-        leave(int(error is not None))
+        exit_process(int(error is not None))
 
     def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return the function of a job of this name. It has ended when the threads and processes
@@ -405,7 +403,7 @@ class Runner:
                 with process_name(name):
                     return function(*args, **kwargs)
             finally:
-                if not self._result_buffer.forked() and background_work.is_running():
+                if not self._result_buffer.is_forked() and background_work.is_running():
                     self._finished = True
                     background_work.finish()
 

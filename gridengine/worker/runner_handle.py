@@ -1,4 +1,4 @@
-"""An agent's side of one runner: its channel, its output, the words it shares, and the runs it was
+"""An agent's side of one runner: its channel, its output, its status block, and the runs it was
 given.
 """
 
@@ -96,7 +96,7 @@ class RunnerHandle:
         self.allocation: RunnerAllocation | None = None
         """The allocation that it has a batch of."""
         self.told_allocation = 0
-        """The allocation that it was told of last."""
+        """The allocation that it was sent last."""
         self._fork_server = fork_server
         self.pid = 0
         self.backlog: Batch = deque()
@@ -192,7 +192,7 @@ class RunnerHandle:
         """
         return bool(self._words[BACKGROUND])
 
-    def excuse(self, seconds: float) -> None:
+    def extend_time_limit(self, seconds: float) -> None:
         """Have so many seconds not count against the time limit of the call in progress: nobody
         could run or look meanwhile.
         """
@@ -286,13 +286,18 @@ class RunnerHandle:
             first, last = min(first, self._barred[0]), max(last, self._barred[1])
         self._barred = self._words[BARRED_FROM], self._words[BARRED_TO] = first, last
 
+    @property
+    def is_skipping(self) -> bool:
+        """Whether it has still to come to runs that it is not to begin."""
+        return bool(self._to_skip) or self._maybe_barred
+
     def may_begin(self, run: int) -> bool:
         """Whether it can be given a run: one that was taken back from it only once it has skipped
         all that it was to skip.
         """
         if run > self._barred[1]:
             return True
-        if self._to_skip or self._maybe_barred:
+        if self.is_skipping:
             return False
         self._barred = self._words[BARRED_TO], self._words[BARRED_FROM] = 0, 0
         return True

@@ -1,4 +1,4 @@
-"""What runners tell their agent, and what becomes of the runs of those that die."""
+"""The messages of runners to their agent, and what becomes of the runs of those that die."""
 
 from __future__ import annotations
 
@@ -62,17 +62,25 @@ class RunnerMessages:
             self._pool.note_stall(runner, stalled=not runner.channel.flush())
         try:
             for message, buffers in runner.channel.poll():
-                handler = HANDLERS.get(type(message))
-                if handler is None:
-                    raise ProtocolError(f"a runner sends no {type(message).__name__}")
-                runner.has_answered = True
-                handler(self, runner, message, buffers)
+                self.handle_message(runner, message, buffers)
         except ProtocolError:
             runner.channel.ended = True  # user code wrote into the channel, or over our memory
             if not runner.dead:
                 runner.kill()
         if runner.channel.ended:
             self._pool.unregister(runner)
+
+    def handle_message(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
+        """Act on a message.
+
+        Raises:
+            ProtocolError: it is none that a runner sends, or of a run that it does not have.
+        """
+        handler = HANDLERS.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"a runner sends no {type(message).__name__}")
+        runner.has_answered = True
+        handler(self, runner, message, buffers)
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
         self._failed_starts = 0
@@ -128,7 +136,7 @@ class RunnerMessages:
     def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
         self._send(message, buffers)
 
-    # What the fork server tells
+    # Events of the fork server
 
     def handle_fork_server(self) -> None:
         """Act on what became of runners."""

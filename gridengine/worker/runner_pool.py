@@ -20,7 +20,7 @@ from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Me
 from gridengine.wire.open_files import allow_one_more_runner
 from gridengine.worker.definitions import Definitions
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.memory_limit import data_of
+from gridengine.worker.memory_limit import data_bytes
 from gridengine.worker.output import OutputReaders
 from gridengine.worker.output_relay import Relay, RunOutput
 from gridengine.worker.poller import Poller
@@ -53,7 +53,7 @@ class RunnerPool:
     Args:
         fork_server: where runners are forked.
         poller: calls `on_readable`.
-        definitions: what runners are told of before they need it.
+        definitions: what runners are sent before they need it.
         readers: read what runners print.
         on_readable: called with a runner when there is something to read from its channel.
         spare: how many runners with nothing to do are kept.
@@ -170,6 +170,8 @@ class RunnerPool:
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
+        if any(runner.is_skipping for runner in self.idle):
+            lacking = 0  # and soon they can begin it
         while self.idle and (lacking > len(self._leaving) or len(self.idle) > self._spare):
             self._end_idle(self.idle.pop(0))
         if self._queue:
@@ -189,7 +191,7 @@ class RunnerPool:
             for runner in self.runners.values()
         )
         return busy < self._slots - sum(
-            allocation.message.takes for allocation in self._allocations.values()
+            allocation.message.slots for allocation in self._allocations.values()
         )
 
     def _take_from_busy(self) -> None:
@@ -240,7 +242,7 @@ class RunnerPool:
                 continue
             self.idle.remove(runner)
             if not runner.outdated and (
-                not first.memory or data_of(runner.pid) - runner.fresh_data <= first.memory // 2
+                not first.memory or data_bytes(runner.pid) - runner.fresh_data <= first.memory // 2
             ):
                 return runner
             self._end_idle(runner)
@@ -328,7 +330,7 @@ class RunnerPool:
         )
 
     def define_to(self, runner: RunnerHandle, name: bytes) -> None:
-        """Tell a runner what it needs to know of a function or a shared object, once."""
+        """Send a runner the definition of a function or a shared object, once."""
         if name not in runner.defined:
             runner.defined.add(name)
             self.send(runner, *self._definitions[name])
@@ -401,7 +403,7 @@ class RunnerPool:
         lost = now - self._ticked - 2 * _TICK_SECONDS
         if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners too
             for runner in self.runners.values():
-                runner.excuse(lost)
+                runner.extend_time_limit(lost)
         waits = [
             runner.enforce_deadlines(now, self.grace_seconds) for runner in self.runners.values()
         ]

@@ -339,7 +339,7 @@ def test_a_call_that_comes_back_when_the_agent_has_found_it_late_is_not_answered
         stage.words[LATE] = stage.words[START] if x else 0
         return x
 
-    monkeypatch.setattr("gridengine.worker.runner.leave", end)
+    monkeypatch.setattr("gridengine.worker.runner.exit_process", end)
     stage.runner.functions._loaded[stage.define(len)] = condemn, ()
     stage.assign(len, [0, 1, 0], timeout=5.0)
     stage.play()
