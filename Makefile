@@ -1,5 +1,5 @@
-# `make help` lists what to ask for. Everything is made in .venv; nothing outside of this folder is changed, but for what
-# `make test` does as root (see there).
+# `make help` lists what to ask for. Everything is made in .venv; nothing outside of this folder is
+# changed, but for what `make test` does as root (see there).
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,29 +10,36 @@ METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed)
 PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 
-# As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real Slurm too. They take no jobs of root, so
-# that their tests run as a plain user, who must be able to read the Python and the package: hence an environment outside of this folder.
+# As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real
+# Slurm too. They take no jobs of root, so that their tests run as a plain user, who must be able to
+# read the Python and the package: hence an environment outside of this folder.
 WITH_CLUSTERS := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
 PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
 
-# What is measured is the package as a user would have it, beside all its peers. With a Grid Engine: as a plain user too.
+# What is measured is the package as a user would have it, beside all its peers. With a Grid Engine:
+# as a plain user too.
 BENCH_VENV := $(if $(WITH_CLUSTERS),$(PLAIN_VENV)-bench,.venv-bench)
-BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; else echo '$(PYTHON)'; fi)
+BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHON)'; \
+	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-pythons chaos bench bench-quick check format clean grid-engine slurm cpython-tests
+.PHONY: help example test test-pythons chaos bench bench-quick check format clean \
+	grid-engine slurm cpython-tests
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
-	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine and a Slurm and run their tests'
-	@echo '              (PYTEST_ARGS="tests/unit -k name" selects)'
-	@echo 'make test-pythons  the tests that need no cluster with each other Python from 3.11 on that this machine has'
-	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures (CHAOS_CALLS=10000 CHAOS_SEED=1)'
-	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write benchmarks/README.md; as root on a Grid Engine and a Slurm too'
+	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine'
+	@echo '              and a Slurm and run their tests (PYTEST_ARGS="tests/unit -k name" selects)'
+	@echo 'make test-pythons  the tests that need no cluster with each other Python from 3.11 on'
+	@echo '              that this machine has'
+	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures'
+	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
+	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write'
+	@echo '              benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
-	@echo 'make check    ruff and mypy'
+	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make clean    remove what the above made'
 
@@ -44,13 +51,16 @@ test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
 test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests
-	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
+	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
+	tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
-# Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with which `make test` runs them.
+# Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with
+# which `make test` runs them.
 test-pythons: $(VENV)/pyvenv.cfg
 	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
-	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" ".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
+	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" \
+	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons && xargs tools/test-pythons <$(VENV)/other-pythons
 
 # Ten thousand calls at each place: some ten minutes.
@@ -80,6 +90,7 @@ check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check
 	$(VENV)/bin/python -m ruff format --check
 	$(VENV)/bin/python -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix
@@ -103,7 +114,8 @@ $(VENV)/ready-dev: $(VENV)/ready
 $(PLAIN_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 	tools/make-venv "$$(tools/plain-python '$(PYTHON)')" $(PLAIN_VENV)
 
-# Installed as a user would have it, so that what is missing from the package is found. A left-over build/ would go into it.
+# Installed as a user would have it, so that what is missing from the package is found. A left-over
+# build/ would go into it.
 $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	rm -rf build
 	umask 022 && $(PLAIN_VENV)/bin/python $(PIP) '.[test,third-parties]'
@@ -115,24 +127,29 @@ $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
-	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --requirement benchmarks/peers.txt || grep -v '^#' benchmarks/peers.txt | \
-	while read -r peer; do $(BENCH_VENV)/bin/python $(PIP) "$$peer" || echo "$$peer cannot be installed"; done
+	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --requirement benchmarks/peers.txt || \
+	grep -v '^#' benchmarks/peers.txt | while read -r peer; do \
+	$(BENCH_VENV)/bin/python $(PIP) "$$peer" || echo "$$peer cannot be installed"; done
 	umask 022 && $(BENCH_VENV)/bin/python $(PIP) numpy matplotlib
 	@touch $@
 
 # It pins an older pyzmq than we and others have.
 $(BENCH_VENV)-executorlib/ready: tools/make-venv tools/plain-python
 	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)-executorlib
-	umask 022 && $(BENCH_VENV)-executorlib/bin/python $(PIP) executorlib numpy || echo "executorlib cannot be installed"
+	umask 022 && $(BENCH_VENV)-executorlib/bin/python $(PIP) executorlib numpy || \
+	echo "executorlib cannot be installed"
 	@touch $@
 
-$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready $(METADATA) $(SOURCES)
+$(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready \
+	$(METADATA) $(SOURCES)
 	rm -rf build
-	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && $(BENCH_VENV)/bin/python $(PIP) .
+	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && \
+	$(BENCH_VENV)/bin/python $(PIP) .
 	@rm -rf build
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist gridengine.egg-info .reports .mypy_cache .ruff_cache \
+	.import_linter_cache .pytest_cache .hypothesis
 	rm -rf $(PLAIN_VENV) $(PLAIN_VENV)-bench $(PLAIN_VENV)-bench-executorlib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,7 +29,7 @@ from gridengine.dispatcher.core.events import (
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_thread import MOST_TASKS
 from gridengine.resources import Cores, Resource
@@ -38,7 +38,7 @@ from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Resul
 
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8
-FUNCTION = Function(b"digest", (b"pickled",), (), "/", "f")
+FUNCTION = Function(b"digest", (b"pickled",), (), b"/", "f")
 ANSWER = b"answer"
 
 
@@ -92,7 +92,7 @@ class Cluster:
                 self.answer(effect.worker, effect.message, seconds)
             elif type(effect) is Launch:
                 self.launch(effect.count, seconds)
-        while self.core.unfilled and type(event) is not Continue:
+        while self.core.state.deferred and type(event) is not Continue:
             self.play(Continue(), seconds)
 
     def answer(self, worker: bytes, message: Assign, seconds: float) -> None:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gridengine._version import __version__
 from gridengine.dispatcher.core.events import Received, Submitted, Tick
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import ProtocolError
 from gridengine.wire import messages
@@ -230,7 +230,7 @@ class Core:
         )
         self.now = 0.0
         tasks = [Task(id, [b"x"], 6) for id in range(40)]
-        self.state.handle(Submitted(Function(b"f", [b"f"], ("/",), "/", "f"), tasks), 0.0)
+        self.state.handle(Submitted(Function(b"f", [b"f"], (b"/",), b"/", "f"), tasks), 0.0)
         self.take(
             messages.Hello(messages.VERSION, __version__, "3.11", "run", "host", 1, 4, ""), []
         )

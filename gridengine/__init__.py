@@ -4,143 +4,108 @@ cluster tomorrow.
     import gridengine
     squares = gridengine.map(lambda x: x * x, range(1000))
 
-The names below are all there is to know. Those that need sockets are imported at first use, so that
-`import gridengine` is quick.
+The names below are all there is to know. All but the errors are imported at their first use, so
+that `import gridengine` is quick.
 """
+# ruff: noqa: I001 - isort would give each renaming import a statement of its own
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gridengine._version import __version__
+from gridengine._version import __version__ as __version__
 from gridengine.errors import (
-    CallError,
-    Cancelled,
-    ClusterError,
-    ConfigurationError,
-    GridEngineError,
-    JobDeleted,
-    OutOfMemory,
-    PicklingError,
-    ProtocolError,
-    RemoteTraceback,
-    SchedulerUnavailable,
-    SubmissionRefused,
-    TimeoutError,
-    VersionMismatch,
-    WorkerCrashed,
-    WorkerLost,
-    WorkerNotStarted,
+    CallError as CallError,
+    Cancelled as Cancelled,
+    ClusterError as ClusterError,
+    ConfigurationError as ConfigurationError,
+    GridEngineError as GridEngineError,
+    JobDeleted as JobDeleted,
+    OutOfMemory as OutOfMemory,
+    PicklingError as PicklingError,
+    ProtocolError as ProtocolError,
+    RemoteTraceback as RemoteTraceback,
+    SchedulerUnavailable as SchedulerUnavailable,
+    SubmissionRefused as SubmissionRefused,
+    TimeoutError as TimeoutError,
+    VersionMismatch as VersionMismatch,
+    WorkerCrashed as WorkerCrashed,
+    WorkerLost as WorkerLost,
+    WorkerNotStarted as WorkerNotStarted,
 )
 
-if TYPE_CHECKING:
-    from gridengine import resources, schedulers
-    from gridengine.api.executor import Executor
-    from gridengine.api.job import Job, active_children
-    from gridengine.api.job_dispatcher import JobDispatcher
-    from gridengine.api.map import imap, imap_unordered, map, partial, starmap
-    from gridengine.api.pool import Pool
-    from gridengine.api.share import share
-    from gridengine.dispatcher.core.tasks import Attempt
-    from gridengine.resources.base import ZERO, Resource
-    from gridengine.resources.kinds import Capacity, Cores, GPUs, Memory, Node, Token, WTime
-    from gridengine.schedulers import (
-        GridEngineScheduler,
-        InlineScheduler,
-        ProcessScheduler,
-        SlurmScheduler,
-        best_available,
+if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
+    from gridengine import resources as resources, schedulers as schedulers
+    from gridengine.api.executor import Executor as Executor
+    from gridengine.api.job import Job as Job, active_children as active_children
+    from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
+    from gridengine.api.map import (
+        imap as imap,
+        imap_unordered as imap_unordered,
+        map as map,
+        partial as partial,
+        starmap as starmap,
     )
-    from gridengine.serialize.shared_objects import Shared
-    from gridengine.worker.call_context import GVAR, current_job
+    from gridengine.api.pool import Pool as Pool
+    from gridengine.api.share import share as share
+    from gridengine.dispatcher.core.tasks import Attempt as Attempt
+    from gridengine.resources import (
+        ZERO as ZERO,
+        Capacity as Capacity,
+        Cores as Cores,
+        GPUs as GPUs,
+        Memory as Memory,
+        Node as Node,
+        Resource as Resource,
+        Token as Token,
+        WTime as WTime,
+    )
+    from gridengine.schedulers import (
+        GridEngineScheduler as GridEngineScheduler,
+        InlineScheduler as InlineScheduler,
+        ProcessScheduler as ProcessScheduler,
+        SlurmScheduler as SlurmScheduler,
+        best_available as best_available,
+    )
+    from gridengine.serialize.shared_objects import Shared as Shared
+    from gridengine.worker.call_context import GVAR as GVAR, current_job as current_job
 
-__all__ = [
-    "GVAR",
-    "ZERO",
-    "Attempt",
-    "CallError",
-    "Cancelled",
-    "Capacity",
-    "ClusterError",
-    "ConfigurationError",
-    "Cores",
-    "Executor",
-    "GPUs",
-    "GridEngineError",
-    "GridEngineScheduler",
-    "InlineScheduler",
-    "Job",
-    "JobDeleted",
-    "JobDispatcher",
-    "Memory",
-    "Node",
-    "OutOfMemory",
-    "PicklingError",
-    "Pool",
-    "ProcessScheduler",
-    "ProtocolError",
-    "RemoteTraceback",
-    "Resource",
-    "SchedulerUnavailable",
-    "Shared",
-    "SlurmScheduler",
-    "SubmissionRefused",
-    "TimeoutError",
-    "Token",
-    "VersionMismatch",
-    "WTime",
-    "WorkerCrashed",
-    "WorkerLost",
-    "WorkerNotStarted",
-    "__version__",
-    "active_children",
-    "best_available",
-    "current_job",
-    "imap",
-    "imap_unordered",
-    "map",
-    "partial",
-    "resources",
-    "schedulers",
-    "share",
-    "starmap",
-]
-
-_HOMES = {
-    **dict.fromkeys(("imap", "imap_unordered", "map", "partial", "starmap"), "gridengine.api.map"),
-    **dict.fromkeys(
-        (
-            "GridEngineScheduler",
-            "InlineScheduler",
-            "ProcessScheduler",
-            "SlurmScheduler",
-            "best_available",
-        ),
-        "gridengine.schedulers",
-    ),
-    **dict.fromkeys(
-        ("Capacity", "Cores", "GPUs", "Memory", "Node", "Resource", "Token", "WTime", "ZERO"),
-        "gridengine.resources",
-    ),
-    **dict.fromkeys(("GVAR", "current_job"), "gridengine.worker.call_context"),
-    "Attempt": "gridengine.dispatcher.core.events",
-    "Executor": "gridengine.api.executor",
-    **dict.fromkeys(("Job", "active_children"), "gridengine.api.job"),
-    "JobDispatcher": "gridengine.api.job_dispatcher",
-    "Pool": "gridengine.api.pool",
-    "Shared": "gridengine.serialize.shared_objects",
-    "share": "gridengine.api.share",
+_MODULES = {
+    name: module
+    for module, names in {
+        "api.executor": "Executor",
+        "api.job": "Job active_children",
+        "api.job_dispatcher": "JobDispatcher",
+        "api.map": "imap imap_unordered map partial starmap",
+        "api.pool": "Pool",
+        "api.share": "share",
+        "dispatcher.core.tasks": "Attempt",
+        "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
+        "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "
+        "best_available",
+        "serialize.shared_objects": "Shared",
+        "worker.call_context": "GVAR current_job",
+    }.items()
+    for name in names.split()
 }
+"""Where each name that is imported at its first use lives, below this package."""
+_PACKAGES = ("resources", "schedulers")
+_ERRORS = [
+    name
+    for name, value in globals().items()
+    if getattr(value, "__module__", "") == "gridengine.errors"
+]
+__all__ = sorted([*_MODULES, *_PACKAGES, *_ERRORS, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, and keep it."""
-    if name in ("resources", "schedulers"):
+    if name in _PACKAGES:
         return importlib.import_module(f"gridengine.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(f"gridengine.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

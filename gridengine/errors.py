@@ -1,21 +1,22 @@
 """The whole error tree: whose fault, what happened where, what to look at, what to try.
 
-    GridEngineError ├── ConfigurationError (ValueError)     an argument, a setting or the machine's
-    set-up: yours to change │   ├── SchedulerUnavailable            no such batch system here, or
-    this user may not submit │   └── VersionMismatch                 worker and dispatcher run
-    different versions ├── ClusterError                        the batch system or a machine of it │
-    ├── SubmissionRefused               the batch system will not take the request; its own words │
-    ├── WorkerNotStarted                a cluster task ended before its worker called home │   ├──
-    WorkerLost                      a worker was killed or fell silent, too often │   └── JobDeleted
-    somebody deleted the cluster task ├── CallError                           the user's call,
-    stopped or spoiled from outside of it │   ├── WorkerCrashed                   the process that
-    ran the call died of it │   ├── OutOfMemory (MemoryError)       the call went over its memory
-    limit │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time │
-    ├── Cancelled                       terminated, killed, or its dispatcher was closed │   └──
-    PicklingError (pickle's too)    an argument, function or result that cannot travel └──
-    ProtocolError                       a peer broke the protocol: a fault of this package
-        └── MessageTooLong                  what a worker sends is more than it said, or than fits
-        here
+    GridEngineError
+    ├── ConfigurationError (ValueError)     an argument, a setting or this machine's set-up
+    │   ├── SchedulerUnavailable            no such batch system here, or it takes none of your jobs
+    │   └── VersionMismatch                 worker and dispatcher run different versions
+    ├── ClusterError                        the batch system or a machine of it failed
+    │   ├── SubmissionRefused               the batch system refuses the request; its own words
+    │   ├── WorkerNotStarted                a cluster task ended before its worker connected
+    │   ├── WorkerLost                      a worker was killed or fell silent, too often
+    │   └── JobDeleted                      somebody deleted the cluster task
+    ├── CallError                           the user's call, stopped or spoiled from outside of it
+    │   ├── WorkerCrashed                   the process that ran the call died of it
+    │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
+    │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
+    │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
+    │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
+    └── ProtocolError                       a message broke the protocol: a fault of this package
+        └── MessageTooLong                  a message is longer than it said, or than fits here
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
 `__cause__`.
@@ -60,7 +61,7 @@ class GridEngineError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message), self.__dict__
+        return type(self), (self.message,), self.__dict__
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -103,10 +104,6 @@ def exit_words(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _rebuild(kind: type[GridEngineError], message: str) -> GridEngineError:
-    return kind(message)
-
-
 class ConfigurationError(GridEngineError, ValueError):
     """An argument, a setting or the set-up of this machine is wrong, and the text says which."""
 
@@ -128,7 +125,7 @@ class SubmissionRefused(ClusterError):
 
 
 class WorkerNotStarted(ClusterError):
-    """A cluster task ended, or was put into an error state, before its worker called home; or none
+    """A cluster task ended, or was put into an error state, before its worker connected; or none
     started within `start_timeout`.
     """
 
@@ -184,3 +181,20 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'
+
+
+def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
+    """Return the error of a call that went over its memory limit; both in bytes, 0 when not
+    known.
+    """
+    known = (
+        [how] * bool(how)
+        + [f"its limit was {limit / 2**30:.2f} GB"] * bool(limit)
+        + [f"the peak seen was {peak / 2**30:.2f} GB"] * bool(peak)
+    )
+    text = ": " + ", ".join(known) if known else ""
+    return OutOfMemory(
+        f"{what} ran out of memory{text}",
+        hint="ask for more memory, or set escalate_memory=2",
+        **facts,
+    )

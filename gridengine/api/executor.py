@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
@@ -158,7 +159,7 @@ class Executor(concurrent.futures.Executor):
             escalate_memory=escalate_memory,
             resources=resources,
         )
-        options = dataclasses.replace(self._submitter.options, **changed)
+        options = msgspec.structs.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))
         # This one must not be collected before the other.
         vars(other).update(

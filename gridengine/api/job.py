@@ -9,13 +9,13 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of, messages_of
+from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of
 from gridengine.api.job_target import (
     JobOutcome,
     Target,
     accepts_controller,
     attributes_of,
-    run,
+    run_job,
 )
 from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
@@ -27,7 +27,7 @@ from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE, Payload
+from gridengine.serialize.payload import FULL, SINGLE
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
@@ -49,15 +49,15 @@ def _running() -> dict[int, Job]:
 
 
 class _Host:
-    """What of a job stays on its host: where it runs, and how it goes. Arrives as None wherever a
-    job travels.
+    """What of a job is not pickled with it: where it runs, and what is known of its run. None takes
+    its place where the job is unpickled.
     """
 
-    __slots__ = ("job_handle", "outcome", "place")
+    __slots__ = ("handle", "outcome", "scheduler")
 
-    def __init__(self, place: SchedulerSpec) -> None:
-        self.place = place
-        self.job_handle: JobHandle | None = None
+    def __init__(self, scheduler: SchedulerSpec) -> None:
+        self.scheduler = scheduler
+        self.handle: JobHandle | None = None
         self.outcome: Outcome | None = None
 
     # Here and not in Job.__getstate__, so that a subclass is free to have its own.
@@ -118,7 +118,7 @@ class Job:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
-        limits = given(
+        self._options = given(
             retries=retries,
             timeout=timeout,
             retry_on=retry_on,
@@ -132,10 +132,9 @@ class Job:
         self._name = name or f"{type(self).__name__}-{number}"
         self._daemon = bool(daemon)
         self._mutable = mutable
-        self._limits = limits
         self._parent_pid = os.getpid()
         self._closed = False
-        self._here = False
+        self._is_running_here = False
         self._host: _Host | None = _Host(scheduler)
 
     # -------------------------------------------------------------- as multiprocessing.Process
@@ -146,64 +145,58 @@ class Job:
         """
         if self._target is None:
             return None
-        given = controller is not None and accepts_controller(
-            self._target, self._args, self._kwargs
-        )
-        return self._target(
-            *self._args, **self._kwargs, **({"controller": controller} if given else {})
-        )
+        kwargs = self._kwargs
+        if controller is not None and accepts_controller(self._target, self._args, kwargs):
+            kwargs = {**kwargs, "controller": controller}
+        return self._target(*self._args, **kwargs)
 
     def start(self) -> None:
-        """Hand the job to its scheduler. May be called once.
+        """Submit the job to its scheduler. May be called once.
 
         Raises:
-            PicklingError: the target or an argument cannot travel; the text names it.
+            PicklingError: the target or an argument cannot be pickled; the text names it.
         """
         host = self._startable()
-        limits = CallOptions(**self._limits)
-        job_payload = self._packed(limits)
+        options = CallOptions(**self._options)
+        payload = self._payload(options)
         dispatcher, scheduler, ours = connect(
-            scheduler_of_jobs(limits.demand.resources) if host.place is None else host.place
+            scheduler_of_jobs(options.demand.resources)
+            if host.scheduler is None
+            else host.scheduler
         )
         try:
-            self._submit(
-                job_payload,
-                limits,
-                JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon),
-            )
+            handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
+            self._submit(payload, options, handle)
         except BaseException:
             if ours:
                 scheduler.close()
             raise
 
     def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
-        """Hand the job to this hub, whatever its own scheduler; the caller keeps the hub's
-        scheduler.
+        """Submit the job to this dispatcher, whatever its own scheduler; the caller keeps the
+        dispatcher's scheduler.
 
-        defaults: the limits that the job does not say itself.
+        defaults: the options that the job does not say itself.
         """
         self._startable()
-        limits = CallOptions(**{**(defaults or {}), **self._limits})
-        self._submit(
-            self._packed(limits),
-            limits,
-            JobHandle(dispatcher, None, ours=False, daemon=self._daemon),
-        )
+        options = CallOptions(**{**(defaults or {}), **self._options})
+        handle = JobHandle(dispatcher, None, ours=False, daemon=self._daemon)
+        self._submit(self._payload(options), options, handle)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
         self._check_open()
-        self._await(timeout)
+        self._wait(timeout)
 
     def is_alive(self) -> bool:
         """Return whether the job has been started and has not ended; it may still wait for a
         worker.
         """
         self._check_open()
-        if self._here:
+        if self._is_running_here:
             return True
-        host = self._at_home("can only test a child process")
-        return host.job_handle is not None and not self._await(0)
+        host = self._own_host("can only test a child process")
+        return host.handle is not None and not self._wait(0)
 
     def terminate(self) -> None:
         """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never
@@ -216,18 +209,18 @@ class Job:
         self.cancel(signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of everything the job holds; it cannot be used any more.
+        """Release everything the job holds; it cannot be used any more.
 
         Raises:
             ValueError: it is still running.
         """
-        if self._host is not None and self._host.job_handle is not None:
-            if not self._host.job_handle.wait(0):
+        if self._host is not None and self._handle is not None:
+            if not self._handle.wait(0):
                 raise ValueError(
                     "Cannot close a process while it is still running. You should first call "
                     "join() or terminate()."
                 )
-            self._host.job_handle = None
+            self._host.handle = None
         self._closed = True
 
     @property
@@ -247,7 +240,7 @@ class Job:
 
     @daemon.setter
     def daemon(self, daemonic: bool) -> None:
-        _require(self._host is None or self._host.job_handle is None, "process has already started")
+        _require(self._handle is None, "process has already started")
         self._daemon = bool(daemonic)
 
     @property
@@ -256,14 +249,10 @@ class Job:
         until it runs.
         """
         self._check_open()
-        if self._here:
+        if self._is_running_here:
             return os.getpid()
-        job_handle = self._host.job_handle if self._host is not None else None
-        return (
-            job_handle.start.pid
-            if job_handle is not None and job_handle.start is not None
-            else None
-        )
+        handle = self._handle
+        return None if handle is None or handle.start is None else handle.start.pid
 
     pid = ident
 
@@ -275,10 +264,10 @@ class Job:
         Raises:
             ValueError: the job has not been started.
         """
-        host = self._at_home("can only wait for a child process")
-        if host.job_handle is None:
+        host = self._own_host("can only wait for a child process")
+        if host.handle is None:
             raise ValueError("process not started")
-        return host.job_handle.sentinel()
+        return host.handle.sentinel()
 
     @property
     def authkey(self) -> bytes:
@@ -293,36 +282,37 @@ class Job:
         while it has not ended.
         """
         self._check_open()
-        if self._host is None or self._host.job_handle is None or not self._await(0):
+        if self._handle is None or not self._wait(0):
             return None
-        end = self._host.job_handle.end_event()
+        end = self._handle.end_event()
         # Nothing but an exception has an exit code of its own: a result may stay as it is until it
         # is asked for.
         return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
 
     def __repr__(self) -> str:
         words = [type(self).__name__, f"name={self._name!r}", f"parent={self._parent_pid}"]
-        job_handle = self._host.job_handle if self._host is not None else None
         if self._closed:
             words.append("closed")
         elif self._parent_pid != os.getpid():
-            words.append("started" if self._here else "unknown")
-        elif job_handle is None:
+            words.append("started" if self._is_running_here else "unknown")
+        elif self._handle is None:
             words.append("initial")
+        elif self._handle.end is None:
+            words.append("started")
         else:
-            words += (
-                ["started"] if job_handle.end is None else ["stopped", f"exitcode={self.exitcode}"]
-            )
-        return f"<{' '.join([*words, 'daemon'] if self._daemon else words)}>"
+            words += ["stopped", f"exitcode={self.exitcode}"]
+        if self._daemon:
+            words.append("daemon")
+        return f"<{' '.join(words)}>"
 
     # -------------------------------------------------------------- besides
 
     def cancel(self, number: int) -> None:
         """End the job with this signal; one that has ended already is left as it is."""
-        host = self._at_home("can only end a child process")
-        if host.job_handle is None:
+        host = self._own_host("can only end a child process")
+        if host.handle is None:
             raise AttributeError("cannot end a process that has not been started")
-        host.job_handle.cancel(number)
+        host.handle.cancel(number)
 
     def outcome(self, timeout: float | None = None) -> Any:
         """Return the result, or the exception that `result` would raise."""
@@ -370,12 +360,8 @@ class Job:
         A job that was ended on request before it had run has none.
         """
         self._check_open()
-        job_handle = self._host.job_handle if self._host is not None else None
-        return (
-            tuple(job_handle.end.attempts)
-            if job_handle is not None and job_handle.end is not None
-            else ()
-        )
+        handle = self._handle
+        return () if handle is None or handle.end is None else tuple(handle.end.attempts)
 
     def messages(self) -> Iterator[Any]:
         """Yield the values that the job pushed, from the first on, as they come; ends with the job.
@@ -383,112 +369,104 @@ class Job:
         When it was run again, the values of the runs that were lost come too, first.
         """
         self._check_open()
-        return messages_of(self._job_handle("can only read the messages of a started process"))
+        handle = self._started("can only read the messages of a started process")
+        return handle.messages()
 
     # -------------------------------------------------------------- how
+
+    @property
+    def _handle(self) -> JobHandle | None:
+        """The started job; None before, and wherever else than on its host."""
+        return None if self._host is None else self._host.handle
 
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("process object is closed")
 
-    def _at_home(self, message: str) -> _Host:
+    def _own_host(self, message: str) -> _Host:
+        """Return the host part of a job that belongs to this process.
+
+        Raises:
+            AssertionError: it does not, with this message.
+        """
         self._check_open()
         _require(self._host is not None and self._parent_pid == os.getpid(), message)
         assert self._host is not None
         return self._host
 
-    def _job_handle(self, message: str = "can only join a started process") -> JobHandle:
-        host = self._at_home("can only join a child process")
-        _require(host.job_handle is not None, message)
-        assert host.job_handle is not None
-        return host.job_handle
+    def _started(self, message: str = "can only join a started process") -> JobHandle:
+        handle = self._own_host("can only join a child process").handle
+        _require(handle is not None, message)
+        assert handle is not None
+        return handle
 
     def _startable(self) -> _Host:
         self._check_open()
-        _require(
-            self._host is None or self._host.job_handle is None, "cannot start a process twice"
-        )
-        return self._at_home("can only start a process object created by current process")
+        _require(self._handle is None, "cannot start a process twice")
+        return self._own_host("can only start a process object created by current process")
 
-    def _packed(self, limits: CallOptions) -> JobPayload:
-        """Return what is called at the other end, and with what."""
-        own_run = type(self).run is not Job.run or "run" in vars(self)
-        wanted = (
-            accepts_controller(self.run)
-            if own_run
-            else accepts_controller(self._target, self._args, self._kwargs)
-        )
-        if own_run or self._mutable:
-            return JobPayload(
-                self._name,
-                make_function(run, limits.exceptions),
-                self._pickled(self),
-                SINGLE,
-                wanted,
-            )
+    def _payload(self, options: CallOptions) -> JobPayload:
+        """Return what the worker calls, and with what."""
+        has_own_run = type(self).run is not Job.run or "run" in vars(self)
+        arguments = self._args, self._kwargs
+        whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
+        is_whole = has_own_run or self._mutable
+        called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
         return JobPayload(
             self._name,
-            make_function(Target(self._target), limits.exceptions),
-            self._pickled((self._args, self._kwargs)),
-            FULL,
-            wanted,
+            make_function(called, options.exceptions),
+            pickling.dump_calls([call], describe=lambda _: self._name),
+            form,
+            accepts_controller(*((self.run,) if has_own_run else (self._target, *arguments))),
         )
 
-    def _pickled(self, call: Any) -> Payload:
-        return pickling.dump_calls([call], describe=lambda _: self._name)
-
-    def _submit(self, job_payload: JobPayload, limits: CallOptions, job_handle: JobHandle) -> None:
+    def _submit(self, payload: JobPayload, options: CallOptions, handle: JobHandle) -> None:
         host = self._startable()
-        host.job_handle = job_handle
+        host.handle = handle
         _running()[id(self)] = self
         forget = functools.partial(_running().pop, id(self))
         try:
-            job_handle.submit(job_payload, limits)
+            handle.submit(payload, options)
         except BaseException:
             forget()
-            host.job_handle = None
+            host.handle = None
             raise
-        job_handle.when_ended(forget)
-        del (
-            self._target,
-            self._args,
-            self._kwargs,
-        )  # what has travelled is not held here, as with processes: it may be large
+        handle.when_ended(forget)
+        # What has been pickled is not kept here, as with processes: it may be large.
+        del self._target, self._args, self._kwargs
 
-    def _await(self, timeout: float | None) -> bool:
+    def _wait(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come. A mutable job's attributes are then as the
         run left them.
         """
-        ended = self._job_handle().wait(timeout)
+        ended = self._started().wait(timeout)
         if ended and self._mutable:
             self._outcome()
         return ended
 
     def _end(self) -> CallsFinished:
         self._check_open()
-        self._await(None)
-        return self._job_handle().end_event()
+        self._wait(None)
+        return self._started().end_event()
 
     def _outcome_within(self, timeout: float | None) -> Outcome:
         self._check_open()
-        if not self._await(timeout):
+        if not self._wait(timeout):
             raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
         return self._outcome()
 
     def _outcome(self) -> Outcome:
         """Return what the ended job returned and raised, unpickled once."""
-        host = self._at_home("can only join a child process")
+        host = self._own_host("can only join a child process")
         if host.outcome is None:
-            [end] = outcomes_of(self._job_handle().end_event())
+            [end] = outcomes_of(self._started().end_event())
             value, error = end.values[0] if end.values else None, end.error
             if isinstance(value, JobOutcome):
                 for name in attributes_of(self):
                     delattr(self, name)
                 vars(self).update(value.attributes)
-                value, error = (
-                    value.value,
-                    None if value.raised is None else pickling.load_exception(value.raised),
-                )
+                error = None if value.raised is None else pickling.load_exception(value.raised)
+                value = value.value
             host.outcome = value, error
         return host.outcome
 

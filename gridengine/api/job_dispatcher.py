@@ -1,4 +1,4 @@
-"""`JobDispatcher`, and where calls go: which scheduler, which hub."""
+"""`JobDispatcher`: runs several jobs on one scheduler and gathers their results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class JobDispatcher:
         escalate_memory: float | None = None,
         resources: Resource | None = None,
     ) -> None:
-        self._limits = given(
+        self._options = given(
             retries=retries,
             timeout=timeout,
             retry_on=retry_on,
@@ -86,7 +86,7 @@ class JobDispatcher:
         Raises:
             RuntimeError: jobs that were dispatched before have not been joined.
             ConfigurationError: the dispatcher is closed.
-            PicklingError: a job cannot travel; none is run.
+            PicklingError: a job cannot be pickled; none is run.
         """
         with self._lock:
             if self._closed:
@@ -95,17 +95,18 @@ class JobDispatcher:
                 )
             if self._jobs:
                 raise RuntimeError("jobs have been dispatched already; join them first")
-            chosen, begun, began = list(jobs), time.time(), time.monotonic()
-            started: list[Startable] = []
+            chosen, started, now = list(jobs), [], time.monotonic()
+            start_time = time.time()
             try:
                 for job in chosen:
-                    job.start_at(self._dispatcher, self._limits)
+                    job.start_at(self._dispatcher, self._options)
                     started.append(job)
             except BaseException:
                 for job in started:
                     job.kill()
                 raise
-            self._jobs, self.start_time, self.end_time, self._began = chosen, begun, None, began
+            self._jobs, self.start_time, self.end_time = chosen, start_time, None
+            self._began = now
 
     def join(self, timeout: float | None = None) -> list[Any]:
         """Wait for all jobs and return their results in order, a failed job's exception in its
@@ -121,9 +122,9 @@ class JobDispatcher:
         for job in self._jobs:
             job.join(None if until is None else max(0.0, until - time.monotonic()))
             if job.is_alive():
-                left = sum(one.is_alive() for one in self._jobs)
+                alive, count = sum(one.is_alive() for one in self._jobs), len(self._jobs)
                 raise TimeoutError(
-                    f"{left} of {len(self._jobs)} jobs are not done after {timeout} s; they run on"
+                    f"{alive} of {count} jobs are not done after {timeout} s; they run on"
                 )
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]

@@ -1,4 +1,4 @@
-"""A started job as its host knows it: what of it travels, what the I/O thread tells of it, how it
+"""A started job on its host: what of it is submitted, what the dispatcher reports of it, how it
 ended.
 """
 
@@ -7,12 +7,12 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import math
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage, TaskStarted
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("gridengine")
 
 
-@dataclass(frozen=True, slots=True)
-class JobPayload:
-    """What of a job travels, and its name for people."""
+class JobPayload(NamedTuple):
+    """What is submitted of a job, and its name for people."""
 
     name: str
     function: Function
@@ -39,7 +38,11 @@ class JobPayload:
 
 
 class JobHandle:
-    """A started job as the I/O thread tells of it."""
+    """A started job, and what the dispatcher reports of it (see `Listener`).
+
+    The scheduler, and with it its workers, lives at least as long as the handle; with `ours` it is
+    closed when the job has ended.
+    """
 
     def __init__(
         self, dispatcher: Dispatcher, scheduler: Scheduler | None, *, ours: bool, daemon: bool
@@ -49,31 +52,34 @@ class JobHandle:
         self.daemon = daemon
         self.end: CallsFinished | None = None
         self.start: TaskStarted | None = None
-        self.notes: list[Payload] = []
+        self._messages: list[Payload] = []
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
         self._changed = threading.Condition()
         self._dispatcher = dispatcher
-        self._scheduler = scheduler  # lives, and with it its workers, at least as long as the job
+        self._scheduler = scheduler
         self._ours = ours
 
-    def submit(self, job_payload: JobPayload, limits: CallOptions) -> None:
-        self._name = job_payload.name
-        task = limits.task(
+    def submit(self, payload: JobPayload, options: CallOptions) -> None:
+        """Submit the job's one call.
+
+        Raises:
+            ConfigurationError: as `Dispatcher.submit`.
+        """
+        self._name = payload.name
+        task = options.task(
             self.task,
-            job_payload.call,
-            1,
-            job_payload.form,
+            payload.call,
+            form=payload.form,
             watched=True,
-            controlled=job_payload.controlled,
-            name=job_payload.name,
+            controlled=payload.controlled,
+            name=payload.name,
         )
-        self._dispatcher.submit(job_payload.function, [task], self)
+        self._dispatcher.submit(payload.function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
-        if event.error is not None and not isinstance(
-            event.error, Cancelled | WorkerCrashed
-        ):  # of these a process would say nothing either
+        # Of the others a process would print nothing either.
+        if not isinstance(event.error, Cancelled | WorkerCrashed | None):
             log.error("%s could not be run to its end: %s", self._name, event.error)
         with self._changed:
             self.end = event
@@ -87,17 +93,16 @@ class JobHandle:
 
     def noted(self, event: TaskMessage) -> None:
         with self._changed:
-            self.notes.append(event.payload)
+            self._messages.append(event.payload)
             self._changed.notify_all()
 
-    def wait(self, timeout: float | None, *, notes: int | None = None) -> bool:
-        """Wait for the end, or for more than so many notes; return whether it has come within
+    def wait(self, timeout: float | None, *, messages: float = math.inf) -> bool:
+        """Wait for the end, or for more than so many messages; return whether it has come within
         `timeout` seconds.
         """
         with self._changed:
             come = self._changed.wait_for(
-                lambda: self.end is not None or (notes is not None and len(self.notes) > notes),
-                timeout,
+                lambda: self.end is not None or len(self._messages) > messages, timeout
             )
         if self.end is not None and timeout != 0:
             self._dispatcher.flush_output(timeout)
@@ -107,8 +112,8 @@ class JobHandle:
         return come
 
     def when_ended(self, act: Callable[[], object]) -> None:
-        """Have this done, in the I/O thread, as the job ends, before anybody can see that it has;
-        now if it has ended.
+        """Call this in the I/O thread as the job ends, before `wait` returns; now if it has
+        ended.
         """
         with self._changed:
             if self.end is None:
@@ -125,6 +130,14 @@ class JobHandle:
             weakref.finalize(self, os.close, self._sentinel).atexit = False
             self.when_ended(functools.partial(os.close, other))
         return self._sentinel
+
+    def messages(self) -> Iterator[Any]:
+        """Yield the pushed values, as they come, until the job has ended."""
+        for index in itertools.count():
+            self.wait(None, messages=index)
+            if index >= len(self._messages):
+                return
+            yield pickling.load(self._messages[index])
 
     def end_event(self) -> CallsFinished:
         """Return how it ended; only to be asked once it has."""
@@ -147,12 +160,3 @@ def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
-def messages_of(job_handle: JobHandle) -> Iterator[Any]:
-    """Yield the pushed values of a job, as they come, until it has ended."""
-    for index in itertools.count():
-        job_handle.wait(None, notes=index)
-        if index >= len(job_handle.notes):
-            return
-        yield pickling.load(job_handle.notes[index])

@@ -1,5 +1,5 @@
-"""What a job is where it runs: its target, or the job itself, called as `multiprocessing` would
-call it.
+"""What a worker calls of a job: its target, or the job itself, as `multiprocessing` would call
+them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -20,7 +19,7 @@ class Runnable(Protocol):
     """What is used of a `Job` where it runs."""
 
     name: str
-    _here: bool
+    _is_running_here: bool
     _mutable: bool
 
     def run(self, controller: Any = None) -> Any: ...
@@ -34,10 +33,10 @@ OWN = frozenset(
         "_name",
         "_daemon",
         "_mutable",
-        "_limits",
+        "_options",
         "_parent_pid",
         "_closed",
-        "_here",
+        "_is_running_here",
         "_host",
     ]
 )
@@ -45,7 +44,7 @@ OWN = frozenset(
 
 
 class Target:
-    """A job's target as it travels: the same bytes for all jobs that have the same target."""
+    """A job's target as it is submitted: the same bytes for all jobs with the same target."""
 
     def __init__(self, target: Callable[..., Any] | None) -> None:
         self.target = target
@@ -61,8 +60,7 @@ class Target:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
+class JobOutcome(NamedTuple):
     """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled)
     raised.
     """
@@ -72,9 +70,9 @@ class JobOutcome:
     raised: Payload | None = None
 
 
-def run(job: Runnable, controller: Any = None) -> Any:
-    """Run a job that travelled as a whole."""
-    job._here = True
+def run_job(job: Runnable, controller: Any = None) -> Any:
+    """Run a job that was pickled as a whole."""
+    job._is_running_here = True
     try:
         value = job.run() if controller is None else job.run(controller)
     except BaseException as error:
@@ -85,7 +83,7 @@ def run(job: Runnable, controller: Any = None) -> Any:
             attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)]
         )
     finally:
-        job._here = False  # it may be a part of what is returned
+        job._is_running_here = False  # it may be a part of what is returned
     return JobOutcome(attributes_of(job), value) if job._mutable else value
 
 

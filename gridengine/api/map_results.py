@@ -24,14 +24,19 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else KeepingRun
-    with Submission.of(request) as submission:
-        run = kind(submission, total, request.chunksize)
-        with ProgressBar(submission.snapshot, shown=progress) as bar:
-            run.send(itertools.chain(head, calls))
-            results = run.results
-            while not submission.finished:
-                run.take(bar.patience())
+    submission = Submission.of(request)
+    bar = ProgressBar(submission.snapshot, shown=progress)
+    run = kind(submission, total, request.chunksize)
+    results = run.results
+    try:
+        run.send(itertools.chain(head, calls))
+        while results.done < len(results.values):
+            run.take(bar.patience() if bar.wanted else None)
+            if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))
+    finally:
+        bar.close()
+        submission.close()
     return results.with_errors()
 
 
@@ -39,9 +44,8 @@ class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
 
     def proceed(self) -> bool:
-        """Take what has come; return whether no call has failed."""
-        self.take(0)
-        return self.results.first_error is None
+        """Collect what has come; return whether no call has failed."""
+        return super().proceed() and self.results.first_error is None
 
     def take(self, timeout: float | None) -> bool:
         """Collect outcomes. The first error cancels the calls after it, and is raised once all
@@ -63,11 +67,6 @@ class KeepingRun(MapRun):
     def add(self, block: list[Any], first: int) -> int:
         """Add the calls of a block that can be pickled."""
         return self.submission.add_what_can_travel(block, first)
-
-    def proceed(self) -> bool:
-        """Take what has come."""
-        self.take(0)
-        return True
 
 
 class ResultIterator(Generic[T]):

@@ -12,7 +12,7 @@ from gridengine.settings.values import settings
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from gridengine.dispatcher.interface import Snapshot
+    from gridengine.dispatcher.core.snapshot import Snapshot
 
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25
@@ -39,7 +39,7 @@ class ProgressBar:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         wanted = settings().progress if shown is None else shown
-        self._wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
+        self.wanted = wanted and sys.stderr is not None and sys.stderr.isatty()
         self._snapshot = snapshot
         self._clock = clock
         self._due = clock() + APPEARS_SECONDS
@@ -50,13 +50,13 @@ class ProgressBar:
         """Return after how many seconds `update` should be called even if nothing happens; None is
         never.
         """
-        return max(self._due - self._clock(), 0.001) if self._wanted else None
+        return max(self._due - self._clock(), 0.001) if self.wanted else None
 
     def update(self, done: int, failed: int, total: int | None) -> None:
         """Draw, when it is time to. `done` counts the failed calls too; `total` is None while it is
         not known.
         """
-        if not self._wanted or self._clock() < self._due:
+        if not self.wanted or self._clock() < self._due:
             return
         self._due = self._clock() + REFRESH_SECONDS
         if self._bar is None:
@@ -80,7 +80,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        self._wanted = False
+        self.wanted = False
 
     def __enter__(self) -> Self:
         return self

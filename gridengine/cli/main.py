@@ -81,9 +81,9 @@ def settings(as_json: bool) -> None:
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
     this folder, or the nearest above it.
     """
-    from gridengine.settings.values import told
+    from gridengine.settings.values import sources
 
-    said = told()
+    said = sources()
     if as_json:
         click.echo(
             json.dumps(
@@ -108,13 +108,13 @@ def settings(as_json: bool) -> None:
 
 
 def _files() -> Iterator[str]:
-    from gridengine.settings.files import projects_file, told, users_file
+    from gridengine.settings.files import describe, projects_file, users_file
 
     for whose, path in (
         ("yours", users_file(os.environ)),
         ("the project's", projects_file(os.environ)),
     ):
-        yield f"settings file, {whose}: {told(path)}"
+        yield f"settings file, {whose}: {describe(path)}"
 
 
 @main.command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate
 from gridengine.client.outcomes import OutcomeListener
@@ -12,19 +11,18 @@ from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.serialize import pickling
 from gridengine.serialize.encoding import with_needs
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_objects import all_needed, needs_of
+from gridengine.serialize.shared_objects import needs_of
 from gridengine.serialize.snapshot import CallSnapshot
 
 
 class Batch(OutcomeListener):
     """Calls of one template that were handed over as one task.
 
-    `load` is that of each call, `unsettled` how many have not ended. `killed` calls end with the
-    task when it is cancelled for their sake, the others run again. `unwanted` calls are cancelled
+    `load` is that of each call, `unsettled` how many have not ended. `unwanted` calls are cancelled
     should they be given back.
     """
 
-    __slots__ = ("futures", "killed", "load", "on_event", "template", "unsettled", "unwanted")
+    __slots__ = ("futures", "load", "on_event", "template", "unsettled", "unwanted")
 
     def __init__(
         self,
@@ -37,7 +35,6 @@ class Batch(OutcomeListener):
         self.load = load
         self.on_event = on_event
         self.unsettled = len(futures)
-        self.killed: set[CallFuture] = set()
         self.unwanted: set[CallFuture] = set()
 
     def settled(self, event: CallsFinished) -> None:
@@ -50,16 +47,13 @@ class Batch(OutcomeListener):
 
     def payload(self) -> Payload:
         """Return the pickled list of the calls."""
+        if len(self.futures) == 1:
+            call = self.futures[0].call
+            return call.payload if type(call) is CallSnapshot else [pickle.dumps([call], 5)]
         calls = [future.call for future in self.futures]
-        if len(calls) == 1 and type(calls[0]) is CallSnapshot:
-            return calls[0].payload
-        snapshots = [call.payload for call in calls if type(call) is CallSnapshot]
-        if not snapshots:
+        needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
+        if not needs:
             # Constants need no pickler of our own, which takes its time to begin.
             return [pickle.dumps(calls, 5)]
-        return _with_needs(pickling.dump_calls(calls, form=self.template.form), snapshots)
-
-
-def _with_needs(payload: list[Any], snapshots: Sequence[Payload]) -> Payload:
-    needs = all_needed(*map(needs_of, snapshots))
-    return with_needs(payload, needs) if needs else payload
+        payload = pickling.dump_calls(calls, form=self.template.form)
+        return with_needs(payload, *needs) if any(needs) else payload

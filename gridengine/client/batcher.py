@@ -152,11 +152,10 @@ class Batcher(Lifetime):
             error = Cancelled("the call was ended before it began")
             self._settle([future], Failed(error), 1, 0)
             return True
-        task, _, batch = self._find(future)
+        task, index, batch = self._find(future)
         if batch is None or future.done():
             return False
-        batch.killed.add(future)
-        self.dispatcher.cancel([task], signal.SIGKILL)
+        self.dispatcher.cancel((), signal.SIGKILL, [(task, index, index + 1)])
         return True
 
     def kill_all(self) -> None:
@@ -179,11 +178,11 @@ class Batcher(Lifetime):
         """Hand over what waits, if there is room in the window. A thread that is at it looks again
         before it leaves, so that others need not wait.
         """
-        while self._waiting and self._window.is_low:
+        while self._waiting and self._window.load <= self._window.low:
             if not self._handing_over.acquire(blocking=False):
                 return
             try:
-                while batch := self._next_batch():
+                while self._waiting and (batch := self._next_batch()):
                     self._send(batch)
             finally:
                 self._handing_over.release()
@@ -204,6 +203,8 @@ class Batcher(Lifetime):
                 return None
             futures = self._take(min(room, MOST_CALLS))
             window.enter(len(futures), load)
+            if not waiting:
+                window.empty()
         return Batch(futures, load, self._on_event)
 
     def _take(self, most: int) -> list[CallFuture]:
@@ -261,9 +262,6 @@ class Batcher(Lifetime):
             self._recall_slow(batch)
         elif event.recalled:
             futures = self._given_back(futures, batch)
-        elif batch.killed and isinstance(event.error, Cancelled):
-            self._wait_again([one for one in futures if one not in batch.killed], batch)
-            futures = [one for one in futures if one in batch.killed]
         if futures:
             self._settle(futures, UndecodedResult(event), len(futures), batch.load)
 
@@ -288,7 +286,7 @@ class Batcher(Lifetime):
         slow.
         """
         template, window = batch.template, self._window
-        if not window.became_slow(template, batch.load) or window.is_small:
+        if not window.is_too_full(template, batch.load):
             return
         now = time.monotonic()
         if now - self._recalled_at >= RECALL_SECONDS:
@@ -330,7 +328,7 @@ class Batcher(Lifetime):
             self._window.leave(calls, load)
             if futures:
                 self._note_ended(futures)
-            more = self._waiting and self._window.is_low
+            more = self._waiting and self._window.load <= self._window.low
         if more:
             self._courier.do(self.hand_over)
 

@@ -4,8 +4,7 @@ there are.
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gridengine.serialize.payload import SINGLE, STAR
@@ -17,8 +16,6 @@ more than that many.
 TINY_BLOCK = 2 * 1024
 """A block up to this size may as well be sent again for each part of it that goes elsewhere."""
 GROWTH = 8
-
-
 SHARES = 4
 """Into how many blocks for each slot a map of known length is cut at least, unless they are
 tiny.
@@ -40,27 +37,19 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
 
 def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
     """Return how many calls there will be, when that is known."""
-    sized = [each for each in iterables if isinstance(each, Sized)]
     try:
-        return min(builtins.map(len, sized)) if len(sized) == len(iterables) else None
-    except TypeError:  # an array without dimensions has a length that raises
+        return min(map(len, iterables))  # type: ignore[arg-type]
+    except TypeError:  # one has no length, or, as an array without dimensions, one that raises
         return None
 
 
-def block_sizes(chunksize: int | None, total: int | None, slots: int) -> Generator[int, int, None]:
-    """Yield how many calls to put into each block; is sent the size in bytes of the pickle of each.
-
-    With a `chunksize` all are of that size; else they grow, as far as leaves some for every slot.
+def next_size(size: int, pickled: int, total: int | None, slots: int) -> int:
+    """Return how many calls to put into the next block after one of so many, whose pickle is of so
+    many bytes. Blocks grow as far as leaves some for every slot.
     """
-    size = chunksize or 1
-    most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
-    while True:
-        pickled = yield size
-        if chunksize is not None:
-            continue
-        if pickled < TINY_BLOCK:
-            size *= GROWTH
-        elif pickled < SMALL_BLOCK:
-            size = min(GROWTH * size, most)
-        elif pickled > LARGE_BLOCK:
-            size = max(size // 2, 1)
+    if pickled < TINY_BLOCK:
+        return GROWTH * size
+    if pickled < SMALL_BLOCK:
+        most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
+        return min(GROWTH * size, most)
+    return max(size // 2, 1) if pickled > LARGE_BLOCK else size

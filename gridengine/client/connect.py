@@ -4,8 +4,7 @@ share.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -19,13 +18,16 @@ if TYPE_CHECKING:
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
     """Return the one dispatcher that all users of this scheduler instance share."""
     # Imported here, since a scheduler may begin to start its workers before.
+    dispatcher: Any
     if isinstance(scheduler, InlineScheduler):
         from gridengine.dispatcher.inline import InlineDispatcher
 
-        return cast("Dispatcher", scheduler.share(InlineDispatcher))
-    from gridengine.dispatcher.io_thread import DispatcherThread
+        dispatcher = scheduler.share(InlineDispatcher)
+    else:
+        from gridengine.dispatcher.io_thread import DispatcherThread
 
-    return cast("Dispatcher", scheduler.share(lambda: DispatcherThread(scheduler, settings())))
+        dispatcher = scheduler.share(lambda: DispatcherThread(scheduler, settings()))
+    return dispatcher  # type: ignore[no-any-return]
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
@@ -47,20 +49,17 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
     return made, True
 
 
-def connect(
-    place: SchedulerSpec, meanwhile: Callable[[Scheduler], None] = lambda scheduler: None
-) -> tuple[Dispatcher, Scheduler, bool]:
+def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher, Scheduler, bool]:
     """Return the dispatcher there, the scheduler, and whether it was made here and is ours to
-    close.
-
-    meanwhile: what the scheduler may begin before the dispatcher, which takes its time to import
-    and to make.
+    close. With `prepare` the workers of a scheduler that is made here begin to start before the
+    dispatcher, which takes its time to import and to make.
     """
     # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
     # sockets.
     scheduler, ours = resolve(place)
     try:
-        meanwhile(scheduler)
+        if prepare and ours:
+            scheduler.prepare()
         return dispatcher_of(scheduler), scheduler, ours
     except BaseException:
         if ours:

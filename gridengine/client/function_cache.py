@@ -10,25 +10,32 @@ and none of them can change in place, neither has its pickle.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from gridengine.client.functions import make_function
-from gridengine.client.future import CallTemplate, FutureBatcher
-from gridengine.client.options import CallOptions
+from msgspec import Struct
+
+from gridengine.client.functions import Surroundings, make_function, surroundings
+from gridengine.dispatcher.core.tasks import Function
+from gridengine.serialize import shared_memory
 from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.functions import global_names
-from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
+from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.shared_objects import Shared, SharedObject
 from gridengine.serialize.type_parameters import FIXED
+
+T = TypeVar("T")
 
 KEPT_FUNCTIONS = 64
 KEPT_BYTES = 16_000_000
 """How many functions, and how much of them, is kept; always one."""
+SMALL_BYTES = 64 * 1024
+"""Up to this size a function is kept from one map to the next."""
 LARGE_BYTES = 1_000_000
 """From this size on what a function holds is taken to be as it was when first submitted: to see
 whether it changed costs too much.
@@ -48,20 +55,18 @@ Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFunction:
-    """A function as it travels, and what must be as it was for that to be good still; `references`
-    is None when that cannot be known.
+class CachedFunction(Struct, Generic[T], frozen=True):
+    """What is kept of a function, and what must be as it was for that to be good still;
+    `references` is None when that cannot be known.
 
     The function itself is held weakly: what its user has forgotten is not kept alive for the next
     submission.
     """
 
-    f: weakref.ref[Callable[..., Any]]
+    f: Callable[[], Callable[..., Any] | None]
     references: tuple[Reference, ...] | None
-    templates: tuple[CallTemplate, CallTemplate, CallTemplate]
-    """For calls of each form."""
-    size: int
+    value: T
+    size: float
 
     def is_fresh(self) -> bool:
         """Say whether the function would be pickled now as it was."""
@@ -73,65 +78,47 @@ class CachedFunction:
         return True
 
 
-class FunctionCache:
-    """The functions that are submitted again and again.
+class FunctionCache(Generic[T]):
+    """Functions that are submitted again and again.
 
     Args:
-        batcher: takes their calls.
-        options: of all their calls.
-        wrap: gives what is pickled in a function's place.
+        make: returns what is kept of a function and the size of its pickle in bytes, given the
+            function and what was kept of it before; an infinite size means that it is not to be
+            kept.
     """
 
-    def __init__(
-        self,
-        batcher: FutureBatcher,
-        options: CallOptions,
-        wrap: Callable[[Callable[..., Any]], Callable[..., Any]],
-    ) -> None:
-        self._batcher = batcher
-        self._options = options
-        self._wrap = wrap
-        self._kept: dict[int, CachedFunction] = {}
+    def __init__(self, make: Callable[[Callable[..., Any], T | None], tuple[T, float]]) -> None:
+        self._make = make
+        self._kept: dict[int, CachedFunction[T]] = {}
         self._lock = threading.Lock()
 
-    def find(self, f: Callable[..., Any]) -> CachedFunction:
-        """Return the function as it is now.
+    def find(self, f: Callable[..., Any]) -> T:
+        """Return what is kept of a function as it is now.
 
         Raises:
-            PicklingError: it cannot travel.
+            PicklingError: it cannot be pickled.
         """
-        cached = self._kept.get(id(f))
-        if cached is not None and cached.f() is f and cached.is_fresh():
-            return cached
-        return self._pickle(f, cached)
-
-    def _pickle(self, f: Callable[..., Any], before: CachedFunction | None) -> CachedFunction:
+        key, kept = id(f), self._kept
+        before = kept.get(key)
+        if before is not None and before.f() is not f:
+            before = None
+        if before is not None and before.is_fresh():
+            return before.value
         references = references_of(f)
-        function = make_function(self._wrap(f), self._options.exceptions)
-        size = size_of(function.payload)
+        value, size = self._make(f, None if before is None else before.value)
+        if size == math.inf:
+            return value
         if references is None and size > LARGE_BYTES:
             references = ()
-        if (
-            before is not None
-            and before.f() is f
-            and before.templates[0].function.digest == function.digest
-        ):
-            templates = before.templates  # calls of equal functions travel together
-        else:
-            single, star, full = (
-                CallTemplate(self._batcher, function, form, self._options)
-                for form in (SINGLE, STAR, FULL)
-            )
-            templates = (single, star, full)
-        key, kept = id(f), self._kept
         try:
             # Called by the collector, at any point and in any thread: it must not wait for a lock.
             weak = weakref.ref(f, lambda _: kept.pop(key, None))
         except TypeError:  # nothing to recognise the function by later
-            return CachedFunction(lambda: None, (), templates, size)  # type: ignore[arg-type]
-        return self._keep(key, CachedFunction(weak, references, templates, size))
+            return value
+        self._keep(key, CachedFunction(weak, references, value, size))
+        return value
 
-    def _keep(self, key: int, cached: CachedFunction) -> CachedFunction:
+    def _keep(self, key: int, cached: CachedFunction[T]) -> None:
         kept = self._kept
         with self._lock:
             kept.pop(key, None)
@@ -141,7 +128,31 @@ class FunctionCache:
                 or sum(one.size for one in list(kept.values())) > KEPT_BYTES
             ):
                 kept.pop(next(iter(kept)), None)
-        return cached
+
+
+def function_of_map(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...]) -> Function:
+    """Return a function as it travels for a map; small ones are pickled once for several maps.
+
+    Raises:
+        PicklingError: it cannot be pickled.
+        ConfigurationError: the working directory is gone.
+    """
+    if retry_on:
+        return make_function(f, retry_on, most_digested=shared_memory.KEPT_BYTES)
+    own_modules().check()
+    return _recent_functions(surroundings()).find(f)
+
+
+@functools.lru_cache(maxsize=1)
+def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
+    """Return those that were pickled in these surroundings."""
+
+    def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
+        function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
+        size = size_of(function.payload)
+        return function, math.inf if function.needs or size > SMALL_BYTES else size
+
+    return FunctionCache(make)
 
 
 def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:

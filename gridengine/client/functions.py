@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import needs_of
+
+Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes]
 
 
 def make_function(
@@ -31,22 +35,32 @@ def make_function(
         PicklingError: it cannot travel.
         ConfigurationError: the working directory is gone.
     """
-    own_modules().look()
+    own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
+    directory, path, text = surroundings()
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    # The same function in another folder, or with another path, may do something else.
+    digest = hashlib.blake2b(text, key=digest, digest_size=16).digest()
+    return Function(digest, payload, path, directory, str(name), needs_of(payload))
+
+
+def surroundings() -> Surroundings:
+    """Return the working directory, `sys.path` with absolute entries, and both as one text.
+
+    Raises:
+        ConfigurationError: the working directory is gone.
+    """
     try:
-        directory = Path.cwd()
+        return _surroundings(os.getcwd(), tuple(sys.path))  # noqa: PTH109 - paid for each map
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
             f"there is no working directory: {error.strerror}; it has been removed, perhaps",
             hint=hint,
         ) from error
-    path = tuple(str(Path(directory, entry)) for entry in sys.path)
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
-    # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(
-        "\0".join([str(directory), *path]).encode(errors="surrogateescape"),
-        key=digest,
-        digest_size=16,
-    ).digest()
-    return Function(digest, payload, path, str(directory), str(name), needs_of(payload))
+
+
+@functools.lru_cache(maxsize=1)
+def _surroundings(directory: str, entries: tuple[Any, ...]) -> Surroundings:
+    path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
+    return os.fsencode(directory), path, b"\0".join([os.fsencode(directory), *path])

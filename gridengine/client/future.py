@@ -15,13 +15,14 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+from msgspec import Struct, field
+
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import outcomes_of
-from gridengine.dispatcher.core.model import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 
 MOST_CALLS: Final = 1024
@@ -68,8 +69,7 @@ class FutureBatcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallTemplate:
+class CallTemplate(Struct, frozen=True, eq=False):
     """What calls must share to travel together, and how long they take."""
 
     batcher: FutureBatcher
@@ -177,18 +177,12 @@ class CallFuture(Future[Any]):
         outcome = self.outcome
         return outcome._value_ if type(outcome) is Phase else FINISHED
 
-    def _waited_for(self) -> Waiters:
-        """Return what is there for who waits; the batcher's lock is held."""
-        if self.waiters is None:
-            self.waiters = Waiters()
-        return self.waiters
-
     def _with_condition(self) -> Waiters:
         """Return the same, with a condition."""
         waiters = self.waiters
         if waiters is None or waiters.condition is None:
             with self.template.batcher.lock:
-                waiters = self._waited_for()
+                waiters = self.waiters = self.waiters or Waiters()
                 if waiters.condition is None:
                     waiters.condition = threading.Condition()
         return waiters
@@ -249,7 +243,7 @@ class CallFuture(Future[Any]):
                 if self.outcome is not phase:
                     return False
                 self._note_cancelled()
-                locks = self._waited_for().take_locks()
+                locks = self._with_condition().take_locks()
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
             self._condition.notify_all()
@@ -313,18 +307,18 @@ class CallFuture(Future[Any]):
         """Wait for the end; return whether it has come within `timeout` seconds."""
         lock = threading.Lock()
         lock.acquire()
-        with self.template.batcher.lock:
-            if self.done():
+        batcher = self.template.batcher
+        with batcher.lock:
+            if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return True
-            waiters = self._waited_for()
+            waiters = self.waiters = self.waiters or Waiters()
             waiters.locks.append(lock)
         try:
-            lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            return lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
-            with self.template.batcher.lock:
+            with batcher.lock:
                 if lock in waiters.locks:
                     waiters.locks.remove(lock)
-        return self.done()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
@@ -344,7 +338,7 @@ class CallFuture(Future[Any]):
         with self._condition:
             with self.template.batcher.lock:
                 self.outcome, self.call = outcome, None
-                locks = self._waited_for().take_locks()
+                locks = self._with_condition().take_locks()
             for waiter in self._waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             self._condition.notify_all()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gridengine.client.chunking import block_sizes
+from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import Submission
 
@@ -87,10 +87,9 @@ class MapRun:
         moment, unless the next may be long in coming.
         """
         submission = self.submission
-        sizes = block_sizes(self._chunksize, self._total, submission.dispatcher.slots)
-        at_once = self._total is None or submission.dispatcher.at_once
-        gather_seconds = 0.0 if at_once else GATHER_SECONDS
-        size, flush_at = next(sizes), time.monotonic() + gather_seconds
+        total, dispatcher = self._total, submission.dispatcher
+        gather_seconds = 0.0 if total is None or dispatcher.at_once else GATHER_SECONDS
+        size, flush_at = self._chunksize or 1, time.monotonic() + gather_seconds
         while block := list(itertools.islice(calls, size)):
             first = len(self.results.values)
             self.results.expect(len(block))
@@ -100,7 +99,8 @@ class MapRun:
                 if not self.proceed():
                     return
                 flush_at = time.monotonic() + gather_seconds
-            size = sizes.send(pickled)
+            if self._chunksize is None:
+                size = next_size(size, pickled, total, dispatcher.slots)
         submission.flush()
 
     def add(self, block: list[Any], first: int) -> int:
@@ -108,7 +108,8 @@ class MapRun:
         return self.submission.add(block, first)
 
     def proceed(self) -> bool:
-        """Return whether more calls are to be sent."""
+        """Collect what has come; return whether more calls are to be sent."""
+        self.take(0)
         return True
 
     def take(self, timeout: float | None) -> bool:
@@ -142,8 +143,8 @@ class MapRun:
                 coming = results.values[position:stop]
                 results.values[position:stop] = itertools.repeat(None, stop - position)
                 coming.reverse()
-                while coming:  # a result that was given is not kept here
-                    yield coming.pop()
+                # A result that was given is not kept here.
+                yield from map(list.pop, itertools.repeat(coming, len(coming)))
                 if error is not None and stop == error:
                     raise results.errors[error]
                 position = stop

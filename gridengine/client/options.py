@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.resources.base import Resource, is_nothing
@@ -17,8 +19,7 @@ Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(Struct, frozen=True):
     """What `map`, `Job` and the others take as keywords, checked.
 
     Args:
@@ -41,19 +42,22 @@ class CallOptions:
     retry_on: Raisable = ()
     escalate_memory: float = 1
     resources: Resource | None = None
-    demand: Demand = field(init=False, repr=False, default=ANY)
-    """What is asked of a worker."""
+    demand: Demand = ANY
+    """What is asked of a worker: it follows from `resources`."""
 
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         number("escalate_memory", self.escalate_memory, least=1)
-        object.__setattr__(self, "retry_on", _classes(self.retry_on))
+        if self.retry_on != ():
+            force_setattr(self, "retry_on", _classes(self.retry_on))
+        demand = ANY
         if self.resources is not None:
             _check_resources(self.resources)
             if not is_nothing(self.resources):
-                object.__setattr__(self, "demand", Demand(self.resources))
+                demand = Demand(self.resources)
+        force_setattr(self, "demand", demand)
 
     @property
     def exceptions(self) -> tuple[type[BaseException], ...]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
@@ -32,8 +33,7 @@ class OutcomeListener:
         """Ignore it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The outcome of the calls `start` to `stop`: their values, or the one error of them all."""
 
     start: int

@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
+
 from gridengine.client.connect import connect
-from gridengine.client.functions import make_function
+from gridengine.client.function_cache import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -18,14 +19,13 @@ from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
-from gridengine.serialize.shared_memory import KEPT_BYTES
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher, Snapshot
+    from gridengine.dispatcher.core.snapshot import Snapshot
+    from gridengine.dispatcher.interface import Dispatcher
 
 
-@dataclass(frozen=True, slots=True)
-class MapRequest:
+class MapRequest(Struct, frozen=True):
     """What a user asks for with many calls.
 
     Raises:
@@ -42,21 +42,20 @@ class MapRequest:
     def __post_init__(self) -> None:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
-        check_chunksize(self.chunksize)
+        if self.chunksize is not None:
+            check_chunksize(self.chunksize)
 
 
-def check_chunksize(chunksize: int | None) -> None:
-    """Check a number of calls that are to travel together; None is for the library to decide.
+def check_chunksize(chunksize: int) -> None:
+    """Check a number of calls that are to travel together.
 
     Raises:
         TypeError, ConfigurationError: it is no whole number above zero.
     """
-    if chunksize is not None:
-        whole("chunksize", chunksize, most=sys.maxsize)
+    whole("chunksize", chunksize, most=sys.maxsize)
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """A task: the number of its first call, how many calls it has, and how many are unsettled."""
 
     first: int
@@ -96,12 +95,9 @@ class Submission(OutcomeListener):
         Raises:
             PicklingError: the function cannot be pickled; no scheduler is made.
         """
-        options = request.options
-        function = make_function(request.f, options.exceptions, most_digested=KEPT_BYTES)
-        dispatcher, scheduler, ours = connect(
-            request.scheduler, lambda scheduler: scheduler.prepare()
-        )
-        made = cls(dispatcher, options, request.form)
+        function = function_of_map(request.f, request.options.exceptions)
+        dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
+        made = cls(dispatcher, request.options, request.form)
         made.function, made._scheduler, made._ours = function, scheduler, ours
         return made
 
@@ -207,13 +203,8 @@ class Submission(OutcomeListener):
         twice.
         """
         try:
-            self.cancel()
+            if self._blocks:
+                self.cancel()
         finally:
             if self._ours and self._scheduler is not None:
                 self._scheduler.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -7,11 +7,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.function_cache import FunctionCache
+from gridengine.client.functions import make_function
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
@@ -23,13 +24,14 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
-from gridengine.serialize.snapshot import frozen
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
+from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
+Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
 at any closer.
@@ -79,9 +81,9 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
-        self._functions = FunctionCache(self.batcher, options, self._prepared)
+        self._functions = FunctionCache(self._make_templates)
         self._no_function = CallTemplate(
-            self.batcher, Function(b"", (), (), "", ""), SINGLE, options
+            self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
         )
 
     def with_options(self, options: CallOptions) -> Submitter:
@@ -96,6 +98,20 @@ class Submitter:
         other._set_options(options)
         return other
 
+    def _make_templates(
+        self, f: Callable[..., Any], before: Templates | None
+    ) -> tuple[Templates, int]:
+        """Return the templates of a function's calls, for each form, and the size of its pickle;
+        calls of equal functions travel together.
+        """
+        function = make_function(self._prepared(f), self.options.exceptions)
+        if before is None or before[SINGLE].function.digest != function.digest:
+            before = tuple(
+                CallTemplate(self.batcher, function, form, self.options)
+                for form in (SINGLE, STAR, FULL)
+            )
+        return before, size_of(function.payload)
+
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initializer is None else Prepared(f, self._initializer)
 
@@ -109,18 +125,18 @@ class Submitter:
         """
         batcher = self.batcher
         try:
-            templates = self._functions.find(f).templates
+            templates = self._functions.find(f)
             if kwargs:
                 template = templates[FULL]
-                call: Any = frozen((args, kwargs), FULL, template.function.name)
+                call: Any = snapshot((args, kwargs), FULL, template.function.name)
             elif len(args) == 1:
                 template = templates[SINGLE]
                 call = args[0]
                 if type(call) not in PLAIN:
-                    call = frozen(call, SINGLE, template.function.name)
+                    call = snapshot(call, SINGLE, template.function.name)
             else:
                 template = templates[STAR]
-                call = frozen(args, STAR, template.function.name)
+                call = snapshot(args, STAR, template.function.name)
         except Exception as error:
             batcher.check()
             return CallFuture(self._no_function, None, Failed(error))
@@ -145,9 +161,10 @@ class Submitter:
                 is cancelled.
         """
         self.batcher.check()
-        check_chunksize(chunksize)
+        if chunksize is not None:
+            check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
-        template = self._functions.find(f).templates[form] if head else self._no_function
+        template = self._functions.find(f)[form] if head else self._no_function
         submission = TrackedSubmission(template, self.batcher)
         run = MapRun(submission, total, chunksize)
         try:

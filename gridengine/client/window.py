@@ -41,19 +41,9 @@ class Window:
         self._gather_seconds = min(max(GATHER_SECONDS, slots / GATHER_RATE), AHEAD_SECONDS / 2)
         self._gathers_at_most = most is not None and most >= slots * AHEAD_SECONDS / GATHER_SECONDS
         self._calls = 0
-        self._load = 0
-        self._low = self._capacity - 1
+        self.load = 0
+        self.low = self._capacity - 1
         """Up to this load more is handed over."""
-
-    @property
-    def is_low(self) -> bool:
-        """Whether more is to be handed over."""
-        return self._load <= self._low
-
-    @property
-    def is_small(self) -> bool:
-        """Whether so few calls are handed over that slots may be idle without them."""
-        return self._calls <= self._smallest
 
     def takes_at_once(self, template: CallTemplate, waiting: int) -> bool:
         """Return whether a call is to be handed over at once, beside others that wait, rather than
@@ -73,34 +63,41 @@ class Window:
             return SLOW
         return max(self._least_load, int(UNIT * seconds / AHEAD_SECONDS))
 
-    def became_slow(self, template: CallTemplate, load: int) -> bool:
-        """Return whether calls are slow that were handed over as quick ones, each of this load."""
-        return load < SLOW // 4 and self._most is None and self.load_of(template) >= SLOW
+    def is_too_full(self, template: CallTemplate, load: int) -> bool:
+        """Return whether calls turn out to be slow that were handed over as quick ones, each of
+        this load, and more are handed over than slots need.
+        """
+        return (
+            load < SLOW // 4
+            and self._most is None
+            and self._calls > self._smallest
+            and self.load_of(template) >= SLOW
+        )
 
     def room_for(self, template: CallTemplate, load: int) -> int:
         """Return how many such calls, each of this load, are to be handed over together now."""
-        room = self._capacity - self._load
+        room = self._capacity - self.load
         if room < load:
             # Slow calls are handed over one by one as others end, quick ones when half of what was
             # handed over has ended.
             slow = load >= SLOW or self._most is not None
-            self._low = self._capacity - load if slow else self._capacity // 2
+            self.low = self._capacity - load if slow else self._capacity // 2
             return 0
         return room // load if self._travel_together(template) else 1
 
     def empty(self) -> None:
         """Note that no call waits: the next is handed over as soon as there is any room."""
-        self._low = self._capacity - 1
+        self.low = self._capacity - 1
 
     def enter(self, calls: int, load: int) -> None:
         """Note that so many calls are handed over, each of this load."""
         self._calls += calls
-        self._load += calls * load
+        self.load += calls * load
 
     def leave(self, calls: int, load: int) -> None:
         """Note that so many calls have ended, or are to wait again."""
         self._calls -= calls
-        self._load -= calls * load
+        self.load -= calls * load
 
     def _travel_together(self, template: CallTemplate) -> bool:
         if self._most is not None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TextIO
 
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     Attempt,
     CallsFinished,
@@ -24,7 +25,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Listener, Snapshot
+from gridengine.dispatcher.interface import Listener
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -49,6 +50,7 @@ class InlineDispatcher:
     def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._cancelled: set[int] = set()
+        self._cancelled_calls: set[tuple[int, int]] = set()
         self._closed = False
 
     def new_id(self) -> int:
@@ -71,9 +73,13 @@ class InlineDispatcher:
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""
 
-    def cancel(self, tasks: Iterable[int], number: int = 0) -> None:
-        """End tasks that are being run, from inside a call: after the call."""
+    def cancel(
+        self, tasks: Iterable[int], number: int = 0, calls: Iterable[tuple[int, int, int]] = ()
+    ) -> None:
+        """End tasks that are being run, and calls of such, from inside a call: after the call."""
         self._cancelled.update(tasks)
+        for task, start, stop in calls:
+            self._cancelled_calls.update((task, index) for index in range(start, stop))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Nothing waits here."""
@@ -103,6 +109,14 @@ class InlineDispatcher:
             for index, call in enumerate(calls):
                 if task.id in self._cancelled:
                     return
+                if (task.id, index) in self._cancelled_calls:
+                    self._cancelled_calls.discard((task.id, index))
+                    error = Cancelled(f"a call of {name} was ended before it began")
+                    done += 1
+                    listener.settled(
+                        CallsFinished(task.id, index, index + 1, None, error=error, exitcode=1)
+                    )
+                    continue
                 began = time.monotonic()
                 job = CurrentJob(task.id, 1, given, partial(int, task.first + index))
                 named = process_name(task.name) if task.watched else contextlib.nullcontext()

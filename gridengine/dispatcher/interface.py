@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
-
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -34,23 +31,6 @@ class Listener(Protocol):
     def settled(self, event: CallsFinished) -> None: ...
     def began(self, event: TaskStarted) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
-
-
-class Snapshot(Struct, frozen=True):
-    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
-
-    `waiting` calls are queued; `running` batches of calls are at workers, `batches` of them by
-    submitter; `workers` are connected.
-    """
-
-    waiting: int = 0
-    running: int = 0
-    workers: int = 0
-    batches: Mapping[int, int] = MappingProxyType({})
-
-    def of(self, submitter: int) -> Snapshot:
-        """Return the same, where only the batches of one submitter count as running."""
-        return replace(self, running=self.batches.get(submitter, 0))
 
 
 class Dispatcher(Protocol):
@@ -86,9 +66,15 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks: calls not started never run; those that run are sent the signal. The listener
-        receives an outcome of each all the same.
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks, and of others these calls (a task, its first call, the one after the last):
+        calls not started never run; those that run are sent the signal. The listener receives an
+        outcome of each all the same.
         """
         ...
 

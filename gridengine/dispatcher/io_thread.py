@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Sequence
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.allocator import MOST_REMEMBERED, can_hold
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -28,11 +27,14 @@ from gridengine.dispatcher.core.events import (
     Released,
     Submitted,
 )
-from gridengine.dispatcher.core.state import StateMachine
+from gridengine.dispatcher.core.feasibility import can_hold
+from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.state import MOST_REMEMBERED
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.interface import Listener, Snapshot
+from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
@@ -118,7 +120,7 @@ class DispatcherThread:
                 was forked from; or no worker can hold what a task asks for.
         """
         modules = own_modules()
-        modules.look_now_and_then()
+        modules.check_if_due()
         with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
@@ -154,11 +156,17 @@ class DispatcherThread:
                 self._possible.clear()
             self._possible.add(demand)
 
-    def cancel(self, tasks: Iterable[int], number: int = signal.SIGTERM) -> None:
-        """End tasks: calls not started never run; those that run are sent the signal. The listener
-        receives an outcome of each all the same.
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks, and of others these calls (a task, its first call, the one after the last):
+        calls not started never run; those that run are sent the signal. The listener receives an
+        outcome of each all the same.
         """
-        self._post(CancelRequested(tuple(tasks), number))
+        self._post(CancelRequested(tuple(tasks), number, tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Withdraw what has not begun of these calls (a task, its first call, the one after the
@@ -281,7 +289,7 @@ class DispatcherThread:
         # The last is the first, and all are done although one may fail.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
-            steps.callback(objects.clear, self._core)
+            steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close)
             steps.callback(self._launcher.close)

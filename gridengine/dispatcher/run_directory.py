@@ -5,7 +5,6 @@ file, the run directory and its logs.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -67,6 +66,8 @@ def write_connection(
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
     except OSError as error:
+        import shutil
+
         shutil.rmtree(directory, ignore_errors=True)
         raise ConfigurationError(
             f"cannot write {run.connection}: {error.strerror}",

@@ -100,10 +100,10 @@ class Resource(ABC):
         return _combined((*self, *other)) if isinstance(other, Resource) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Resource) and says(self) == says(other))
+        return self is other or (isinstance(other, Resource) and key_of(self) == key_of(other))
 
     def __hash__(self) -> int:
-        return hash(says(self))
+        return hash(key_of(self))
 
     def __repr__(self) -> str:
         return self._repr()
@@ -114,13 +114,13 @@ class Resource(ABC):
         object.__setattr__(self, name, value)
 
 
-Says: TypeAlias = frozenset[tuple[int, str]]
+ResourceKey: TypeAlias = frozenset[tuple[int, str]]
 """What a resource is equal by, in values whose own comparison is no user's code; good for as long
 as the resource lives.
 """
 
 
-def says(resource: Resource) -> Says:
+def key_of(resource: Resource) -> ResourceKey:
     """Return what a resource is equal by: its kinds, and what their `_repr` says.
 
     Raises:

@@ -5,15 +5,13 @@ memory.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 
-from gridengine.resources.base import ZERO, Resource, Says, says
+from gridengine.resources.base import ZERO, Resource, key_of
 from gridengine.resources.estimates import scaled
 from gridengine.resources.kinds import Memory
 from gridengine.resources.units import to_bytes
 
 
-@dataclass(frozen=True, slots=True)
 class Demand:
     """What calls ask for, and what workers are asked for: calls of equal demands share workers.
 
@@ -25,17 +23,30 @@ class Demand:
     them afterwards is no user's code.
     """
 
-    resources: Resource = field(default=ZERO, compare=False)
-    factor: float = 1.0
-    key: Says = field(init=False, repr=False)
+    __slots__ = ("factor", "key", "resources")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", says(self.resources))
+    # Not a dataclass, nor a struct: to import what makes these takes longer than all that local
+    # workers need to start.
+    def __init__(self, resources: Resource = ZERO, factor: float = 1.0) -> None:
+        self.resources = resources
+        self.factor = factor
+        self.key = key_of(resources)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Demand):
+            return NotImplemented
+        return self.factor == other.factor and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash((self.factor, self.key))
+
+    def __repr__(self) -> str:
+        return f"Demand({self.resources!r}, factor={self.factor!r})"
 
     def with_factor(self, factor: float) -> Demand:
         """Return the same with another factor."""
         other = copy.copy(self)
-        object.__setattr__(other, "factor", factor)
+        other.factor = factor
         return other
 
     @property

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from msgspec import Struct, field
+
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import Combined, Resource, Says, says
+from gridengine.resources.base import Combined, Resource, ResourceKey, key_of
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -76,8 +77,7 @@ class Books:
         return self._parts[kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[TaskT, HolderT]):
+class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
     """A task that may begin, where, and what it was given. `order` is its place in the queue, for
     what is left of it or runs again.
     """
@@ -99,8 +99,7 @@ class _Waiting(NamedTuple):
     task: Hashable
 
 
-@dataclass(slots=True, eq=False)
-class _Holder:
+class _Holder(Struct, eq=False):
     """`books` is what is given from; `empty` what could be given if nothing else were."""
 
     key: Hashable
@@ -124,8 +123,7 @@ class _Holder:
         return used / all_of_it if all_of_it else 0.0
 
 
-@dataclass(slots=True, eq=False)
-class _Queue:
+class _Queue(Struct, eq=False):
     """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders
     that may have room.
 
@@ -134,7 +132,7 @@ class _Queue:
     """
 
     request: Resource
-    key: Says
+    key: ResourceKey
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -165,7 +163,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[Says, _Queue] = {}
+        self._queues: dict[ResourceKey, _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._last_holder = self._last_order = self._last_entry = 0
@@ -233,7 +231,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        key = says(request)
+        key = key_of(request)
         queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request)

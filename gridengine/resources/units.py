@@ -71,7 +71,9 @@ def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) 
     Raises:
         TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if type(value) not in (int, float) and (
+        isinstance(value, bool) or not isinstance(value, numbers.Real)
+    ):
         raise TypeError(f"{name} must be a number, not {value!r}")
     try:
         amount = _plain(float(value))
@@ -92,7 +94,9 @@ def whole(
     Raises:
         TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if type(value) is not int and (
+        isinstance(value, bool) or not isinstance(value, numbers.Integral)
+    ):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     _check_range(name, int(value), least, most, hint)
     return int(value)

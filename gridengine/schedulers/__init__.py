@@ -1,4 +1,11 @@
-"""Where workers run: this process, this machine, or a cluster."""
+"""Where workers run: this process, this machine, or a cluster.
+
+In: how many workers are wanted, and what calls ask for. Out: workers that connect to their
+dispatcher, and reports on those that wait, run or have ended; nothing here knows of tasks. Read
+`launcher` first, which is what a dispatcher sees, then `base`, which is what a user holds. A new
+batch system is a folder beside `slurm`, with a class derived from each of the two in `batch`, and
+an entry in `registry`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES
@@ -51,7 +58,7 @@ def best_available() -> Scheduler:
     for entry in BATCH_SYSTEMS:
         try:
             reasons.append(f"{entry.system_here(os.environ)} takes jobs of this user")
-        except ConfigurationError as error:
+        except SchedulerUnavailable as error:
             reasons.append(f"not {entry.system}, because {error}")
         else:
             chosen = entry

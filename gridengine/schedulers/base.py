@@ -83,10 +83,7 @@ class Scheduler(ABC):
         Raises:
             TypeError: it is no resource.
         """
-        if not isinstance(resources, Resource):
-            raise TypeError(
-                f"worker_resources must be resources, as Cores(4) & Memory(8), not {resources!r}"
-            )
+        check_resources("worker_resources", resources)
         self.worker_resources = (
             resources if resources.get(Cores) is not None else Cores(1) & resources
         )
@@ -110,10 +107,7 @@ class Scheduler(ABC):
             TypeError, ConfigurationError: an argument is not what it must be, or the site has no
             words for what is asked.
         """
-        if not isinstance(resources, Resource):
-            raise TypeError(
-                f"resources must be resources, as Cores(4) & Memory(8), not {resources!r}"
-            )
+        check_resources("resources", resources)
         held = self.worker_resources
         if held is not None:
             from gridengine.resources.packing import Packer
@@ -179,6 +173,12 @@ here.
 """
 
 
+def check_resources(name: str, value: object) -> None:
+    """Raise a TypeError that names an argument unless it is resources."""
+    if not isinstance(value, Resource):
+        raise TypeError(f"{name} must be resources, as Cores(4) & Memory(8), not {value!r}")
+
+
 def adopt_none(sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """Stand where nothing is to be adopted: workers elsewhere call by themselves."""
-    raise GridEngineError("workers of this scheduler call by themselves")
+    """Raise: workers elsewhere connect by themselves, so that there is nothing to adopt."""
+    raise GridEngineError("workers of this scheduler connect by themselves")

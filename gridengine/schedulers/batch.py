@@ -1,8 +1,9 @@
 """What batch systems have in common: workers are the tasks of array jobs, started by a script in
 the run directory.
 
-To add one is to write a file with two classes: a `BatchScheduler`, whose arguments are the system's
-own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words.
+To add one is to write two classes in a folder of its own, a `BatchScheduler`, whose arguments are
+the system's own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words;
+and an entry in `registry`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,14 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.failures import BatchSystemError
-from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, TryAgain
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Handle,
+    LaunchContext,
+    Launcher,
+    LaunchPlan,
+    TryAgain,
+)
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
 from gridengine.schedulers.worker_command import python_path, worker_command

@@ -1,5 +1,5 @@
-"""A process that outlives its parent only to clean up: `python -I -S _guard.py PARENT SECONDS
-COMMAND... -- FILE...`.
+"""A process that outlives its parent only to clean up: `python -I -S cleanup_process.py PARENT
+SECONDS COMMAND... -- FILE...`.
 
 When the parent is gone, or closes our standard input without having said that all is done, the
 command is run until it succeeds, for a minute at most, and the files are removed. Only the standard
@@ -57,7 +57,7 @@ def clean(command: list[str], files: list[str], seconds: float) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Guard; return 0 when nothing is left."""
+    """Wait for the parent's end, then clean up; return 0 when nothing is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent, seconds, rest = int(arguments[0]), float(arguments[1]), arguments[2:]
     middle = rest.index("--")

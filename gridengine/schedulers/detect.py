@@ -5,7 +5,6 @@ what speaks to one.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,11 +80,10 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
 
 def why_no_slurm(environment: Mapping[str, str]) -> str:
     """Return why no Slurm can be used here; empty when one might."""
-    return (
-        ""
-        if shutil.which("sbatch", path=environment.get("PATH", os.defpath))
-        else missing("sbatch")
-    )
+    import shutil  # here, since it takes 3 ms to import, and who names a scheduler never asks
+
+    found = shutil.which("sbatch", path=environment.get("PATH", os.defpath))
+    return "" if found else missing("sbatch")
 
 
 def missing(command: str) -> str:

@@ -10,8 +10,8 @@ import socket
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
@@ -27,8 +27,7 @@ class WorkerStatus(enum.Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """The scheduler's word on one worker.
 
     `reason` is in the batch system's own words; `error` says what to raise when the worker never
@@ -46,8 +45,7 @@ class Report:
     blameless: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
+class Handle(NamedTuple):
     """One launched worker. `id` is the batch system's own (a process id for local ones); `log` the
     file its output goes to, or empty.
     """
@@ -62,12 +60,29 @@ class TryAgain(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
+class BatchSystemError(Exception):
+    """A batch system gave no answer, or another than was hoped for; the text holds its own
+    words.
+    """
+
+
+class Unreachable(BatchSystemError):
+    """It cannot be reached now, or does not answer: nothing is known."""
+
+
+class Unavailable(BatchSystemError):
+    """What speaks to it is not here, or does not work: a command, a library."""
+
+
+class Refused(BatchSystemError):
+    """Its answer is no."""
+
+
+class LaunchContext(NamedTuple):
     """What a launcher needs to know of the dispatcher it works for.
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run
-    directory `directory` (0700). On this machine its nursery is handed over by `adopt(socket,
+    directory `directory` (0700). On this machine its fork server is handed over by `adopt(socket,
     process)`.
     """
 
@@ -77,13 +92,12 @@ class LaunchContext:
     adopt: Callable[[socket.socket, subprocess.Popen[bytes]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(NamedTuple):
     """What would be submitted: how many workers by one request, that request's fields, and the
     script that each of them runs.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]
     request: Mapping[str, object]
     script: str = ""
 

@@ -15,15 +15,15 @@ import subprocess
 import sys
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
@@ -105,8 +105,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
         return "UnboundedProcessScheduler()"
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnedForkServer:
+class SpawnedForkServer(NamedTuple):
     """A fork server that no agent has taken over: our end of its socket, its process, and with what
     environment and by whom it was started.
     """
@@ -156,12 +155,9 @@ class SpawnedForkServer:
 
 def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
-    if not isinstance(resources, Resource):
-        raise TypeError(
-            f"worker_resources must be resources, as Memory(8) & Token('a'), not {resources!r}"
-        )
-    said = resources.get(Cores)
-    if said is not None and asked and cores != said.N:
+    check_resources("worker_resources", resources)
+    given = resources.get(Cores)
+    if given is not None and asked and cores != given.N:
         raise ConfigurationError(
             f"max_workers={cores}, and worker_resources={resources!r}: which is it?",
             hint="say it once",

@@ -93,15 +93,13 @@ def _still_running(
 ) -> list[subprocess.Popen[bytes]]:
     """Wait so long for processes to end; return those that have not."""
     deadline = time.monotonic() + seconds
-    return [process for process in processes if not _ended_by(process, deadline)]
-
-
-def _ended_by(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    try:
-        process.wait(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    remaining = []
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            remaining.append(process)
+    return remaining
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:

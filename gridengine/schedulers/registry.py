@@ -72,18 +72,18 @@ class SchedulerEntry(NamedTuple):
         """Return the name of the batch system that takes this user's jobs.
 
         Raises:
-            ConfigurationError: there is none; the text says why.
+            SchedulerUnavailable: there is none; the text says why.
         """
-        from gridengine.errors import SchedulerUnavailable
+        from gridengine.errors import ConfigurationError, SchedulerUnavailable
 
         reason = self.why_absent(environment) if self.why_absent is not None else ""
         if reason:
             raise SchedulerUnavailable(reason)
-        from gridengine.schedulers.failures import BatchSystemError, Refused
+        from gridengine.schedulers.launcher import BatchSystemError, Refused
 
         try:
             name: str = _imported(self.probe)()
-        except BatchSystemError as error:
+        except (BatchSystemError, ConfigurationError) as error:
             refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
             raise SchedulerUnavailable(f"{refused}{error}") from error
         return name

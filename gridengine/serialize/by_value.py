@@ -9,9 +9,7 @@ has been made, so recursion needs no further care.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import importlib
 import io
 import marshal
@@ -25,21 +23,21 @@ from typing import Any, TypeAlias
 from gridengine.serialize import classes, functions, shared_objects, type_parameters
 from gridengine.serialize.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.serialize.exceptions import (
-    Aside,
     BoundedFile,
+    OptionalObject,
     exception_parts,
     fill_exception,
-    lost_members,
     make_exception,
     native_base,
     reduces_natively,
+    unpickled_members,
 )
 
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
 Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
 
-MOST_ASIDE = 64 * 1024
+MOST_OPTIONAL = 64 * 1024
 """How many bytes of pickle what may be left out takes at most."""
 
 
@@ -59,7 +57,7 @@ class Pickler(pickle.Pickler):
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
     for_caller = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
-    _is_aside = False
+    _is_optional = False
     _namespaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
 
@@ -73,7 +71,8 @@ class Pickler(pickle.Pickler):
             return self.reduce_class(obj)
         if issubclass(kind, BaseException):
             return self.reduce_exception(obj)
-        recipe = self.recipes.get(kind)
+        recipes = self.recipes if kind.__module__ != "dataclasses" else _dataclass_recipes()
+        recipe = recipes.get(kind)
         return NotImplemented if recipe is None else recipe(self, obj)
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
@@ -105,17 +104,12 @@ class Pickler(pickle.Pickler):
         What must be there before the class can be made (a metaclass) may lead back to it. It is
         then made there, and filled there: the same definitions are returned again.
         """
-        if self._families is None:
-            self._families = {}
-        if cls not in self._families:
-            family = [
-                one
-                for one in reversed(cls.__mro__)
-                if one not in self._families and is_by_value(one)
-            ]
-            self._families.update((one, []) for one in family)
-            self._families[cls] = [define(one, self.recipes) for one in family]
-        return self._families[cls]
+        families = self._families = {} if self._families is None else self._families
+        if cls not in families:
+            bases = [one for one in cls.__mro__ if one not in families and is_by_value(one)]
+            families.update((one, []) for one in bases)
+            families[cls] = [define(one, self.recipes) for one in reversed(bases)]
+        return families[cls]
 
     def name_shared(
         self, one: shared_objects.SharedObject, handle: shared_objects.Shared[Any] | None = None
@@ -132,7 +126,7 @@ class Pickler(pickle.Pickler):
         """
         kind = type(error)
         obj = AttributeError.obj.__get__(error) if isinstance(error, AttributeError) else None  # type: ignore[attr-defined]
-        if kind is native_base(kind) and obj is None and not lost_members(error):
+        if kind is native_base(kind) and obj is None and not unpickled_members(error):
             return NotImplemented
         if not reduces_natively(kind):
             reduction = error.__reduce_ex__(5)
@@ -141,26 +135,27 @@ class Pickler(pickle.Pickler):
         arguments, attributes = exception_parts(error)
         if kind.__setstate__ is not BaseException.__setstate__:
             return make_exception, (kind, arguments), attributes
-        if obj is not None and (aside := self._pickled_aside(obj)) is not None:
-            attributes["obj"] = aside
+        if obj is not None and (optional := self._pickled_optional(obj)) is not None:
+            attributes["obj"] = optional
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
-    def _pickled_aside(self, obj: Any) -> Aside | None:
+    def _pickled_optional(self, obj: Any) -> OptionalObject | None:
         """Return an object that may be left out, pickled on its own; None when it cannot be, or is
         large.
         """
-        if self._is_aside:
+        if self._is_optional:
             return None
-        file = BoundedFile(MOST_ASIDE)
+        file = BoundedFile(MOST_OPTIONAL)
         pickler = Pickler(file, 5)
-        pickler.for_caller, pickler.recipes, pickler._is_aside = self.for_caller, self.recipes, True
+        pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
+        pickler._is_optional = True
         try:
             pickler.dump(obj)
         except KeyboardInterrupt:
             raise
         except BaseException:  # its own code may do anything
             return None
-        return Aside(file.getvalue()) if pickler.needs is None else None
+        return OptionalObject(file.getvalue()) if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):
@@ -168,11 +163,7 @@ class _VersionPickler(Pickler):
     of its own.
     """
 
-    _is_aside = True
-
-    def __init__(self, *arguments: Any, recipes: Mapping[type, Recipe], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.recipes = recipes
+    _is_optional = True
 
     def reduce_class(self, cls: type) -> Reduction:
         return (
@@ -185,11 +176,12 @@ class _VersionPickler(Pickler):
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return what fills a class's skeleton, with its version."""
     parts = classes.attributes(cls), classes.member_attributes(cls)
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     file = io.BytesIO()
-    pickler = _VersionPickler(
-        file, 5, recipes=recipes, buffer_callback=lambda buffer: digest.update(buffer.raw())
-    )
+    pickler = _VersionPickler(file, 5, buffer_callback=lambda buffer: digest.update(buffer.raw()))
+    pickler.recipes = recipes
     pickler.dump(parts)
     digest.update(file.getbuffer())
     return cls, digest.digest(), *parts
@@ -287,9 +279,18 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
             weakref.WeakValueDictionary,
             (dict(one),),
         ),
+    }
+)
+
+
+@functools.cache
+def _dataclass_recipes() -> Mapping[type, Recipe]:
+    """Return how the marks of `dataclasses`, of which there is one each, are pickled: by name."""
+    import dataclasses  # here, since few need it, and all would start later for it
+
+    return {
         type(dataclasses.MISSING): lambda pickler, one: "MISSING",
         type(dataclasses.KW_ONLY): lambda pickler, one: "KW_ONLY",
         type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]
         type(dataclasses._FIELD): lambda pickler, one: one.name,  # type: ignore[attr-defined]
     }
-)

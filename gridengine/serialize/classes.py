@@ -1,7 +1,7 @@
-"""Classes taken apart and put together, and which of them this process knows.
+"""Classes taken apart and put together, and the table of those that this process knows.
 
 A class is more than its parts: `isinstance` asks for the very object. So each class sent by value
-has a *token*: a process that has met the token uses the class that it has, and the one where the
+has a *token*: a process that knows the token uses the class that it has, and the one where the
 class was written gets its own back. A definition that has changed since (a method replaced, a
 global variable that it uses assigned anew) is applied to the class in place.
 """
@@ -28,7 +28,7 @@ each member.
 """
 
 KEPT_CLASSES = 100
-"""How many classes are kept alive for the sake of answers that are still on their way."""
+"""How many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc__")
 MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
@@ -49,7 +49,7 @@ class KnownClasses:
         self._recent: OrderedDict[bytes, type] = OrderedDict()
 
     def token(self, cls: type) -> bytes:
-        """Return the class's token; a class not met before gets a new one and counts as written
+        """Return the class's token; a class not known before gets a new one and counts as written
         here.
         """
         with self._lock:
@@ -102,7 +102,7 @@ def known_classes() -> KnownClasses:
 
 
 def is_importable(obj: Any) -> bool:
-    """Say whether a function or class is found by its name in its module, and its module is not
+    """Return whether a function or class is found by its name in its module, and its module is not
     `__main__`.
     """
     module = getattr(obj, "__module__", None)
@@ -115,13 +115,13 @@ def is_importable(obj: Any) -> bool:
 
 
 def is_written_in_python(cls: type) -> bool:
-    """Say whether a `class` statement or a call of `type` made this class, rather than C code."""
+    """Return whether a `class` statement or a call of `type` made this class, not C code."""
     heap, immutable = 1 << 9, 1 << 8
     return bool(cls.__flags__ & heap) and not cls.__flags__ & immutable
 
 
 def is_by_value(cls: type) -> bool:
-    """Say whether this class travels by value."""
+    """Return whether this class travels by value."""
     return is_written_in_python(cls) and not is_importable(cls)
 
 
@@ -194,16 +194,16 @@ def make_class(
     """Return the class that has this token; when there is none, one that has nothing yet but its
     skeleton.
     """
-    made = known_classes().find(token) or _made_class(
-        token, metaclass, name, bases, skeleton, members
+    known = known_classes()
+    made = known.find(token) or known.adopt(
+        token, _new_class(metaclass, name, bases, skeleton, members)
     )
     if "." not in made.__qualname__:
         add_to_main(made.__module__, {made.__qualname__: made})
     return made
 
 
-def _made_class(
-    token: bytes,
+def _new_class(
     metaclass: Any,
     name: str,
     bases: tuple[type, ...],
@@ -211,18 +211,18 @@ def _made_class(
     members: list[tuple[str, Any]],
 ) -> type:
     def body(namespace: dict[str, Any]) -> None:
-        for key, value in (*skeleton.items(), *members):
+        for key, value in (*skeleton.items(), *members):  # an enumeration takes them one by one
             namespace[key] = value
 
     keywords = {"metaclass": metaclass}
     try:
-        made = types.new_class(name, bases, keywords, body)
+        return types.new_class(name, bases, keywords, body)
     except Exception:
-        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It has had its say
-        # where the class was written.
+        # A hook of a base (`__init_subclass__`) wants more than a skeleton. It was called where the
+        # class was written.
         made = types.new_class(name, (_Blank,), keywords, body)
         made.__bases__ = bases
-    return known_classes().adopt(token, made)
+        return made
 
 
 class _Blank:

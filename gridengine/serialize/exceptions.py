@@ -25,7 +25,7 @@ def native_base(kind: type[BaseException]) -> type[BaseException]:
 
 
 def reduces_natively(kind: type[BaseException]) -> bool:
-    """Say whether this type of exceptions leaves it to its builtin base how it is pickled."""
+    """Return whether this type of exceptions leaves it to its builtin base how it is pickled."""
     return (
         kind.__reduce__ is native_base(kind).__reduce__
         and kind.__reduce_ex__ is object.__reduce_ex__
@@ -34,67 +34,59 @@ def reduces_natively(kind: type[BaseException]) -> bool:
 
 def exception_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments that an exception's builtin base takes, and its attributes."""
-    _, arguments, *state = _natively_reduced(error)
-    slots = [
-        name
-        for cls in type(error).__mro__
-        for name, value in vars(cls).items()
-        if type(value) is types.MemberDescriptorType
-    ]
-    mine = {
+    arguments, attributes = _natively_reduced(error)
+    slots = {
         name: getattr(error, name)
-        for name in slots
+        for kind in type(error).__mro__
+        for name in _members(kind)
         if name not in NATIVE_MEMBERS and hasattr(error, name)
     }
-    return arguments, {**lost_members(error), **mine, **(state[0] if state and state[0] else {})}
+    return arguments, {**unpickled_members(error), **slots, **attributes}
 
 
-def lost_members(error: BaseException) -> dict[str, Any]:
+def unpickled_members(error: BaseException) -> dict[str, Any]:
     """Return what an exception's builtin base has and does not pickle: an `AttributeError`'s name,
     say, but not its `obj`.
 
     A class that says itself what becomes of its state gets none: it may expect just what it had.
     """
     kind, native = type(error), native_base(type(error))
-    members = [one for one in _members_of(native) if getattr(kind, one.__name__, None) is one]
+    members = {
+        name: member
+        for base in native.__mro__
+        if issubclass(base, BaseException) and base not in (BaseException, BaseExceptionGroup)
+        for name, member in _members(base).items()
+        if name != "obj" and getattr(kind, name, None) is member
+    }
     if not members or kind.__setstate__ is not BaseException.__setstate__:
         return {}
-    _, arguments, *state = _natively_reduced(error)
+    arguments, attributes = _natively_reduced(error)
     bare = make_exception(native, arguments)
-    brought = {one.__name__: one.__get__(bare) for one in members} | (
-        state[0] if state and state[0] else {}
-    )
-    found = {one.__name__: one.__get__(error) for one in members}
+    remade = {name: member.__get__(bare) for name, member in members.items()} | attributes
+    found = {name: member.__get__(error) for name, member in members.items()}
+    return {name: value for name, value in found.items() if value is not remade[name]}
+
+
+def _natively_reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments and the state that an exception's builtin base would pickle."""
+    _, arguments, *state = typing.cast(Any, native_base(type(error)).__reduce__(error))
+    return arguments, (state and state[0]) or {}
+
+
+def _members(kind: type) -> dict[str, types.MemberDescriptorType]:
+    """Return the slots of a class, or the members of a builtin exception, which can be set."""
     return {
-        name: value for name, value in found.items() if value is not brought[name] and name != "obj"
-    }
-
-
-def _natively_reduced(error: BaseException) -> tuple[Any, ...]:
-    return typing.cast(tuple[Any, ...], native_base(type(error)).__reduce__(error))
-
-
-def _members_of(native: type[BaseException]) -> tuple[types.MemberDescriptorType, ...]:
-    """Return the members of a builtin exception that can be set."""
-    kinds = [
-        kind
-        for kind in native.__mro__
-        if issubclass(kind, BaseException) and kind not in (BaseException, BaseExceptionGroup)
-    ]
-    return tuple(
-        value
-        for kind in kinds
-        for value in vars(kind).values()
+        name: value
+        for name, value in vars(kind).items()
         if type(value) is types.MemberDescriptorType
-    )
+    }
 
 
 NATIVE_MEMBERS = frozenset(
     name
     for kind in vars(builtins).values()
     if isinstance(kind, type) and issubclass(kind, BaseException)
-    for name, value in vars(kind).items()
-    if type(value) is types.MemberDescriptorType
+    for name in _members(kind)
 )
 """The members of builtin exceptions, which come from their arguments."""
 
@@ -118,8 +110,8 @@ def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
         object.__setattr__(error, name, value)
 
 
-class Aside:
-    """Something that may be left out, pickled on its own: arrives as None where it cannot be
+class OptionalObject:
+    """An object that may be left out, pickled on its own: arrives as None where it cannot be
     rebuilt.
     """
 
@@ -127,10 +119,10 @@ class Aside:
         self._pickled = pickled
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_aside, (self._pickled,)
+        return load_optional, (self._pickled,)
 
 
-def load_aside(pickled: bytes) -> Any:
+def load_optional(pickled: bytes) -> Any:
     """Return the object, or None when it cannot be rebuilt."""
     try:
         return pickle.loads(pickled)
@@ -141,7 +133,7 @@ def load_aside(pickled: bytes) -> Any:
 
 
 class BoundedFile(io.BytesIO):
-    """Takes so many bytes and no more."""
+    """Takes so many bytes and no more, and keeps them."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -159,7 +151,7 @@ class BoundedFile(io.BytesIO):
         return super().write(data)
 
 
-def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
+def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:
     """Return a copy of an exception in which what does not travel is replaced by its `repr`, with a
     note that says so.
     """
@@ -170,7 +162,7 @@ def presentable(error: BaseException, travels: Callable[[Any], bool]) -> BaseExc
         if travels(value):
             return value
         if isinstance(error, BaseExceptionGroup) and isinstance(value, (list, tuple)):
-            return [one if travels(one) else presentable(one, travels) for one in value]
+            return [one if travels(one) else picklable_copy(one, travels) for one in value]
         bad.append(what)
         return safe_repr(value)
 
@@ -195,9 +187,7 @@ def traceback_text(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
     except KeyboardInterrupt:
         raise
-    except (
-        BaseException
-    ) as failure:  # it is asked for its notes, say, and has a `__getattr__` of its own
+    except BaseException as failure:  # it may have a `__getattr__` of its own, for its notes, say
         frames = "".join(traceback.format_tb(inner or error.__traceback__))
         return (
             f"{frames}{type(error).__qualname__} (its text cannot be had: "

@@ -6,7 +6,6 @@ A function's global variables are filled in after it has been made, since they m
 from __future__ import annotations
 
 import builtins
-import dis
 import functools
 import importlib
 import linecache
@@ -61,6 +60,8 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     """Return the names of the global variables that this code, or code within it, reads or writes;
     sorted.
     """
+    import dis  # here, since what is only imported by name never needs it
+
     names = {
         str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
     }

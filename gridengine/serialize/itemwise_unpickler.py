@@ -3,8 +3,7 @@ times as long as C `pickle`.
 
 What several items share is pickled within the first of them. Should that one fail, the others need
 what they share with it all the same. So where an operation fails, an `Unloadable` takes the place
-of what it would have given, and the next operations go on; whatever they make of it is marked as
-spoilt.
+of its result, and the next operations go on; whatever is made of that is marked as failed too.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ class _Unpickler(pickle._Unpickler):
     """The standard library's unpickler in Python, whose operations may fail.
 
     Objects are known by their identity, so that none may be freed meanwhile. What is put into
-    something that is not complete yet, as in a circle, may turn out to be spoilt later; so for each
-    object it is noted what holds it.
+    something that is not complete yet, as in a circle, may turn out to have failed later; so what
+    holds an object is noted for each.
     """
 
     stack: list[Any]
@@ -123,16 +122,16 @@ class _Unpickler(pickle._Unpickler):
         del stack[base:]
         self.stack, self.append = stack, stack.append
         stack.append(operands[0] if code in FILLING else Unloadable(error))
-        self._spoil_last(error)
+        self._mark_failed(error)
 
     def pop(self, act: Operation) -> None:
-        """Let go of the last object: it is what a function gave that was to fill the one before it,
-        which now holds what that was given.
+        """Drop the last object: what a function returned that was to fill the one before it, which
+        now holds that function's arguments.
         """
         gone = self.stack[-1] if self.stack else None
         act(self)
         if type(gone) is Unloadable and self.stack:
-            self._spoil_last(gone.error)
+            self._mark_failed(gone.error)
         elif self.stack:
             self._note_holder(self.stack[-1], self._kept[-1])
 
@@ -141,7 +140,7 @@ class _Unpickler(pickle._Unpickler):
             if part is not holder and type(part) not in ATOMS:
                 self._holders.setdefault(id(part), []).append(holder)
 
-    def _spoil_last(self, error: BaseException) -> None:
+    def _mark_failed(self, error: BaseException) -> None:
         """Note that the last object is not what it should be, nor is what holds it."""
         if type(self.stack[-1]) in ATOMS:  # others have the same
             self.stack[-1] = Unloadable(error)

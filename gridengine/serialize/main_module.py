@@ -21,43 +21,44 @@ class CallersMain(types.ModuleType):
     `multiprocessing.Pool` would start one after the other, each to end by an unknown name.
     """
 
-    __slots__ = ("_came", "_now")
+    __slots__ = ("_gridengine_current", "_gridengine_names")
 
     def __init__(self) -> None:
         super().__init__("__main__")
-        self._came: dict[bytes, dict[str, Any]] = {}
-        self._now: dict[str, Any] = {}
-
-    def enter(self, function: bytes) -> None:
-        """Have, from now on, the names of the function with this digest."""
-        self._now = self._came.setdefault(function, {})
-
-    def forget(self, function: bytes) -> None:
-        """Let go of the names of a function."""
-        self._came.pop(function, None)
-
-    def note(self, names: Mapping[str, Any]) -> None:
-        """Add to what the present function has."""
-        self._now.update(names)
+        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
+        self._gridengine_current: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._now or _has_others():
+        if name not in self._gridengine_current or _has_unforked_children():
             raise AttributeError(f"module '__main__' has no attribute {name!r}")
-        return self._now[name]
+        return self._gridengine_current[name]
+
+
+# Functions, for a method's name may be one of the caller's too.
+
+
+def enter(main: CallersMain, function: bytes) -> None:
+    """Have, from now on, the names of the function with this digest."""
+    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+
+
+def forget(main: CallersMain, function: bytes) -> None:
+    """Drop the names of a function."""
+    main._gridengine_names.pop(function, None)
 
 
 def add_to_main(module: object, names: Mapping[str, Any]) -> None:
-    """Note what a module of this name has, if it is a caller's `__main__`: the last word counts. In
-    a runner alone is anything done.
+    """In a runner, add names to what stands in for the caller's `__main__`, if that is the module;
+    they replace earlier ones.
     """
     main = sys.modules.get("__main__")
     if module == "__main__" and isinstance(main, CallersMain):
-        main.note(names)
+        main._gridengine_current.update(names)
 
 
-def _has_others() -> bool:
-    """Say whether this process has, or is about to have, children of `multiprocessing` that are not
-    its forks.
+def _has_unforked_children() -> bool:
+    """Return whether this process has, or is about to have, children of `multiprocessing` that are
+    not its forks.
     """
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is None:

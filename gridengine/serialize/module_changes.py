@@ -1,7 +1,7 @@
-"""The caller's own modules: whether one of them has been reloaded, or its file edited, since it was
-last looked at.
+"""The caller's own modules: whether one of them has been reloaded, or its file edited, since they
+were last checked.
 
-The environment's packages and the standard library are nobody's own: they are taken not to change
+The environment's packages and the standard library are not among them: they are taken not to change
 while somebody works.
 """
 
@@ -12,11 +12,12 @@ import os
 import sys
 import time
 import types
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-LOOK_SECONDS = 0.05
+from msgspec import Struct
+
+CHECK_SECONDS = 0.05
 MAINS = frozenset({"__main__", "__mp_main__"})
 SITE, DISTRIBUTION = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
@@ -26,10 +27,9 @@ none.
 """
 
 
-@dataclass(slots=True)
-class _Own:
+class _Own(Struct):
     """A module, the `__spec__` that it was loaded by, which a reload replaces, and what its file
-    was when last looked at.
+    was when last checked.
     """
 
     module: types.ModuleType
@@ -39,7 +39,7 @@ class _Own:
 
 
 class OwnModules:
-    """Watches them. Safe to use from several threads, and waits for none: a process may be forked
+    """Checks them. Safe to use from several threads, and waits for none: a process may be forked
     at any point.
 
     `generation` is a number that grows whenever one of them is seen to have changed.
@@ -50,45 +50,40 @@ class OwnModules:
         self._own: dict[str, _Own] = {}
         self._seen: set[str] = set()
         self._last = 0, ""
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
-    def look(self) -> None:
-        """See whether one has changed: a look at the names of all modules, and at the file of each
-        that is one's own.
+    def check(self) -> None:
+        """Raise `generation` if one has changed: this compares the names of all modules, and the
+        file of each of the caller's own.
         """
         changed = [name for name, own in list(self._own.items()) if _has_changed(name, own)]
-        self.generation += bool(
-            changed
-        )  # first: who looks meanwhile finds the change, or the number that tells of it
+        # First: another thread finds the change, or the number that says so.
+        self.generation += bool(changed)
         self._seen.difference_update(changed)
-        last = (
-            len(sys.modules),
-            list(sys.modules)[-1],
-        )  # what is new comes last; other threads may import meanwhile
+        # What is new comes last; other threads may import meanwhile.
+        last = len(sys.modules), list(sys.modules)[-1]
         if changed or last != self._last:
             self._last = last
             for name in sys.modules.keys() - self._seen:
-                self._meet(name)
-        self._looked_at = time.monotonic()
+                self._add(name)
+        self._checked_at = time.monotonic()
 
-    def look_now_and_then(self) -> None:
-        """As `look`, but no more often than twenty times a second: for what is done for each
+    def check_if_due(self) -> None:
+        """As `check`, but no more often than twenty times a second: for what is done for each
         call.
         """
-        if time.monotonic() - self._looked_at > LOOK_SECONDS:
-            self.look()
+        if time.monotonic() - self._checked_at > CHECK_SECONDS:
+            self.check()
 
-    def _meet(self, name: str) -> None:
+    def _add(self, name: str) -> None:
         self._seen.add(name)
         module = sys.modules.get(name)
         if isinstance(module, types.ModuleType) and name not in MAINS:
             parts = _parts(module)
             path = parts.get("__file__")
             if isinstance(path, str) and is_own(path):
-                whole = Path.cwd() / path if not path.startswith(os.sep) else Path(path)
-                self._own[name] = _Own(
-                    module, parts.get("__spec__"), str(whole), _stamp(str(whole))
-                )
+                whole = str(Path.cwd() / path)
+                self._own[name] = _Own(module, parts.get("__spec__"), whole, _stamp(whole))
                 return
         self._own.pop(name, None)
 
@@ -103,7 +98,7 @@ def _parts(module: types.ModuleType) -> dict[str, Any]:
 
 def _has_changed(name: str, own: _Own) -> bool:
     module = sys.modules.get(name)
-    if module is None:  # somebody is about to import it anew, or nobody wants it any more
+    if module is None:  # it is about to be imported anew, or has been removed
         return False
     return (
         module is not own.module

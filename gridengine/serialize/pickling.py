@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import math
 import os
 import pickle
@@ -19,7 +18,7 @@ from gridengine.errors import PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler
 from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
-from gridengine.serialize.exceptions import presentable, traceback_text
+from gridengine.serialize.exceptions import picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
@@ -107,6 +106,8 @@ def dump_function(
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
+    import hashlib  # here, since a runner has no use for it, and starts the sooner
+
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
     def encode_with(recipes: Mapping[type, Recipe]) -> list[Buffer]:
@@ -153,16 +154,6 @@ def dump_calls(
         return [pickle.dumps([calls[0]], 5)]
     dump = functools.partial(with_dill, functools.partial(encode, list(calls)))
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
-
-
-def load_calls(payload: Payload) -> list[Any]:
-    """Return the calls of a payload.
-
-    Raises:
-        Exception: whatever rebuilding an argument raised.
-    """
-    calls: list[Any] = load(payload)
-    return calls
 
 
 def dump_values(
@@ -222,7 +213,7 @@ def _dump_error(error: BaseException) -> list[Buffer]:
     try:
         return with_dill(functools.partial(encode, error, for_caller=True))
     except Exception:
-        shown = presentable(error, lambda obj: failure_of(obj) is None)
+        shown = picklable_copy(error, lambda obj: failure_of(obj) is None)
         return with_dill(functools.partial(encode, shown, for_caller=True))
 
 

@@ -8,7 +8,6 @@ becomes of the owner.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import mmap
 import os
@@ -16,9 +15,12 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
+
+if TYPE_CHECKING:
+    import hashlib
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
@@ -92,6 +94,8 @@ class BlockWriter:
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
+        import hashlib
+
         # Where buffers are large their digest takes most of the time, and SHA-256 is what
         # processors have instructions for.
         self._digest: hashlib._Hash | None = hashlib.sha256()

@@ -169,26 +169,14 @@ def _load(payload: Payload) -> Any:
 # What names stand for in this process
 
 
-class _Registered:
-    """An object that was sent here for calls to use."""
-
-    def __init__(self, fetch: Callable[[], Payload]) -> None:
-        self._fetch = fetch
-
-    @functools.cached_property
-    def object(self) -> Any:
-        """The object, loaded when it is first asked for."""
-        return _load(self._fetch())
-
-
 class _Registry:
-    """What this process has shared (`owned`) and was sent by others (`registered`), and what it
-    asks for descriptors.
+    """What this process has shared (`owned`), what loads that which others have sent
+    (`registered`), and what fetches descriptors.
     """
 
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
-        self.registered: dict[bytes, _Registered] = {}
+        self.registered: dict[bytes, Callable[[], Any]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
 
 
@@ -201,7 +189,7 @@ def register(name: bytes, fetch: Callable[[], Payload]) -> None:
     """Have a name stand for an object here, whose payload `fetch` gives when it is first asked
     for.
     """
-    _registry().registered[name] = _Registered(fetch)
+    _registry().registered[name] = functools.cache(lambda: _load(fetch()))
 
 
 def unregister(name: bytes) -> None:
@@ -224,7 +212,7 @@ def find(name: bytes) -> Any:
     """
     registered = _registry().registered.get(name)
     if registered is not None:
-        return registered.object
+        return registered()
     shared = owned(name)
     if shared is None:
         raise LookupError("a shared object is not, or no longer, known in this process")

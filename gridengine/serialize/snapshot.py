@@ -25,25 +25,21 @@ class CallSnapshot:
 
     def __reduce__(self) -> tuple[Any, ...]:
         first, *buffers = self.payload
-        return thaw, (first, *map(pickle.PickleBuffer, buffers))
+        return restore, (first, *map(pickle.PickleBuffer, buffers))
 
 
-def thaw(*payload: Any) -> Any:
+def restore(*payload: Any) -> Any:
     """Return the one call of a payload."""
-    return pickling.load_calls(payload)[0]
+    return pickling.load(payload)[0]
 
 
-def frozen(call: Any, form: int, name: str = "the function") -> Any:
+def snapshot(call: Any, form: int, name: str = "the function") -> Any:
     """Return a call as it may wait: as it is when it cannot change, else pickled.
 
     Raises:
         PicklingError: it cannot be; the text names the argument.
     """
-    if (
-        is_constant(call)
-        if form != FULL
-        else is_constant(call[0]) and is_constant(tuple(call[1].values()))
-    ):
+    if is_constant(call if form != FULL else (*call[0], *call[1].values())):
         return call
     return CallSnapshot(
         pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
@@ -51,7 +47,9 @@ def frozen(call: Any, form: int, name: str = "the function") -> Any:
 
 
 def is_constant(value: Any) -> bool:
-    """Say whether a value, and with a tuple each of its members, is short and can never change."""
+    """Return whether a value, and with a tuple each of its members, is short and can never
+    change.
+    """
     kind = type(value)
     if kind is str or kind is bytes:
         return len(value) <= SHORT

@@ -56,6 +56,9 @@ def _state(
         return deferred, None, error.with_traceback(None)
 
 
+_made_by: Callable[..., Any] = functools.partial
+"""What a pickle has of a call with keywords."""
+
 # Variables
 
 
@@ -82,12 +85,8 @@ def _options(variable: Any) -> dict[str, Any]:
 def _reduce_variable(pickler: Any, variable: Any) -> Any:
     if _is_importable(variable):
         return NotImplemented
-    kind, name, module, options = (
-        type(variable),
-        variable.__name__,
-        variable.__module__,
-        _options(variable),
-    )
+    kind, name, module = type(variable), variable.__name__, variable.__module__
+    options = _options(variable)
     constraints = getattr(variable, "__constraints__", ())
     if (
         not constraints
@@ -101,20 +100,7 @@ def _reduce_variable(pickler: Any, variable: Any) -> Any:
             return make_bound_variable, (name, module, options, deferred), state, None, None, fill
     if getattr(variable, "__bound__", None) is not None:
         options["bound"] = variable.__bound__
-    return make_variable, (kind, name, module, constraints, options)
-
-
-def make_variable(
-    kind: Callable[..., Any],
-    name: str,
-    module: str,
-    constraints: tuple[Any, ...],
-    options: Mapping[str, Any],
-) -> Any:
-    """Return a variable."""
-    variable = kind(name, *constraints, **options)
-    variable.__module__ = module
-    return variable
+    return _made_by(kind, name, *constraints, **options), (), (None, {"__module__": module})
 
 
 def make_bound_variable(name: str, module: str, options: Mapping[str, Any], bound: Deferred) -> Any:
@@ -152,15 +138,8 @@ def _reduce_part(name: str, pickler: Any, part: Any) -> Any:
 def _reduce_new_type(pickler: Any, new: Any) -> Any:
     if is_importable(new):
         return NotImplemented
-    return make_new_type, (new.__name__, new.__qualname__, new.__module__, new.__supertype__)
-
-
-def make_new_type(name: str, qualname: str, module: str, supertype: Any) -> Any:
-    """Return what `typing.NewType` makes."""
-    make: Any = typing.NewType
-    new = make(name, supertype)
-    new.__qualname__, new.__module__ = qualname, module
-    return new
+    names = {"__qualname__": new.__qualname__, "__module__": new.__module__}
+    return _made_by(typing.NewType, new.__name__, new.__supertype__), (), (None, names)
 
 
 # Aliases
@@ -175,7 +154,7 @@ def _reduce_alias(pickler: Any, alias: Any) -> Any:
     if not _may_be_written(name) or (
         parameters and state[2] is None and not _leads_to(state[1], alias)
     ):
-        return make_generic_alias, (name, parameters, state[1])
+        return _made_by(Alias, name, state[1], type_params=parameters), ()
     return (
         make_alias,
         (name, alias.__module__ or "__main__", _headings(parameters), deferred),
@@ -207,11 +186,6 @@ def _leads_to(value: Any, alias: object) -> bool:
         if isinstance(one, Alias):
             todo.append(_state(Deferred(), lambda one=one: one.__value__)[1])  # type: ignore[misc]
     return False
-
-
-def make_generic_alias(name: str, parameters: tuple[Any, ...], value: Any) -> Any:
-    """Return an alias with these very variables."""
-    return Alias(name, value, type_params=parameters)
 
 
 def make_alias(name: str, module: str, headings: str, value: Deferred) -> Any:

@@ -56,8 +56,7 @@ def or_explain_item(
         raise
     except Exception as error:
         for index, item in enumerate(items):
-            failure = failure_of(item)
-            if failure is not None:
+            if (failure := failure_of(item)) is not None:
                 what = describe(index)
                 raise _explanation(item, what, failure, parts(item), seen=set()) from failure
         raise PicklingError(f"these calls cannot be pickled together: {reason(error)}") from error
@@ -104,11 +103,12 @@ def _explanation(
 
 
 def _first_failing(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:
-    for label, part in parts:
-        failure = None if id(part) in seen else failure_of(part)
-        if failure is not None:
-            return label, part, failure
-    return None
+    failing = (
+        (label, part, failure)
+        for label, part in parts
+        if id(part) not in seen and (failure := failure_of(part)) is not None
+    )
+    return next(failing, None)
 
 
 def arguments(form: int | None, call: Any) -> Parts:

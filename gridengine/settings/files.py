@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
-from gridengine.settings.schema import Said, checked, known
-from gridengine.settings.trusted_files import Doubtful, open_trusted
+from gridengine.settings.schema import TABLES, Setting, convert, setting_types
+from gridengine.settings.trusted_files import Untrusted, open_trusted
 
 logger = logging.getLogger("gridengine")
 
@@ -32,7 +32,7 @@ Lines: TypeAlias = Mapping[tuple[str, ...], int]
 """The number of the line of each key, by the key's path."""
 
 
-def layers(environment: Mapping[str, str]) -> list[dict[str, Said]]:
+def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
     """Return what each settings file says, the one that has the last word last. Others' files are
     left out, with a warning.
 
@@ -42,11 +42,12 @@ def layers(environment: Mapping[str, str]) -> list[dict[str, Said]]:
     """
     found = []
     for path in (users_file(environment), projects_file(environment)):
-        if path is not None and (text := _believed(path)) is not None:
-            found.append(parsed(path, text))
-            if path.name == PROJECTS and CODE in found[-1]:
+        if path is not None and (text := _read(path)) is not None:
+            said = parse(path, text)
+            found.append(said)
+            if path.name == PROJECTS and CODE in said:
                 raise ConfigurationError(
-                    f"{found[-1][CODE].by}: {CODE} is not believed from a project's file: it names "
+                    f"{said[CODE].by}: {CODE} is not believed from a project's file: it names "
                     "code that is loaded",
                     hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
                     "an argument",
@@ -90,7 +91,7 @@ def projects_file(environment: Mapping[str, str]) -> Path | None:
     return None
 
 
-def _believed(path: Path) -> str | None:
+def _read(path: Path) -> str | None:
     """Return a file's text; None when there is none, or when others may have to do with it: its
     words become options of what is submitted.
 
@@ -103,12 +104,12 @@ def _believed(path: Path) -> str | None:
         text = content.decode()
     except FileNotFoundError:
         return None
-    except Doubtful as doubt:
+    except Untrusted as reason:
         logger.warning(
             "the settings in %s are left out: %s; to have them, put a copy of your own in its "
             "place",
             path,
-            doubt,
+            reason,
         )
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -120,7 +121,7 @@ def _believed(path: Path) -> str | None:
     return text
 
 
-def told(path: Path | None) -> str:
+def describe(path: Path | None) -> str:
     """Return where a settings file is, for people, with why it is left out if it is."""
     if path is None:
         return "none"
@@ -128,12 +129,12 @@ def told(path: Path | None) -> str:
         os.close(open_trusted(path))
     except FileNotFoundError:
         return f"{path} (not there)"
-    except (Doubtful, OSError) as error:
+    except (Untrusted, OSError) as error:
         return f"{path} (left out: {error})"
     return str(path)
 
 
-def parsed(path: Path, text: str) -> dict[str, Said]:
+def parse(path: Path, text: str) -> dict[str, Setting]:
     """Return what a settings file says, by full names.
 
     Raises:
@@ -153,14 +154,14 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
         raise ConfigurationError(
             f"{path}{at}: {error}", hint="a settings file is TOML: see https://toml.io"
         ) from error
-    lines, kinds = lines_of(text), known()
+    lines, kinds = lines_of(text), setting_types()
     said = {}
-    for keys, value in _flat(content, kinds):
+    for keys, value in _flat(content):
         name, place = ".".join(keys), f"{path}{_at(lines, keys)}"
         if name not in kinds:
-            raise _unknown(place, name, kinds)
+            raise _unknown(place, name)
         try:
-            said[name] = Said(checked(kinds[name], value), place)
+            said[name] = Setting(convert(value, kinds[name]), place)
         except ValueError as error:
             raise ConfigurationError(
                 f"{place}: {name} = {safe_repr(value, most=SHOWN)} is not {error}"
@@ -168,41 +169,36 @@ def parsed(path: Path, text: str) -> dict[str, Said]:
     return said
 
 
-def _flat(
-    content: Mapping[str, Any], kinds: Mapping[str, type]
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield all settings of a file, known or not; the tables that hold settings are taken apart."""
-    tables = {name.partition(".")[0] for name in kinds if "." in name}
     for name, value in content.items():
-        if name in tables and isinstance(value, dict):
+        if name in TABLES and isinstance(value, dict):
             yield from (((name, key), one) for key, one in value.items())
         else:
             yield (name,), value
 
 
-def _unknown(place: str, name: str, kinds: Mapping[str, type]) -> ConfigurationError:
+def _unknown(place: str, name: str) -> ConfigurationError:
     import difflib
 
-    tables = {one.partition(".")[0] for one in kinds if "." in one}
-    if name in tables:
+    if name in TABLES:
         return ConfigurationError(
             f"{place}: {name} is a table", hint=f"write [{name}], and what it holds in lines below"
         )
+    known = list(setting_types())
     # The right word in the wrong table is as near as a misspelt one.
     last = name.rpartition(".")[2]
-    near = [one for one in kinds if one.rpartition(".")[2] == last] + difflib.get_close_matches(
-        name, [*kinds, *tables], cutoff=0.5
+    near = [one for one in known if one.rpartition(".")[2] == last] + difflib.get_close_matches(
+        name, [*known, *TABLES], cutoff=0.5
     )
-    hint = f"{near[0]!r} is one" if near else f"there are: {', '.join(kinds)}"
+    hint = f"{near[0]!r} is one" if near else f"there are: {', '.join(known)}"
     return ConfigurationError(f"{place}: there is no setting {name!r}", hint=hint)
 
 
 def _at(lines: Lines, keys: tuple[str, ...]) -> str:
     """Return `:line` of the key, or of the table that it is in."""
-    known = next(
-        (keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in lines), None
-    )
-    return "" if known is None else f":{lines[known]}"
+    longest_first = (keys[:length] for length in range(len(keys), 0, -1))
+    return next((f":{lines[path]}" for path in longest_first if path in lines), "")
 
 
 def lines_of(text: str) -> Lines:

@@ -1,27 +1,33 @@
-"""What settings there are, of which types, and what environment variables say of them."""
+"""What settings there are, of which types, and what is made of values that somebody wrote."""
 
 from __future__ import annotations
 
 import functools
 import math
-import typing
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.units import MOST, SHOWN
+import msgspec
+from msgspec import Meta, Struct, field
 
-PREFIX = "GRIDENGINE_"
-_NUMBERS = {
-    int: f"a positive whole number, at most {MOST:,}",
-    float: f"a positive number, at most {MOST:,}",
-}
+from gridengine.errors import ConfigurationError
+from gridengine.resources.units import MOST
+
+# The descriptions are what errors say that a value is not.
+WholeNumber: TypeAlias = Annotated[
+    int, Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}")
+]
+Number: TypeAlias = Annotated[
+    float, Meta(gt=0, le=MOST, description=f"a positive number, at most {MOST:,}")
+]
+Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
+Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
+Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
+Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
 
 
-@dataclass(frozen=True, slots=True)
-class GridEngineSite:
+class GridEngineSite(Struct, frozen=True):
     """A Grid Engine site's names, the table `[grid_engine]`.
 
     queue: where workers run when the scheduler does not say (default: where the batch system
@@ -38,17 +44,16 @@ class GridEngineSite:
     tokens: for each name of a `Token`, the options that ask for it, as `big = "-q big.q"`.
     """
 
-    queue: str = ""
-    parallel_environment: str = ""
-    memory: str = "h_vmem"
-    memory_per_slot: bool = True
-    gpus: str = "-l gpu={n}"
-    native: str = ""
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    queue: Line = ""
+    parallel_environment: Line = ""
+    memory: Line = "h_vmem"
+    memory_per_slot: Switch = True
+    gpus: Line = "-l gpu={n}"
+    native: Line = ""
+    tokens: Names = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmSite:
+class SlurmSite(Struct, frozen=True):
     """A Slurm site's names, the table `[slurm]`.
 
     partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
@@ -60,17 +65,16 @@ class SlurmSite:
         `--constraint=` and the name).
     """
 
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    gpus: str = "--gres=gpu:{n}"
-    native: str = ""
-    srun: bool = True
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    partition: Line = ""
+    account: Line = ""
+    qos: Line = ""
+    gpus: Line = "--gres=gpu:{n}"
+    native: Line = ""
+    srun: Switch = True
+    tokens: Names = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How this process uses `gridengine`. Each field is also an environment variable:
     `GRIDENGINE_RUN_DIRECTORY`, ...
 
@@ -96,18 +100,18 @@ class Settings:
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
-    run_directory: Path = Path("~/.gridengine/runs")
-    host: str = ""
-    max_workers: int = 1000
-    progress: bool = True
-    output_bytes: int = 1_000_000
-    beat_seconds: float = 2.0
-    lease_seconds: float = 60.0
-    start_seconds: float = 30.0
-    start_timeout: float = math.inf
-    grace_seconds: float = 5.0
-    poll_seconds: float = 2.0
-    drmaa_library: str = ""
+    run_directory: Folder = Path("~/.gridengine/runs")
+    host: Line = ""
+    max_workers: WholeNumber = 1000
+    progress: Switch = True
+    output_bytes: WholeNumber = 1_000_000
+    beat_seconds: Number = 2.0
+    lease_seconds: Number = 60.0
+    start_seconds: Number = 30.0
+    start_timeout: Number = math.inf
+    grace_seconds: Number = 5.0
+    poll_seconds: Number = 2.0
+    drmaa_library: Line = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
 
@@ -127,18 +131,12 @@ class Settings:
                 hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
             ) from error
 
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Return the defaults overridden by `GRIDENGINE_*` variables.
 
-        Raises:
-            ConfigurationError: a value is not of its setting's type, or a number is not positive.
-        """
-        return made({name: said.value for name, said in from_variables(environment).items()})
+TABLES: Mapping[str, type[Struct]] = {"grid_engine": GridEngineSite, "slurm": SlurmSite}
+"""What the tables of a settings file hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Setting(Struct, frozen=True):
     """A value, and who said it: a file and its line, an environment variable, or the default."""
 
     value: Any
@@ -146,98 +144,45 @@ class Said:
 
 
 @functools.cache
-def known() -> Mapping[str, type]:
-    """Return the type of each setting by its full name, as `grid_engine.queue`."""
-    return dict(_known(Settings))
-
-
-def _known(shape: type, above: str = "") -> Iterator[tuple[str, type]]:
-    for name, kind in typing.get_type_hints(shape).items():
-        if is_dataclass(kind):
-            yield from _known(typing.cast(type, kind), f"{name}.")
-        else:
-            yield f"{above}{name}", kind
-
-
-def made(values: Mapping[str, Any]) -> Settings:
-    """Return the defaults overridden by these, which have full names."""
-    plain = {name: value for name, value in values.items() if "." not in name}
-    return Settings(
-        **plain,
-        grid_engine=GridEngineSite(**_below("grid_engine", values)),
-        slurm=SlurmSite(**_below("slurm", values)),
-    )
-
-
-def _below(table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def setting_types() -> Mapping[str, Any]:
+    """Return the annotated type of each setting by its full name, as `grid_engine.queue`."""
+    kinds: dict[str, type[Struct]] = {"": Settings, **TABLES}
     return {
-        name.partition(".")[2]: value
-        for name, value in values.items()
-        if name.partition(".")[0] == table
+        f"{table}.{one.name}".lstrip("."): one.type
+        for table, kind in kinds.items()
+        for one in msgspec.structs.fields(kind)
+        if one.name not in TABLES
     }
 
 
-def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
-    return PREFIX + name.upper().replace(".", "_")
+def description(kind: Any) -> str:
+    """Return what a value of a setting of this type is, in words."""
+    text: str = kind.__metadata__[0].description
+    return text
 
 
-def from_variables(environment: Mapping[str, str]) -> dict[str, Said]:
-    """Return what `GRIDENGINE_*` variables say. A table of names, as `tokens`, can only be said in
-    a file.
-
-    Raises:
-        ConfigurationError: a value is not of its setting's type, or a number is not positive.
-    """
-    given = {name: kind for name, kind in known().items() if variable(name) in environment}
-    return {
-        name: Said(_parsed(variable(name), kind, environment[variable(name)]), variable(name))
-        for name, kind in given.items()
-    }
-
-
-def _parsed(name: str, kind: type, text: str) -> Any:
-    hint = "change or unset this environment variable"
-    if _is_table(kind):
-        raise ConfigurationError(
-            f"{name} cannot be said in the environment", hint="write it into a settings file"
-        )
-    try:
-        if kind is bool:
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
-                text.lower()
-            ]
-        return checked(kind, kind(text))
-    except (ValueError, KeyError):
-        expected = "yes or no" if kind is bool else _NUMBERS.get(kind, "a line of text")
-        raise ConfigurationError(
-            f"{name}={safe_repr(text, most=SHOWN)} is not {expected}", hint=hint
-        ) from None
-
-
-def checked(kind: type, value: Any) -> Any:
+def convert(value: Any, kind: Any) -> Any:
     """Return the value of a setting of this type, given one of TOML's.
 
     Raises:
         ValueError: it is none; the text says what it must be.
     """
-    if _is_table(kind):
-        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-            raise ValueError("a table of texts")
-        return value
-    if kind in _NUMBERS:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole or (kind is float and isinstance(value, float))) or not 0 < value <= MOST:
-            raise ValueError(_NUMBERS[kind])
-        return kind(value)
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise ValueError("true or false")
-        return value
-    if not isinstance(value, (str, Path)) or any(mark in str(value) for mark in "\n\0"):
-        raise ValueError("a line of text")
-    return kind(value)
+    try:
+        return msgspec.convert(value, kind, dec_hook=_folder)
+    except msgspec.ValidationError:
+        raise ValueError(description(kind)) from None
 
 
-def _is_table(kind: type) -> bool:
-    return typing.get_origin(kind) is not None
+def _folder(kind: type[Path], value: Any) -> Path:
+    return kind(msgspec.convert(value, Line))
+
+
+def build(values: Mapping[str, Any]) -> Settings:
+    """Return the defaults overridden by these, which have full names."""
+    tables: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in values.items():
+        table, _, key = name.rpartition(".")
+        tables.setdefault(table, {})[key] = value
+    fields = tables.pop("")
+    fields.update((name, TABLES[name](**table)) for name, table in tables.items())
+    return Settings(**fields)

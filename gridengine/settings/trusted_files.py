@@ -16,8 +16,8 @@ from pathlib import Path
 MOST_LINKS = 40
 
 
-class Doubtful(Exception):
-    """A file is not to be believed; the text says why."""
+class Untrusted(Exception):
+    """A file is not to be trusted; the text says why."""
 
 
 def open_trusted(path: Path) -> int:
@@ -26,19 +26,19 @@ def open_trusted(path: Path) -> int:
 
     Raises:
         FileNotFoundError: nothing is there.
-        Doubtful: somebody else may have to do with what is there, or it cannot be told.
+        Untrusted: somebody else may have to do with what is there, or it cannot be told.
         OSError: it is this user's own, and may not be read.
     """
     with contextlib.ExitStack() as descriptors:
         try:
-            folder, name, facts = _found(path, descriptors)
-            _judge(facts, os.fstat(folder))
+            folder, name, facts = _resolve(path, descriptors)
+            _check(facts, os.fstat(folder))
         except FileNotFoundError:
             if os.path.lexists(path):
-                raise Doubtful("it is a link that leads nowhere") from None
+                raise Untrusted("it is a link that leads nowhere") from None
             raise
         except OSError as error:
-            raise Doubtful(error.strerror) from None
+            raise Untrusted(error.strerror) from None
         try:
             descriptor = os.open(
                 name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
@@ -46,14 +46,14 @@ def open_trusted(path: Path) -> int:
         except OSError as error:
             if facts.st_uid == os.getuid():
                 raise
-            raise Doubtful(error.strerror) from None
+            raise Untrusted(error.strerror) from None
         if not os.path.samestat(os.fstat(descriptor), facts):
             os.close(descriptor)
-            raise Doubtful("somebody replaced it just now")
+            raise Untrusted("somebody replaced it just now")
         return descriptor
 
 
-def _found(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.stat_result]:
+def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.stat_result]:
     """Return the folder, as a descriptor, the name and the facts of what a path leads to, link by
     link.
     """
@@ -74,7 +74,7 @@ def _found(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.
         facts = os.fstat(entry)
         if stat.S_ISLNK(facts.st_mode):
             links += 1
-            target = _followed(entry, facts, links)
+            target = _link_target(entry, facts, links)
             folder = open_only("/") if target.startswith("/") else folder
             names.extendleft(reversed([part for part in target.split("/") if part] or ["."]))
         elif names:
@@ -83,30 +83,30 @@ def _found(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.
             return folder, name, facts
 
 
-def _followed(link: int, facts: os.stat_result, links: int) -> str:
+def _link_target(link: int, facts: os.stat_result, links: int) -> str:
     """Return what a link, one of so many on the way, leads to."""
     if facts.st_uid not in (os.getuid(), 0):
-        raise Doubtful("it is a link of another user")
+        raise Untrusted("it is a link of another user")
     if links > MOST_LINKS:
-        raise Doubtful("it is a link that leads in a circle")
+        raise Untrusted("it is a link that leads in a circle")
     return os.readlink("", dir_fd=link)
 
 
-def _judge(facts: os.stat_result, folder: os.stat_result) -> None:
-    doubt = why_not_believed(facts)
+def _check(facts: os.stat_result, folder: os.stat_result) -> None:
+    reason = why_untrusted(facts)
     if (
-        not doubt
+        not reason
         and facts.st_nlink > 1
         and (
             folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         )
     ):
-        doubt = "it has other names, and others may write to its folder"
-    if doubt:
-        raise Doubtful(doubt)
+        reason = "it has other names, and others may write to its folder"
+    if reason:
+        raise Untrusted(reason)
 
 
-def why_not_believed(facts: os.stat_result) -> str:
+def why_untrusted(facts: os.stat_result) -> str:
     """Return why somebody else than this user or root may have written a file, empty when nobody
     may.
     """

@@ -1,56 +1,99 @@
-"""Settings: one frozen object, made at its first use from defaults, settings files and the
-environment, the later over the earlier.
+"""The settings of this process: one frozen object, made at its first use from defaults, settings
+files and the environment, the later over the earlier.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-from gridengine.settings.files import layers
+from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.resources.units import SHOWN
+from gridengine.settings.files import read_files
 from gridengine.settings.schema import (
     GridEngineSite,
-    Said,
+    Names,
+    Setting,
     Settings,
     SlurmSite,
-    from_variables,
-    known,
-    made,
+    Switch,
+    build,
+    convert,
+    description,
+    setting_types,
 )
 
-__all__ = ["GridEngineSite", "Said", "Settings", "SlurmSite", "gathered", "settings", "told"]
+__all__ = ["GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
 
-
-def gathered(
-    environment: Mapping[str, str], layers: Iterable[Mapping[str, Said]]
-) -> dict[str, Said]:
-    """Return each setting and who said it: a default, what a layer says, what a later one says,
-    what the environment says.
-    """
-    default = Settings()
-    said = {
-        name: Said(functools.reduce(getattr, name.split("."), default), "default")
-        for name in known()
-    }
-    for layer in (*layers, from_variables(environment)):
-        said.update(layer)
-    return said
-
-
-def told() -> Mapping[str, Said]:
-    """Return each setting of this process and who said it, as files and the environment say now.
-
-    Raises:
-        ConfigurationError: something in a file or the environment is wrong; the text names the line
-        or the variable.
-    """
-    return gathered(os.environ, layers(os.environ))
+PREFIX = "GRIDENGINE_"
+SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 @functools.cache
 def settings() -> Settings:
     """Return the settings of this process; files and the environment are read at the first call
-    (see `told`).
+    (see `sources`).
     """
-    return made({name: said.value for name, said in told().items()})
+    return build({name: one.value for name, one in _said(os.environ).items()})
+
+
+def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
+    """Return each setting and who said it, as files and the environment say now.
+
+    Raises:
+        ConfigurationError: something in a file or the environment is wrong; the text names the line
+        or the variable.
+    """
+    default = Settings()
+    return {
+        name: Setting(functools.reduce(getattr, name.split("."), default), "default")
+        for name in setting_types()
+    } | _said(environment)
+
+
+def _said(environment: Mapping[str, str]) -> dict[str, Setting]:
+    """Return what is not left to the defaults."""
+    return {
+        name: one
+        for layer in (*read_files(environment), from_environment(environment))
+        for name, one in layer.items()
+    }
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
+    """Return what `GRIDENGINE_*` variables say. A table of names, as `tokens`, can only be said in
+    a file.
+
+    Raises:
+        ConfigurationError: a value is not of its setting's type, or a number is not positive.
+    """
+    if not any(name.startswith(PREFIX) for name in environment):
+        return {}  # to look at the types takes its time
+    variables = {
+        name: variable
+        for name in setting_types()
+        if (variable := PREFIX + name.upper().replace(".", "_")) in environment
+    }
+    return {
+        name: Setting(_parsed(variable, setting_types()[name], environment[variable]), variable)
+        for name, variable in variables.items()
+    }
+
+
+def _parsed(variable: str, kind: Any, text: str) -> Any:
+    if kind is Names:
+        raise ConfigurationError(
+            f"{variable} cannot be said in the environment", hint="write it into a settings file"
+        )
+    try:
+        if kind is Switch:
+            return SWITCHES[text.lower()]
+        return convert(kind.__origin__(text) if kind.__origin__ in (int, float) else text, kind)
+    except (ValueError, KeyError):
+        expected = "yes or no" if kind is Switch else description(kind)
+        raise ConfigurationError(
+            f"{variable}={safe_repr(text, most=SHOWN)} is not {expected}",
+            hint="change or unset this environment variable",
+        ) from None

@@ -35,8 +35,8 @@ _WAIT = int(socket.MSG_NOSIGNAL)
 _NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 """Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
 _MOST_READS = 64
-"""How many reads one `poll` makes, so that a talkative peer cannot keep the caller from its other
-duties.
+"""How many reads one `poll` makes, so that a peer that sends much cannot keep the caller from other
+work.
 """
 _LARGEST = 1 << 40
 

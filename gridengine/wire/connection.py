@@ -5,11 +5,11 @@ files alone.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from gridengine.errors import ConfigurationError
 
@@ -21,9 +21,8 @@ which leaves for want of a dispatcher.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """What a worker must know to call home; lives in the connection file.
+class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a worker must know to connect to its dispatcher; kept in the connection file.
 
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
     of this run use.
@@ -44,7 +43,7 @@ class Connection:
 
     def save(self, path: Path) -> None:
         """Write the connection file, readable by this user alone."""
-        write_private(path, json.dumps(asdict(self), indent=1).encode())
+        write_private(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     @classmethod
     def load(cls, path: Path) -> Connection:
@@ -61,11 +60,10 @@ class Connection:
                     raise ConfigurationError(
                         f"{path} must belong to this user and be closed to others (mode 0600)"
                     )
-                content = json.load(file)
-            return cls(**{**content, "addresses": tuple(content["addresses"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            if isinstance(error, ConfigurationError):
-                raise
+                return msgspec.json.decode(file.read(), type=cls)
+        except ConfigurationError:
+            raise
+        except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} is not a connection file: {error}") from error
 
 
@@ -131,8 +129,9 @@ def _open_to_all(folder: Path) -> Path | None:
     """Return this folder, or the first above it, if everybody may rename and replace what others
     have in it; None when there is none.
     """
-    for one in (folder, *folder.parents):
-        mode = one.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return one
-    return None
+    open_to_all = (
+        one
+        for one in (folder, *folder.parents)
+        if one.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    )
+    return next(open_to_all, None)

@@ -93,7 +93,6 @@ def allow_one_more_runner(runners: int) -> None:
     allows; each time for twice as many.
     """
     if runners & (runners - 1) == 0:
-        with contextlib.suppress(
-            ConfigurationError
-        ):  # then there are as many as it allows, and who asks for one more is told so
+        # At the hard limit there are as many as it allows, and a request for one more fails.
+        with contextlib.suppress(ConfigurationError):
             allow_open_files(runners, each=FILES_PER_RUNNER)

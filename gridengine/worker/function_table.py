@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize import main_module, pickling, shared_objects
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
@@ -53,7 +53,7 @@ class FunctionTable:
         for digest in digests:
             known = self._defined.pop(digest, None)
             self._loaded.pop(digest, None)
-            self._main.forget(digest)
+            main_module.forget(self._main, digest)
             shared_objects.unregister(digest)
             large = large or (known is not None and bool(known[2].block))
         if large:
@@ -69,7 +69,7 @@ class FunctionTable:
         """
         path, directory, message, payload = self._defined[digest]
         set_path_and_directory(path, directory)
-        self._main.enter(digest)
+        main_module.enter(self._main, digest)
         loaded = self._loaded.get(digest)
         if loaded is None:
             loaded = self._loaded[digest] = _load(message, payload)

@@ -9,10 +9,6 @@ import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from gridengine.errors import OutOfMemory
-from gridengine.resources.units import GIGABYTE
 
 _PAGE = resource.getpagesize()
 _CLAIM_SECONDS = 2.0
@@ -179,25 +175,3 @@ def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> 
 
 
 _SIGABRT, _SIGKILL = 6, 9
-
-
-def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
-    """Return the error of a call that went over its memory limit; both in bytes, 0 when not
-    known.
-    """
-    known = (
-        [how] * bool(how)
-        + [f"its limit was {gigabytes(limit)}"] * bool(limit)
-        + [f"the peak seen was {gigabytes(peak)}"] * bool(peak)
-    )
-    text = ": " + ", ".join(known) if known else ""
-    return OutOfMemory(
-        f"{what} ran out of memory{text}",
-        hint="ask for more memory, or set escalate_memory=2",
-        **facts,
-    )
-
-
-def gigabytes(size: int) -> str:
-    """Return a number of bytes in words."""
-    return f"{size / GIGABYTE:.2f} GB"

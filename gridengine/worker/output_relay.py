@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Message, Output
@@ -41,8 +42,7 @@ class Relay:
         self._under_way -= count
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutput:
+class RunOutput(Struct, frozen=True):
     """Where what one run writes to one of its streams is passed on to."""
 
     relay: Relay

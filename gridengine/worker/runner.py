@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
+from gridengine.errors import out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
@@ -46,13 +47,7 @@ from gridengine.worker.allocated_resources import AllocatedResources
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.function_table import FunctionTable, taking_item
-from gridengine.worker.memory_limit import (
-    MemoryLimit,
-    data_bytes,
-    out_of_memory,
-    peak_memory,
-    reset_peak_memory,
-)
+from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
     Controller,
     exit_process,

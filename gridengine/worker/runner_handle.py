@@ -11,7 +11,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -50,8 +49,7 @@ ANYWHERE: Place = ((), ())
 _LOOK_SECONDS = 0.05
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(msgspec.Struct):
     """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to kill
     it (monotonic seconds).
     """

@@ -1,13 +1,13 @@
 """A run of many calls while faults are injected; prints, as JSON, what was injected and what came
 of it.
 
-    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 python tests/chaos/chaos.py
-    here|agents|cluster --calls 10000 --seed 1
+    GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 PYTHONPATH=tests/support
+    python tests/chaos/chaos.py here|agents|cluster --calls 10000 --seed 1
 
-`here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP, by a line that is cut.
-`cluster`: four tasks of the Grid Engine, by such a line too. Each call writes a line when it begins
-and one when it ends. Half of the calls are made by one `map`, the others by one `imap_unordered` of
-another thread, by the same workers.
+`here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP, through a proxy that
+cuts connections. `cluster`: four tasks of the Grid Engine, through one too. Each call writes a line
+when it begins and one when it ends. Half of the calls are made by one `map`, the others by one
+`imap_unordered` of another thread, by the same workers.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def main() -> int:
                 if kind not in options.without
             }
             injector = Injector(
-                place.workers, place.line, seed=options.seed, pace=options.pace, weights=weights
+                place.workers, place.proxy, seed=options.seed, pace=options.pace, weights=weights
             )
             with injected(injector):
                 make_calls(scheduler, calls, given, wrong)

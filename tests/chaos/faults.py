@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import psutil
 
 
-class Line:
+class Proxy:
     """TCP connections through us, which can be cut, or be down for a while: what is under way is
     lost.
     """
@@ -80,8 +80,8 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The processes of a worker: the agent (None where it is in our own process), its nursery, and
-    their runners.
+    """The processes of a worker: the agent (None where it is in our own process), its fork server,
+    and their runners.
 
     `job` and `task` are Grid Engine's numbers.
     """
@@ -101,10 +101,10 @@ def workers(connection: str) -> list[Worker]:
     """Return the workers that were started with this connection file; with none, those of this
     process.
     """
-    return _called_home(connection) if connection else _adopted()
+    return _over_tcp(connection) if connection else _local()
 
 
-def _adopted() -> list[Worker]:
+def _local() -> list[Worker]:
     found = []
     for fork_server in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
@@ -113,7 +113,7 @@ def _adopted() -> list[Worker]:
     return found
 
 
-def _called_home(connection: str) -> list[Worker]:
+def _over_tcp(connection: str) -> list[Worker]:
     """All processes of such a worker have the same command line, being forks."""
     parents: dict[int, int] = {}
     for process in psutil.process_iter():
@@ -146,22 +146,22 @@ class Injector:
 
     Attributes:
         done: how many faults there were of each kind.
-        struck: the ids of the runners and nurseries that were killed, and the numbers of the jobs
-            that were deleted ("job", "job.task"), with the (monotonic) time of that: calls that
-            were in their hands may run again, and no others.
+        struck: the ids of the runners and fork servers that were killed, and the numbers of the
+            jobs that were deleted ("job", "job.task"), with the (monotonic) time of that: calls
+            that they had may run again, and no others.
     """
 
     def __init__(
         self,
         workers: Callable[[], list[Worker]],
-        line: Line | None,
+        proxy: Proxy | None,
         *,
         seed: int,
         pace: float,
         weights: Mapping[str, float],
     ) -> None:
         self._workers = workers
-        self._line = line
+        self._proxy = proxy
         self._random = random.Random(seed)
         self._pace = pace
         self._weights = weights
@@ -186,7 +186,7 @@ class Injector:
         try:
             while not self._stop.wait(self._random.expovariate(1 / self._pace)):
                 (kind,) = self._random.choices(list(self._weights), list(self._weights.values()))
-                # Those who have called home: how often starts may fail in a row is another rule.
+                # Those that have connected: how often starts may fail in a row is another rule.
                 found = [worker for worker in self._workers() if worker.runners]
                 if found:
                     with contextlib.suppress(psutil.NoSuchProcess):  # who is gone by himself
@@ -199,28 +199,28 @@ class Injector:
         timer.start()
         self._later.append(timer)
 
-    def _strike(self, whom: str) -> None:
+    def _note_struck(self, whom: str) -> None:
         self.struck.setdefault(whom, time.monotonic())
 
     def _kill_runner(self, worker: Worker, others: list[Worker]) -> bool:
         victim = self._random.choice(worker.runners)
-        self._strike(str(victim.pid))
+        self._note_struck(str(victim.pid))
         victim.send_signal(self._random.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]))
         return True
 
     def _kill_agent(self, worker: Worker, others: list[Worker]) -> bool:
         assert worker.agent is not None
-        self._strike(str(worker.fork_server.pid))
+        self._note_struck(str(worker.fork_server.pid))
         worker.agent.kill()
         return True
 
-    def _kill_nursery(self, worker: Worker, others: list[Worker]) -> bool:
-        self._strike(str(worker.fork_server.pid))
+    def _kill_fork_server(self, worker: Worker, others: list[Worker]) -> bool:
+        self._note_struck(str(worker.fork_server.pid))
         worker.fork_server.kill()
         return True
 
     def _stop(self, worker: Worker, others: list[Worker]) -> bool:
-        """The agent, or the nursery where that is in our own process, stops for less than the
+        """The agent, or the fork server where that is in our own process, stops for less than the
         lease: nothing of its may run again.
         """
         victim = worker.agent or worker.fork_server
@@ -232,7 +232,7 @@ class Injector:
         """The whole worker stops for so long that its calls run elsewhere; when it goes on it has
         nothing to say any more.
         """
-        self._strike(str(worker.fork_server.pid))
+        self._note_struck(str(worker.fork_server.pid))
         processes = worker.processes
         for process in processes:
             process.suspend()
@@ -240,23 +240,23 @@ class Injector:
         return True
 
     def _cut(self, worker: Worker, others: list[Worker]) -> bool:
-        assert self._line is not None
-        self._line.cut()
+        assert self._proxy is not None
+        self._proxy.cut()
         return True
 
     def _black_out(self, worker: Worker, others: list[Worker]) -> bool:
-        assert self._line is not None
-        self._line.cut(down=True)
-        self._after(self._random.uniform(0.5, 4.0), self._line.up)
+        assert self._proxy is not None
+        self._proxy.cut(down=True)
+        self._after(self._random.uniform(0.5, 4.0), self._proxy.up)
         return True
 
     def _delete_task(self, worker: Worker, others: list[Worker]) -> bool:
-        self._strike(f"{worker.job}.{worker.task}")
+        self._note_struck(f"{worker.job}.{worker.task}")
         _command("qdel", worker.job, "-t", worker.task)
         return True
 
     def _delete_array(self, worker: Worker, others: list[Worker]) -> bool:
-        self._strike(worker.job)
+        self._note_struck(worker.job)
         _command("qdel", worker.job)
         return True
 
@@ -274,11 +274,11 @@ LONGER_THAN_A_LEASE = 14.0
 FAULTS: dict[str, Callable[[Injector, Worker, list[Worker]], bool]] = {
     "runner killed": Injector._kill_runner,
     "agent killed": Injector._kill_agent,
-    "nursery killed": Injector._kill_nursery,
+    "fork server killed": Injector._kill_fork_server,
     "stopped for a while": Injector._stop,
     "frozen for longer than the lease": Injector._freeze,
     "connections cut": Injector._cut,
-    "line down": Injector._black_out,
+    "network down": Injector._black_out,
     "task deleted": Injector._delete_task,
     "array deleted": Injector._delete_array,
     "DRMAA killed": Injector._kill_drmaa,

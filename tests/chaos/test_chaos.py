@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 HERE = Path(__file__).parent
+SUPPORT = HERE.parent / "support"
+IMPORTED = [HERE / "faults.py", HERE / "places.py", SUPPORT / "tcp_scheduler.py"]
 CALLS = int(os.environ.get("GRIDENGINE_CHAOS_CALLS", "0"))
 SEED = os.environ.get("GRIDENGINE_CHAOS_SEED", "1")
 SHORT_CALLS = {"here": 1500, "agents": 1500, "cluster": 1000}
@@ -59,7 +61,13 @@ def check(place: str, output: str) -> None:
 def test_on_this_machine_each_result_is_there_and_right_and_once(
     place: str, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, **SETTINGS, "GRIDENGINE_RUN_DIRECTORY": str(tmp_path)}
+    path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        **SETTINGS,
+        "PYTHONPATH": path,
+        "GRIDENGINE_RUN_DIRECTORY": str(tmp_path),
+    }
     command = [sys.executable, str(HERE / "chaos.py"), *options(place)]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -72,7 +80,8 @@ def test_on_this_machine_each_result_is_there_and_right_and_once(
 def test_on_the_grid_engine_each_result_is_there_and_right_and_once(
     grid_engine: GridEngine,
 ) -> None:
-    files = {name: (HERE / name).read_text() for name in ("chaos.py", "faults.py", "places.py")}
+    paths = [HERE / "chaos.py", *IMPORTED]
+    files = {path.name: path.read_text() for path in paths}
     script = (
         f"import sys\nsys.argv[1:] = {options('cluster')!r}\nimport "
         "runpy\nrunpy.run_path('chaos.py', run_name='__main__')\n"

@@ -21,11 +21,13 @@ START_METHOD = "spawn"
 could inherit.
 """
 
-WITH_PROCESSES = """Process SubclassingProcess Pool PoolWorkerErrors PoolWorkerLifetime Connection ListenerClient Poll PicklingConnections
-    Value Array SharedCTypes SharedMemory Finalize Logging PollEintr"""
+WITH_PROCESSES = """Process SubclassingProcess Pool PoolWorkerErrors PoolWorkerLifetime Connection
+    ListenerClient Poll PicklingConnections Value Array SharedCTypes SharedMemory Finalize Logging
+    PollEintr"""
 WITH_MANAGER = "Queue Condition Event RemoteManager ManagerRestart"
-BESIDES = """TestInitializers TestStdinBadfiledescriptor TestWait TestFlags TestTimeouts TestForkAwareThreadLock TestCloseFds
-    TestIgnoreEINTR TestSimpleQueue TestPoolNotLeakOnFailure TestSyncManagerTypes"""
+BESIDES = """TestInitializers TestStdinBadfiledescriptor TestWait TestFlags TestTimeouts
+    TestForkAwareThreadLock TestCloseFds TestIgnoreEINTR TestSimpleQueue TestPoolNotLeakOnFailure
+    TestSyncManagerTypes"""
 """The classes whose tests start a `Process` or make a `Pool`."""
 
 CASES = [f"WithProcessesTest{name}" for name in WITH_PROCESSES.split()]

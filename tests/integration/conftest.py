@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.script_driver import MakeScript, Script
+from tests.support.worker_driver import WorkerDriver
 
 
 @pytest.fixture
@@ -32,3 +33,11 @@ def script(tmp_path: Path) -> Iterator[MakeScript]:
         for process in one.processes():
             process.kill()
     temporary.cleanup()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
+    """One worker process, and the socket that it connects to."""
+    made = WorkerDriver(tmp_path)
+    yield made
+    made.close()

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from gridengine.serialize import encoding, pickling
 
 atoms = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
-    | st.text() | st.binary() | st.binary().map(bytearray)
-    | st.sampled_from([int, len, pickling.dump, ..., NotImplemented, range(3), slice(1, 2), type(None), KeyError])
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False) | st.text() | st.binary() | st.binary().map(bytearray)
+    | st.sampled_from([int, len, pickling.dump, ..., NotImplemented, range(3), slice(1, 2)])
+    | st.sampled_from([type(None), KeyError])
 )  # fmt: skip
 hashable: st.SearchStrategy[Any] = st.deferred(
     lambda: (
@@ -60,7 +61,7 @@ def test_any_nested_value_comes_back_equal(value: Any) -> None:
 
 @given(st.lists(values, max_size=5))
 def test_calls_and_results_come_back_equal(items: list[Any]) -> None:
-    assert shape(pickling.load_calls(pickling.dump_calls(items))) == shape(items)
+    assert shape(pickling.load(pickling.dump_calls(items))) == shape(items)
     assert shape(pickling.load_values(pickling.dump_values(items))[0]) == shape(items)
 
 

@@ -5,9 +5,7 @@ once at most, and is answered or given back once.
 from __future__ import annotations
 
 import io
-import os
 import random
-import socket
 from collections import Counter, deque
 from typing import Any, TypeAlias
 
@@ -30,32 +28,10 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, INDEX, RUN
+from tests.support.agent_driver import NoForkServer
 
 SLOTS = 3
 Calls: TypeAlias = Counter[tuple[int, int]]
-
-
-class NoForkServer:
-    """Forks nothing."""
-
-    def __init__(self) -> None:
-        self._reading, self._writing = os.pipe()
-        self.requests, self._theirs = socket.socketpair()
-
-    def fileno(self) -> int:
-        return self._reading
-
-    def fork(self, runner: int, descriptors: object) -> None:
-        pass
-
-    def signal(self, runner: int, number: int) -> None:
-        raise AssertionError("no runner is to be ended")
-
-    def close(self) -> None:
-        for fd in (self._reading, self._writing):
-            os.close(fd)
-        self.requests.close()
-        self._theirs.close()
 
 
 class PlayedRunner:

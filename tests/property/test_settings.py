@@ -21,8 +21,8 @@ from gridengine.schedulers.slurm.options import (
     sbatch_options,
 )
 from gridengine.schedulers.slurm.options import parse_time as parse_slurm_time
-from gridengine.settings.files import lines_of, parsed
-from gridengine.settings.schema import known
+from gridengine.settings.files import lines_of, parse
+from gridengine.settings.schema import setting_types
 from gridengine.settings.values import GridEngineSite, SlurmSite
 
 NAMES = st.sampled_from(
@@ -69,8 +69,8 @@ LINES = st.one_of(
 def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> None:
     lines_of(text)
     with contextlib.suppress(ConfigurationError):
-        said = parsed(Path("/etc/site.toml"), text)
-        assert set(said) <= set(known())
+        said = parse(Path("/etc/site.toml"), text)
+        assert set(said) <= set(setting_types())
         assert all(one.by.startswith("/etc/site.toml:") for one in said.values())
 
 

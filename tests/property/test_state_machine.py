@@ -5,6 +5,7 @@ the books agree.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import signal
 from collections import deque
@@ -17,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine.dispatcher.core import objects, state
+from gridengine.dispatcher.core import assigner, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -38,9 +39,11 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
+from gridengine.dispatcher.core.model import Phase
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
-from gridengine.dispatcher.core.state import Phase, StateMachine
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import ClusterError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
@@ -99,6 +102,8 @@ DEMANDS = [
         ),
     ),
 ]
+Calls = tuple[int, int, int]
+"""A task, the first of some of its calls, and the one after the last."""
 OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
@@ -128,8 +133,8 @@ def plain(part: Resource) -> Resource:
 
 @dataclass
 class Item:
-    """A run as its worker sees it; what comes before `done` is answered. It has what lane `allocation`
-    was given.
+    """A run as its worker sees it; what comes before `done` is answered. It has what `allocation`
+    holds.
     """
 
     run: int
@@ -359,7 +364,7 @@ class Play(RuleBasedStateMachine):
         super().__init__()
         self.little = [
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
-            mock.patch.object(state, "MOST_GIVEN", 3),
+            mock.patch.object(assigner, "MOST_ASSIGNED", 3),
         ]
         for one in self.little:
             one.start()
@@ -410,6 +415,7 @@ class Play(RuleBasedStateMachine):
         self.released: set[bytes] = set()
         self.recalled: dict[int, set[int]] = {}
         self.counts: dict[int, int] = {}
+        self.done = self.failed = 0
         self.last_task = 0
         self.last_handle = 0
         self.honest = False
@@ -421,7 +427,7 @@ class Play(RuleBasedStateMachine):
         if isinstance(event, Received) and isinstance(event.message, Hello):
             self.known.add(event.worker)
         self.perform(event)
-        while self.core.unfilled:
+        while self.core.state.deferred:
             self.perform(Continue())
 
     def perform(self, event: Event) -> None:
@@ -463,6 +469,10 @@ class Play(RuleBasedStateMachine):
         assert not effect.recalled or calls <= self.recalled.get(effect.task, set()), (
             "taken back, and nobody asked for it"
         )
+        self.done += len(calls) * (effect.error is None and not effect.raised)
+        self.failed += len(calls) * (
+            effect.raised or (effect.error is not None and not effect.recalled)
+        )
         if effect.payload is not None:
             assert [bytes(buffer) for buffer in effect.payload] == [
                 f"{effect.task} {effect.start} {effect.stop}".encode()
@@ -486,11 +496,10 @@ class Play(RuleBasedStateMachine):
         calls = set(range(one.start, one.stop))
         assert calls
         assert calls <= self.left[one.task], "handed out what is settled"
-        back = {
-            call for start, stop in self.core.open[one.task].recalled for call in range(start, stop)
-        }
-        assert one.attempt > 1 or not calls & back, "handed out what was to be taken back"
-        assert one.attempt <= self.core.open[one.task].task.retries + 1
+        for unwanted in self.core.state.open_tasks[one.task].unwanted:
+            back = calls & set(range(unwanted.start, unwanted.stop))
+            assert not back or (one.attempt > 1 and not unwanted.signal), "not wanted any more"
+        assert one.attempt <= self.core.state.open_tasks[one.task].task.retries + 1
 
     # ------------------------------------------------------------ users
 
@@ -536,7 +545,7 @@ class Play(RuleBasedStateMachine):
             tasks.append(Task(self.last_task, (b"calls",), size, escalate_memory=2.0, **options))  # type: ignore[arg-type]
         self.play(
             Submitted(
-                Function(bytes([function]), (b"function",), (), "/", f"f{function}", of_function),
+                Function(bytes([function]), (b"function",), (), b"/", f"f{function}", of_function),
                 tasks,
             )
         )
@@ -552,6 +561,29 @@ class Play(RuleBasedStateMachine):
     def cancel(self, which: int, number: int) -> None:
         self.play(CancelRequested([self.last_task - which, self.last_task - which - 1], number))
 
+    def some_calls(self, which: int, start: int, count: int, both: bool) -> list[Calls]:
+        calls = []
+        for task in (self.last_task - which, self.last_task - which - 1)[: 1 + both]:
+            stop = min(start + count, self.counts.get(task, 0))
+            if start < stop:
+                calls.append((task, start, stop))
+        return calls
+
+    def waiting(self, last_attempt: float) -> set[tuple[int, int]]:
+        return {
+            (span.open_task.task.id, call)
+            for queue in self.core.state.queues.values()
+            for span in queue.waiting
+            if span.attempt <= last_attempt
+            for call in range(span.start, span.stop)
+        }
+
+    def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
+        for task, first, stop in calls:
+            assert not any(
+                (task, call) in waiting and call in self.left[task] for call in range(first, stop)
+            ), "not taken back"
+
     @rule(
         which=st.integers(0, 5),
         start=st.integers(0, 3),
@@ -559,25 +591,25 @@ class Play(RuleBasedStateMachine):
         both=st.booleans(),
     )
     def recall(self, which: int, start: int, count: int, both: bool) -> None:
-        calls = []
-        for task in (self.last_task - which, self.last_task - which - 1)[: 1 + both]:
-            stop = min(start + count, self.counts.get(task, 0))
-            if start >= stop:
-                continue
-            calls.append((task, start, stop))
-            self.recalled.setdefault(task, set()).update(range(start, stop))
-        waiting = {
-            (span.open.task.id, call)
-            for pool in self.core.pools.values()
-            for span in pool.waiting
-            if span.attempt == 1
-            for call in range(span.start, span.stop)
-        }
-        self.play(RecallRequested(calls))
+        calls = self.some_calls(which, start, count, both)
         for task, first, stop in calls:
-            assert not any(
-                (task, call) in waiting and call in self.left[task] for call in range(first, stop)
-            ), "not taken back"
+            self.recalled.setdefault(task, set()).update(range(first, stop))
+        waiting = self.waiting(1)
+        self.play(RecallRequested(calls))
+        self.check_settled(calls, waiting)
+
+    @rule(
+        which=st.integers(0, 5),
+        start=st.integers(0, 3),
+        count=st.sampled_from([1, 2, 100]),
+        both=st.booleans(),
+        number=st.sampled_from([signal.SIGTERM, signal.SIGKILL]),
+    )
+    def cancel_calls(self, which: int, start: int, count: int, both: bool, number: int) -> None:
+        calls = self.some_calls(which, start, count, both)
+        waiting = self.waiting(math.inf)
+        self.play(CancelRequested([], number, calls))
+        self.check_settled(calls, waiting)
 
     @rule()
     def look(self) -> None:
@@ -737,18 +769,17 @@ class Play(RuleBasedStateMachine):
     @invariant()
     def books_agree(self) -> None:
         if hasattr(self, "core"):
-            check_books(self.core, self.left)
-            assert set(self.core.strangers.values()) <= set(self.core.workers)
-            assert len(self.core.withdrawn) <= KEPT_WITHDRAWN
-            for provisioner in [pool.provisioner for pool in self.core.pools.values()]:
-                for key, started in provisioner.started.items():
+            state = self.core.state
+            check_books(state, self.left)
+            assert (state.done, state.failed) == (self.done, self.failed)
+            assert set(state.unmatched.values()) <= set(state.workers)
+            assert len(state.withdrawn) <= KEPT_WITHDRAWN
+            for provisioner in state.provisioners.values():
+                for key, launch in provisioner.launched.items():
                     assert (key in provisioner.expected) == (
-                        started.worker is None and started.ended_at is None
+                        launch.worker is None and launch.ended_at is None
                     )
-                    assert (
-                        started.worker is None
-                        or self.core.workers[started.worker].started is started
-                    )
+                    assert launch.worker is None or state.workers[launch.worker].launch is launch
 
     # ------------------------------------------------------------ the end
 
@@ -763,19 +794,19 @@ class Play(RuleBasedStateMachine):
         if self.closes:
             self.play(Closing())
             assert not any(self.left.values()), "not settled at closing"
-        self.finish(lambda: not self.core.open)
+        self.finish(lambda: not self.core.state.open_tasks)
         assert not any(self.left.values()), "never settled"
         self.finish(
             lambda: (
-                not self.core.workers
-                and not any(pool.provisioner.started for pool in self.core.pools.values())
+                not self.core.state.workers
+                and not any(one.launched for one in self.core.state.provisioners.values())
             )
         )
         self.books_agree()
-        assert not self.core.strangers
+        assert not self.core.state.unmatched
         for one in LENT:
             self.play(Released(one.name))
-        assert not any(known.shared for known in self.core.functions.values()), (
+        assert not any(known.shared for known in self.core.state.objects.values()), (
             "a shared object is kept for nobody"
         )
 
@@ -809,91 +840,137 @@ class Play(RuleBasedStateMachine):
             self.books_agree()
 
 
-def check_books(core: StateMachine, left: dict[int, set[int]]) -> None:
+def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     """All that the core counts twice must be the same both times."""
-    held: dict[int, list[range]] = {task: [] for task in core.open}
-    waiting = [span for pool in core.pools.values() for span in pool.waiting]
+    held: dict[int, list[range]] = {task: [] for task in state.open_tasks}
+    waiting = [span for queue in state.queues.values() for span in queue.waiting]
     for span in waiting:
-        held[span.open.task.id].append(range(span.start, span.stop))
-    for run in core.runs.values():
-        held[run.span.open.task.id].append(range(run.done, run.span.stop))
-    for task, one in core.open.items():
+        held[span.open_task.task.id].append(range(span.start, span.stop))
+    for run in state.runs.values():
+        held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
+    for task, one in state.open_tasks.items():
         calls = [call for stretch in held[task] for call in stretch]
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty stretch"
         assert set(one.runs) == {
-            number for number, run in core.runs.items() if run.span.open is one
+            number for number, run in state.runs.items() if run.span.open_task is one
         }
-    check_submitters(core)
-    assert core.calls_waiting == sum(span.stop - span.start for span in waiting)
-    assert core.runs == {
-        number: run for worker in core.workers.values() for number, run in worker.runs.items()
+    check_submitters(state)
+    assert state.calls_waiting == sum(span.stop - span.start for span in waiting)
+    assert state.runs == {
+        number: run for worker in state.workers.values() for number, run in worker.runs.items()
     }
-    for pool in core.pools.values():
-        assert pool.calls == sum(span.calls for span in pool.waiting)
-        seats = [
-            seat for worker in core.workers.values() for seat in worker.seats if seat.pool is pool
+    check_queues(state)
+    check_provisioners(state)
+    check_workers(state)
+    check_objects(state)
+    check_snapshot(state)
+
+
+def check_queues(state: CoreState) -> None:
+    for queue in state.queues.values():
+        assert queue.calls == sum(span.calls for span in queue.waiting)
+        groups = [
+            group
+            for worker in state.workers.values()
+            for group in worker.slot_groups
+            if group.queue is queue
         ]
-        assert pool.slots == sum(seat.slots for seat in seats)
-        assert set(pool.idle) | set(pool.ahead) <= set(seats)
-        assert not (pool.idle and pool.waiting), "work waits while a worker has nothing to do"
-        assert core.allocator is None or pool is core.common or pool.waiting or seats, (
-            "an empty pool is kept"
+        assert queue.slots == sum(group.slots for group in groups)
+        assert set(queue.idle) | set(queue.ahead) <= set(groups)
+        assert not (queue.idle and queue.calls), "work waits while a worker has nothing to do"
+        assert queue is state.common_queue or queue.calls or groups or queue.running, (
+            "an empty queue is kept"
         )
-    for home in core.homes:
-        assert home.workers == sum(worker.pool is home for worker in core.workers.values())
-    check_workers(core)
-    check_functions(core)
+    for run in state.runs.values():
+        assert state.queues[run.slot_group.queue.demand] is run.slot_group.queue
+    assert not state.dirty_queues
+    assert not state.freed_slots
 
 
-def check_submitters(core: StateMachine) -> None:
+def check_provisioners(state: CoreState) -> None:
+    for demand, one in state.provisioners.items():
+        assert one.demand == demand
+        workers = [worker for worker in state.workers.values() if worker.provisioner is one]
+        assert one.workers == len(workers)
+        assert one.idle == {
+            worker.id for worker in workers if worker.phase is Phase.READY and not worker.batches
+        }
+    for queue in state.queues.values():
+        assert state.provisioners[queue.provisioner.demand] is queue.provisioner
+    for worker in state.workers.values():
+        assert state.provisioners[worker.provisioner.demand] is worker.provisioner
+
+
+def check_submitters(state: CoreState) -> None:
     batches = list(
-        {id(run.batch): (run.batch, run.span.open.submitter) for run in core.runs.values()}.values()
+        {
+            id(run.batch): (run.batch, run.span.open_task.submitter) for run in state.runs.values()
+        }.values()
     )
-    for number, submitter in core.submitters.items():
+    for number, submitter in state.submitters.items():
         assert submitter.number == number
-        assert submitter.open == sum(one.submitter is submitter for one in core.open.values()) > 0
+        its = [one for one in state.open_tasks.values() if one.submitter is submitter]
+        assert submitter.open == len(its) > 0
         assert submitter.batches == sum(one is submitter for _, one in batches)
         assert submitter.load == sum(batch.load for batch, one in batches if one is submitter)
-    for run in core.runs.values():
-        assert core.submitters[run.span.open.task.submitter] is run.span.open.submitter
+    for run in state.runs.values():
+        one = run.span.open_task
+        assert state.submitters[one.task.submitter] is one.submitter
 
 
-def check_workers(core: StateMachine) -> None:
-    share = core.policy.jobs_per_worker
-    for worker in core.workers.values():
+def check_workers(state: CoreState) -> None:
+    share = state.policy.jobs_per_worker
+    shared = state.packer is not None
+    for worker in state.workers.values():
         batches = {id(run.batch): run.batch for run in worker.runs.values()}
         for batch in batches.values():
-            assert batch.left == sum(run.batch is batch for run in worker.runs.values())
+            assert batch.runs == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
-        assert (worker.id in core.resting) == (worker.phase is Phase.READY and not worker.batches)
+        assert worker.open or not worker.slot_groups
         assert (
-            core.allocator is None or sum(seat.slots for seat in worker.seats) <= worker.hello.slots
-        ), "more is lent than there is"
-        for seat in worker.seats:
-            assert seat.batches == len(
-                {id(run.batch) for run in worker.runs.values() if run.seat is seat}
+            not shared or sum(group.slots for group in worker.slot_groups) <= worker.hello.slots
+        ), "more is allocated than there is"
+        for group in worker.slot_groups:
+            queue = group.queue
+            assert group.batches == len(
+                {id(run.batch) for run in worker.runs.values() if run.slot_group is group}
             )
             willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
-            assert seat not in seat.pool.idle or (willing and seat.batches < seat.slots)
-            assert seat not in seat.pool.ahead or (
-                willing and share is None and seat.slots <= seat.batches < 2 * seat.slots
+            assert group not in queue.idle or (willing and group.batches < group.slots)
+            assert group not in queue.ahead or (
+                willing and share is None and group.slots <= group.batches < 2 * group.slots
             )
-            if core.allocator is None and core.policy.walltime is None and not seat.pool.soft:
-                assert (seat in seat.pool.idle) == (willing and seat.batches < seat.slots)
+            if not shared and state.policy.walltime is None and not queue.soft:
+                assert (group in queue.idle) == (willing and group.batches < group.slots)
 
 
-def check_functions(core: StateMachine) -> None:
-    for digest, known in core.functions.items():
+def check_objects(state: CoreState) -> None:
+    for digest, known in state.objects.items():
         assert known.open == sum(
-            one.function is known or known in one.needs for one in core.open.values()
+            one.function is known or known in one.needs for one in state.open_tasks.values()
         )
-        assert (digest in core.retired) == (not known.open and not known.shared)
+        assert (digest in state.retired) == (not known.open and not known.shared)
         assert known.open or known.held or not known.shared
         assert known.workers == {
-            worker.id for worker in core.workers.values() if digest in worker.functions
+            worker.id for worker in state.workers.values() if digest in worker.functions
         }
+
+
+def check_snapshot(state: CoreState) -> None:
+    seen, workers = state.snapshot(), state.workers.values()
+    ready = [worker for worker in workers if worker.phase is Phase.READY]
+    assert (
+        seen.workers
+        == len(workers)
+        == sum(seen.statuses[one] for one in ("idle", "busy", "silent", "stopping"))
+    )
+    assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
+    assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
+    assert seen.waiting + seen.calls_running == sum(
+        one.unsettled for one in state.open_tasks.values()
+    )
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)

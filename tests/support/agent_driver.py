@@ -1,4 +1,6 @@
-"""Drives a real agent, with its nursery and runners, as a dispatcher would, without a transport."""
+"""Drives a real agent, with its fork server and runners, as a dispatcher would, without a
+transport.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import itertools
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,17 +30,17 @@ PATIENCE = 30
 
 @dataclass
 class Dispatcher:
-    """Drives an agent, and notes all that it says."""
+    """Drives an agent, and keeps all messages that it sends."""
 
     agent: Agent
-    said: list[tuple[Message, Payload]] = field(default_factory=list)
+    received: list[tuple[Message, Payload]] = field(default_factory=list)
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
     raised: dict[tuple[int, int], BaseException] = field(default_factory=dict)
     output: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def hear(self, message: Message, buffers: Payload) -> None:
-        self.said.append((message, buffers))
+    def receive(self, message: Message, buffers: Payload) -> None:
+        self.received.append((message, buffers))
         if isinstance(message, Results):
             for result, payload in portions(message.results, buffers):
                 if result.output:
@@ -100,46 +103,69 @@ class Dispatcher:
     def run(self, function: Callable[..., Any], calls: list[Any], **options: Any) -> int:
         return self.assign(function, [calls], **options)[0]
 
-    def until(self, done: Callable[[], object]) -> None:
+    def wait_until(self, done: Callable[[], object]) -> None:
         """Drive the agent until something has come true."""
         deadline = time.monotonic() + PATIENCE
         while not done():
             now = time.monotonic()
             assert now < deadline, (
-                f"waited in vain; the agent said {[message for message, _ in self.said]}, broken: "
-                f"{self.agent.broken!r}"
+                f"waited in vain; the agent sent {[message for message, _ in self.received]}, "
+                f"broken: {self.agent.broken!r}"
             )
             select.select([self.agent], [], [], min(self.agent.tick(now), 0.5))
             self.agent.on_ready()
 
-    def heard(self, kind: type) -> list[Any]:
-        return [message for message, _ in self.said if isinstance(message, kind)]
+    def messages(self, kind: type) -> list[Any]:
+        return [message for message, _ in self.received if isinstance(message, kind)]
 
-    def until_heard(self, kind: type, count: int = 1) -> Any:
-        self.until(lambda: len(self.heard(kind)) >= count)
-        return self.heard(kind)[-1]
+    def wait_for(self, kind: type, count: int = 1) -> Any:
+        self.wait_until(lambda: len(self.messages(kind)) >= count)
+        return self.messages(kind)[-1]
 
     def results(self, run: int, count: int) -> list[Any]:
-        self.until(lambda: all((run, i) in self.values for i in range(count)))
+        self.wait_until(lambda: all((run, i) in self.values for i in range(count)))
         return [self.values[run, i] for i in range(count)]
 
     def error(self, run: int, index: int = 0) -> BaseException:
-        self.until(lambda: (run, index) in self.raised)
+        self.wait_until(lambda: (run, index) in self.raised)
         return self.raised[run, index]
 
 
+class NoForkServer:
+    """Forks nothing."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self.requests, self._theirs = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def fork(self, runner: int, descriptors: object) -> None:
+        pass
+
+    def signal(self, runner: int, number: int) -> None:
+        raise AssertionError("no runner is to be ended")
+
+    def close(self) -> None:
+        for fd in (self._reading, self._writing):
+            os.close(fd)
+        self.requests.close()
+        self._theirs.close()
+
+
 def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
-    said: list[Any] = []
+    received: list[Any] = []
     dispatcher: Dispatcher
     agent = Agent(
-        lambda message, buffers: dispatcher.hear(message, buffers),
+        lambda message, buffers: dispatcher.receive(message, buffers),
         ForkServer.fork_off(runner.main),
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,
         streams=StandardStreams(lambda: None),
     )
-    dispatcher = Dispatcher(agent, said)
+    dispatcher = Dispatcher(agent, received)
     return dispatcher
 
 
@@ -157,14 +183,6 @@ def alive(pid: int) -> bool:
 
 def written(path: Path) -> Callable[[], bool]:
     return lambda: path.exists() and path.read_text() != ""
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    """Wait for what no descriptor tells."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        select.select([], [], [], 0.01)
 
 
 def leave_a_grandchild(path: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import Snapshot
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
@@ -41,7 +41,9 @@ class FakeController:
 
 @dataclass
 class FakeDispatcher:
-    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each task."""
+    """Runs what is submitted at once, or calls `on_submit(dispatcher)` instead, once for each
+    task.
+    """
 
     slots: int = 2
     at_once: bool = False
@@ -104,7 +106,7 @@ class FakeDispatcher:
         task = entry.task
         if task.watched:
             entry.listener.began(TaskStarted(task.id, 4711, "here", 1))
-        for index, call in enumerate(pickling.load_calls(task.payload)):
+        for index, call in enumerate(pickling.load(task.payload)):
             if index not in self.given_back.get(task.id, ()):
                 self.settle(entry, self._outcome(entry, index, call))
 
@@ -119,12 +121,33 @@ class FakeDispatcher:
             CallsFinished(entry.task.id, 0, entry.task.count, None, error=error, exitcode=exitcode),
         )
 
-    def cancel(self, tasks: Iterable[int], number: int = 15) -> None:
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = 15,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        for task, start, stop in calls:
+            self.cancelled[task] = number
+            for entry in self.entries:
+                if entry.task.id == task and task not in self.settled:
+                    self._cancel_calls(entry, range(start, stop), -number)
         for task in tasks:
             self.cancelled[task] = number
             for entry in self.entries:
                 if entry.task.id == task and task not in self.settled:
                     self.fail(entry, Cancelled("the call was cancelled"), -number)
+
+    def _cancel_calls(self, entry: Entry, calls: range, exitcode: int) -> None:
+        gone = self.given_back.setdefault(entry.task.id, set())
+        for index in sorted(set(calls) - gone):
+            gone.add(index)
+            error = Cancelled("the call was cancelled")
+            entry.listener.settled(
+                CallsFinished(entry.task.id, index, index + 1, None, error=error, exitcode=exitcode)
+            )
+        if len(gone) == entry.task.count:
+            self.settled.add(entry.task.id)
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Return: nothing is printed."""

@@ -6,25 +6,25 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster
+    from tests.support.clusters import Cluster
 
 LAUNCHING = '''
-"""What the scripts of these tests share: a launcher whose workers are a shell script, and waiting for what it reports."""
+"""What these scripts share: a launcher whose workers are a shell script, and waiting."""
 
-import json, logging, os, signal, stat, sys, time
+import json, logging, os, re, signal, stat, sys, time
 from pathlib import Path
 
 import gridengine.schedulers
-from gridengine.schedulers.launcher import Run, TaskState
+from gridengine.schedulers.launcher import LaunchContext, WorkerStatus
 
-ENDS = {TaskState.ENDED, TaskState.FAILED}
+ENDS = {WorkerStatus.ENDED, WorkerStatus.FAILED}
 
 
 def make_run(name="run"):
     folder = Path.cwd() / name
     folder.mkdir(mode=0o700)
     (folder / "connection").write_text("")
-    return Run("test", folder, folder / "connection", print)
+    return LaunchContext("test", folder, folder / "connection", print)
 
 
 def make_launcher(worker="exec sleep 600", run=None, **given):
@@ -38,13 +38,21 @@ def make_launcher(worker="exec sleep 600", run=None, **given):
 
 def wait_for(launcher, handles, states=ENDS, seconds=40):
     """Poll until each of these is in one of the states; return the last reports."""
+    def state(handle):
+        return reports[handle].state if handle in reports else None
+
     reports = {}
     until = time.monotonic() + seconds
-    while not all(handle in reports and reports[handle].state in states for handle in handles):
+    while not all(state(handle) in states for handle in handles):
         assert time.monotonic() < until, reports
-        reports.update(launcher.poll([handle for handle in handles if handle not in reports or reports[handle].state not in ENDS]))
+        reports.update(launcher.poll([one for one in handles if state(one) not in ENDS]))
         time.sleep(0.1)
     return reports
+
+
+def number_of(handle):
+    """The number of the job that this worker is, or is a task of."""
+    return re.split("[._]", handle.id)[0]
 
 
 def tell(**facts):
@@ -54,7 +62,7 @@ def tell(**facts):
 
 def files(cluster: Cluster) -> dict[str, str]:
     """Return what the scripts import, by its name."""
-    return {"launching.py": f"{LAUNCHING}\n\nSCHEDULER = '{type(cluster).__name__}Scheduler'\n"}
+    return {"launching.py": f"{LAUNCHING}\n\nSCHEDULER = '{cluster.scheduler}'\n"}
 
 
 def run(cluster: Cluster, script: str, **options: Any) -> dict[str, Any]:

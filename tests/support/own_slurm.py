@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.conftest import Slurm
-from tests.support.scenario import until
+from tests.support.clusters import Slurm
+from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/slurm")
 NODES = ("n1", "n2")
@@ -111,7 +111,7 @@ class OwnSlurm:
                 start_new_session=True,
                 **identity,
             )
-        until(self.is_up)
+        wait_until(self.is_up)
 
     def send(self, name: str, number: int) -> None:
         """Send a daemon a signal that does not end it."""

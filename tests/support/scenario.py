@@ -13,16 +13,17 @@ import socket
 import subprocess
 import termios
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from tests.support.waiting import wait_until
+
 if TYPE_CHECKING:
-    from tests.conftest import Cluster, GridEngine
+    from tests.support.clusters import Cluster, GridEngine
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 15.0
@@ -43,10 +44,13 @@ FOLDER = Path.cwd()
 JOB, TASK = ("JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID")
 
 
+def first_of(names):
+    return next((os.environ[name] for name in names if name in os.environ), "none")
+
+
 def hold(index, folder=str(FOLDER)):
     """Say where this call runs, wait until it is told to go on, say that it ends."""
-    job, task = (next((os.environ[name] for name in names if name in os.environ), "none") for names in (JOB, TASK))
-    where = f"{index} {os.getpid()} {job} {task}"
+    where = f"{index} {os.getpid()} {first_of(JOB)} {first_of(TASK)}"
     Path(folder, f"began {where}").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.02)
@@ -70,7 +74,8 @@ def facts(error):
     """What an error says, by its text and by its attributes."""
     names = ("host", "job", "log", "log_tail", "hint")
     said = {name: getattr(error, name, None) for name in names}
-    return {"kind": type(error).__name__, "text": str(error), "attempts": list(getattr(error, "attempts", ())), **said}
+    said["attempts"] = list(getattr(error, "attempts", ()))
+    return {"kind": type(error).__name__, "text": str(error), **said}
 
 
 def facts_of(act):
@@ -81,15 +86,6 @@ def facts_of(act):
         return facts(error)
     raise AssertionError(f"nothing was raised, {result!r} returned")
 '''
-
-
-def until(condition: Callable[[], Any], seconds: float = 40) -> Any:
-    """Return what the condition gives when that is true; fail when it is not in time."""
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.05)
-    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +143,7 @@ class Scenario:
             )
             return self.begun(index)
 
-        return list(until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
+        return list(wait_until(lambda: (all_ := found())[count - 1 :] and all_, seconds))
 
     def begun(self, index: int | None = None) -> list[Began]:
         paths = sorted(self.folder.glob("began *"), key=lambda path: path.stat().st_mtime_ns)
@@ -172,7 +168,7 @@ class Scenario:
     def tell(self, name: str) -> None:
         """Have the script act on this, and wait until it has."""
         (self.folder / name).touch()
-        until((self.folder / f"{name} done").exists)
+        wait_until((self.folder / f"{name} done").exists)
 
     def result(self, seconds: float = 40) -> dict[str, Any]:
         """Wait for the script's end and return the last that it told."""
@@ -204,14 +200,8 @@ def play(
     terminal: int | None = None,
 ) -> Scenario:
     """Start a script that begins with `PRELUDE`; `CLUSTER` is the cluster's scheduler."""
-    text = f"{PRELUDE}\nCLUSTER = {type(cluster).__name__}Scheduler\n{script}"
+    text = f"{PRELUDE}\nCLUSTER = {cluster.scheduler}\n{script}"
     return Scenario(cluster.start(text, files=files, environment=environment, terminal=terminal))
-
-
-def jobs(grid_engine: GridEngine) -> list[str]:
-    """Return the numbers of the jobs that Grid Engine has of the user."""
-    lines = grid_engine.command("qstat", "-u", grid_engine.user.pw_name).splitlines()[2:]
-    return sorted({line.split()[0] for line in lines})
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
@@ -226,13 +216,13 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
         ]
         return sum(row[0] == job and row[4] == "r" for row in rows if len(row) > 4)
 
-    until(lambda: running() == tasks)
+    wait_until(lambda: running() == tasks)
 
 
 def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 40) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
-    until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
-    until(lambda: not any(one.lives for one in begun), seconds)
+    wait_until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
+    wait_until(lambda: not any(one.lives for one in begun), seconds)
 
 
 @contextlib.contextmanager
@@ -259,10 +249,10 @@ def stop_daemon(name: str) -> None:
     assert executable.readlink().name.removesuffix("-wlm") == name.partition("-")[0]
     os.kill(pid, signal.SIGTERM)
     try:
-        until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
+        wait_until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
-        until(lambda: not executable.exists())
+        wait_until(lambda: not executable.exists())
 
 
 def bring_up(system: str = "gridengine") -> None:
@@ -353,35 +343,3 @@ except KeyboardInterrupt:
         os.close(ours)
         os.close(theirs)
     return begun, scenario.ended()
-
-
-def call_home_never(cluster: Cluster, log_folder: str) -> dict[str, Any]:
-    """Have workers fail to start in each way; return what each error says, by the way."""
-    return play(
-        cluster,
-        f"""
-import shutil, threading
-
-def spoilt(given, spoil=lambda folder: None):
-    class Spoilt(CLUSTER):
-        def launcher(self, run):
-            launcher = super().launcher(run)
-            launcher.prepare()
-            spoil(run.directory)
-            return launcher
-    return facts_of(lambda: gridengine.map(hold, [0], scheduler=lambda: Spoilt(**given)))
-
-cases = {{
-    "interpreter": lambda: spoilt({{"python": "/nosuch/python"}}),
-    "prologue": lambda: spoilt({{"prologue": ["echo modules are gone", "false"]}}),
-    "{log_folder}": lambda: spoilt({{}}, lambda folder: (folder / "logs").rmdir()),
-}}
-told = {{}}
-threads = [threading.Thread(target=lambda name=name, case=case: told.update({{name: case()}})) for name, case in cases.items()]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-tell(**told)
-""",
-    ).result(80)

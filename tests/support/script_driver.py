@@ -9,7 +9,6 @@ import os
 import pty
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,14 +81,6 @@ class Script:
         """Return the processes and files that are left when they have had time to go."""
         _, left = psutil.wait_procs(self.processes(), LEAVE_SECONDS)
         return [*left, *self.temporary.iterdir()]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return when it holds; fail when it does not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
 
 
 MakeScript = Callable[..., Script]

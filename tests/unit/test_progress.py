@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from gridengine.api.progress import ProgressBar
-from gridengine.dispatcher.interface import Snapshot
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.settings.values import settings
 
 

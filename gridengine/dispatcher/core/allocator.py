@@ -1,319 +1,244 @@
-"""Which queue has how much of which worker, where all requests share the workers. Sans-I/O, a part
-of the core.
+"""Which queue has how much of which worker.
 
-What a worker holds is lent in *lanes*: one lane is what one request asks for, given by the packer.
-A lane is a seat of its queue, and is given batch after batch without asking anybody again. Only
-when another queue waits for room does a lane go back at the end of its batch, and the packer
-decides anew whose turn it is. So calls that have the workers to themselves cost the packer nothing.
+A worker that was launched for one demand offers exactly that: all of it is its queue's for life.
+Where requests share the workers, what each holds is given out in *allocations*: one allocation is
+what one request asks for, as the packer decides. It is a slot of its queue, and is given batch
+after batch without asking the packer again. Only when another queue waits for room is it released
+at the end of its batch, and the packer decides anew whose turn it is. So calls that have the
+workers to themselves cost the packer nothing.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-import operator
-from typing import TYPE_CHECKING
-
-from gridengine.dispatcher.core import failures
+from gridengine.dispatcher.core import failures, outcomes
+from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
-from gridengine.dispatcher.core.model import Phase, SlotGroup, Worker
-from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.task_queue import TaskQueue
-from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import ZERO, Resource, is_nothing
-from gridengine.resources.demand import Demand
-from gridengine.resources.kinds import Cores, WTime
-from gridengine.resources.packing import Books, Packer, Placed, RequestFailed
+from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
+from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.errors import GridEngineError, safe_repr
+from gridengine.resources.base import Resource, is_nothing
+from gridengine.resources.kinds import Cores
+from gridengine.resources.packing import Placed, RequestFailed
 from gridengine.wire.messages import Release
 
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import StateMachine
-
-MOST_FITTING = 1024
-MOST_REMEMBERED = 1000
+# ------------------------------------------------------------------ workers
 
 
-class Allocator:
-    """Lends what workers hold to the pools of a core, `resources` by each worker."""
-
-    def __init__(self, core: StateMachine, resources: Resource) -> None:
-        self._core = core
-        self._resources = resources
-        self._offer = lasting(resources, core.policy.stay(resources))
-        self._packer: Packer[int, bytes] = Packer(
-            [self._offer], overtake_seconds=core.policy.overtake_seconds
-        )
-        self._wishes: dict[TaskQueue, int] = {}
-        self._wishers: dict[int, TaskQueue] = {}
-        self._open: set[bytes] = set()
-        self._freed: dict[SlotGroup, None] = {}
-        self._stirred: dict[TaskQueue, None] = {}
-        self._room = False
-        self._fitting: dict[Demand, int] = {}
-
-    # ---------------------------------------------------------------- what happens to workers
-
-    def open(self, worker: Worker, now: float) -> None:
-        """A worker has come."""
-        self._packer.open(worker.id, lasting(self._resources, worker.leave_at - now), now)
-        self._open.add(worker.id)
-        self._room = True
-
-    def shut(self, worker: Worker) -> None:
-        """A worker leaves, or has gone."""
-        for seat in list(worker.seats):
-            seat.pool.leave(seat)
-            self.stir(seat.pool)
-            self._freed.pop(seat, None)
-        if worker.id in self._open:
-            self._open.remove(worker.id)
-            self._packer.shut(worker.id)
-
-    def pause(self, worker: Worker) -> None:
-        """Lend nothing more of a worker."""
-        if worker.id in self._open:
-            self._packer.pause(worker.id)
-
-    def wake(self, worker: Worker) -> None:
-        """A worker that was silent is heard again."""
-        if worker.id in self._open:
-            self._packer.resume(worker.id)
-            self._freed.update(dict.fromkeys(worker.seats))
-            self._stirred.update(dict.fromkeys(seat.pool for seat in worker.seats))
-            self._room = True
-
-    # ---------------------------------------------------------------- what happens to calls
-
-    def freed(self, seat: SlotGroup) -> None:
-        """Note that a batch has ended."""
-        self._freed[seat] = self._stirred[seat.pool] = None
-
-    def stir(self, pool: TaskQueue) -> None:
-        """Note that calls have come to a queue, or have left it."""
-        self._stirred[pool] = None
-
-    def is_possible(self, demand: Demand) -> bool:
-        """Return whether a worker can hold this."""
-        try:
-            request = booked(demand.request)
-            return bool(Books(self._offer).of(request)._request(request))
-        except BaseException:  # what it raised comes out when it is asked for
-            return False
-
-    def fitting(self, demand: Demand) -> int:
-        """Return how many such requests one worker holds, at least 1."""
-        if demand not in self._fitting:
-            if len(self._fitting) >= MOST_REMEMBERED:
-                self._fitting.clear()
-            self._fitting[demand] = _fitting(self._offer, booked(demand.request))
-        return self._fitting[demand]
-
-    def settle(self, now: float, *, again: bool = False) -> None:
-        """See that all that can be given is given, as the last act of an event; with `again` though
-        nothing has happened.
-        """
-        for seat in self._freed:
-            if seat not in seat.worker.seats:
-                continue
-            if self._others_wish(seat.pool):
-                self._take_back(seat)
-            else:
-                seat.pool.place(seat)
-        self._freed.clear()
-        fresh = self._serve(now)
-        if self._wishes and (self._room or fresh or again):
-            self._room = False
-            self._lend(now)
-            for pool in fresh:
-                self._gather_room(pool, now)
-        self._serve(now)
-
-    def _serve(self, now: float) -> list[TaskQueue]:
-        """Give the calls of the queues that were stirred to the seats these have; return which wish
-        for more since now.
-        """
-        fresh = []
-        while self._stirred:
-            pool = next(iter(self._stirred))
-            del self._stirred[pool]
-            if self._wants(pool, now):
-                fresh.append(pool)
-        return fresh
-
-    def _wants(self, pool: TaskQueue, now: float) -> bool:
-        """Give the calls of a queue to the seats it has; return whether it now wishes for more, and
-        did not before.
-        """
-        self._core.fill(pool, now)
-        if not pool.waiting:
-            self._drop_wish(pool)
-            self._core.tidy(pool)
-            return False
-        return pool not in self._wishes and self._wish(pool)
-
-    def _others_wish(self, pool: TaskQueue) -> bool:
-        return len(self._wishes) > (pool in self._wishes)
-
-    # ---------------------------------------------------------------- lending
-
-    def _request(self, pool: TaskQueue) -> Resource:
-        return booked(self._core.limited(pool.demand))
-
-    def _wish(self, pool: TaskQueue) -> bool:
-        first = pool.waiting.first().open
-        allocation = self._core.new_lane()
-        try:
-            self._packer.add(allocation, self._request(pool), first.since, order=first.order)
-        # a kind may be a user's own, here as below: what it raises is the error of its calls alone
-        except BaseException as error:
-            self._fail(pool, error)
-            return False
-        self._wishes[pool] = allocation
-        self._wishers[allocation] = pool
-        return True
-
-    def _drop_wish(self, pool: TaskQueue) -> None:
-        allocation = self._wishes.pop(pool, None)
-        if allocation is not None:
-            del self._wishers[allocation]
-            self._packer.remove(allocation)
-
-    def _fail(self, pool: TaskQueue, error: BaseException) -> None:
-        self._drop_wish(pool)
-        self._core.fail(pool, failures.cannot_give(pool.demand.resources, error))
-        self._core.tidy(pool)
-
-    def _lend(self, now: float) -> None:
-        """Have the packer say whose turn it is, and give calls to who has got a lane."""
-        while True:
-            try:
-                for placed in self._packer.place(now):
-                    self._seat(placed, now)
-                return
-            except RequestFailed as error:
-                for pool in [self._wishers[allocation] for allocation in error.tasks]:
-                    self._fail(pool, error.__cause__ or error)
-
-    def _seat(self, placed: Placed[int, bytes], now: float) -> None:
-        pool = self._wishers.pop(placed.task)
-        del self._wishes[pool]
-        worker = self._core.workers[placed.holder]
-        seat = next((one for one in worker.seats if one.pool is pool and not one.allocation), None)
-        if seat is None:
-            seat = SlotGroup(
-                worker, pool, 0, 0 if is_nothing(pool.demand.resources) else placed.task
-            )
-            pool.join(seat)
-        seat.lent.append(placed.task)
-        seat.slots += 1
-        pool.slots += 1
-        if seat.allocation:
-            cores = placed.given.get(Cores)
-            given = asked_only(placed.given, pool.demand.resources)
-            self._core.effects.append(
-                Grant(worker.id, seat.allocation, given, 0 if cores is None else cores.N)
-            )
-        before = seat.batches
-        pool.place(seat)
-        self._core.fill(pool, now)
-        if (
-            seat.batches == before and pool.waiting
-        ):  # it may not be given anything, whatever the reason: else it would be lent for ever
-            self._take_back(seat)
-            self.pause(worker)
-        if pool.waiting:
-            self._wish(pool)
-
-    def _gather_room(self, pool: TaskQueue, now: float) -> None:
-        """Take back what others have and do not use, until there is room for what this queue wishes
-        for.
-        """
-        for other in list(self._core.pools.values()):
-            for seat in list(other.idle) if other is not pool else ():
-                if pool not in self._wishes:
-                    return
-                self._take_back(seat)
-                self._lend(now)
-
-    def _take_back(self, seat: SlotGroup) -> None:
-        """Take back the lanes of a seat that have nothing to do."""
-        worker, pool = seat.worker, seat.pool
-        while seat.slots > max(seat.batches, 0):
-            try:
-                self._packer.remove(seat.lent.pop())
-            except (
-                BaseException
-            ) as error:  # its books may be wrong from here on, all others are right
-                what = safe_repr(pool.demand.resources)
-                self._core.effects.append(
-                    Warn(
-                        f"resources={what} of {worker.hello.host} could not be taken back: "
-                        f"{safe_repr(error)}"
-                    )
-                )
-            seat.slots -= 1
-            pool.slots -= 1
-            self._room = True
-        if seat.slots:
-            pool.unlist(seat)  # nothing ahead while others wait
-            return
-        pool.leave(seat)
-        if seat.allocation and worker.phase is not Phase.GONE:
-            self._core.effects.append(Send(worker.id, Release([seat.allocation])))
-        self._core.tidy(pool)
-
-
-def booked(request: Resource) -> Resource:
-    """Return what is booked for a call that asks for this: who does not say how many cores has
-    one.
+def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError | None:
+    """Have a worker's slots given out; return the error if it cannot give what it was launched
+    for.
     """
-    return request if request.get(Cores) is not None else request & Cores(1)
+    if state.shared is None:
+        return _give_all(state, worker)
+    state.packer.open(worker.id, lasting(state.shared, worker.leave_at - now), now)
+    state.room_freed = worker.open = True
+    return None
 
 
-def can_hold(policy: Policy, request: Resource) -> None:
-    """See whether workers can ever hold a request: those that are shared, or one of its own for as
-    long as the scheduler lets it.
+def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
+    demand, slots = worker.provisioner.demand, worker.hello.slots
+    asked = demand.request
+    if is_nothing(asked):
+        group = SlotGroup(worker, state.queue_for(demand), slots)
+    else:
+        try:
+            given = asked.holder()._alloc(asked)
+        except BaseException as error:  # a user's own kind
+            return failures.cannot_give(asked, error)
+        state.last_allocation += 1
+        group = SlotGroup(worker, state.queue_for(demand), 1, state.last_allocation)
+        _grant(state, group, given, _cores(given, slots))
+    group.queue.add(group)
+    state.dirty_queues[group.queue] = None
+    worker.open = True
+    return None
 
-    Raises:
-        ConfigurationError: they cannot; the text says what they hold.
+
+def close_worker(state: CoreState, worker: Worker) -> None:
+    """Give out nothing of a worker any more: it leaves, or has gone."""
+    for group in list(worker.slot_groups):
+        group.queue.remove(group)
+        state.dirty_queues[group.queue] = None
+        state.freed_slots.pop(group, None)
+    if worker.open and state.shared:
+        state.packer.shut(worker.id)
+    worker.open = False
+
+
+def pause_worker(state: CoreState, worker: Worker) -> None:
+    """Allocate nothing more of a worker until it is resumed."""
+    if worker.open and state.shared:
+        state.packer.pause(worker.id)
+
+
+def resume_worker(state: CoreState, worker: Worker) -> None:
+    """Give out the slots of a worker again."""
+    for group in worker.slot_groups:
+        state.freed_slots[group] = state.dirty_queues[group.queue] = None
+    if worker.open and state.shared:
+        state.packer.resume(worker.id)
+        state.room_freed = True
+
+
+# ------------------------------------------------------------------ at the end of an event
+
+
+def settle(state: CoreState, now: float, *, again: bool = False) -> None:
+    """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
+    though nothing has happened.
     """
-    if policy.resources is None:
-        time, stay = request.get(WTime), policy.stay(request)
-        if time is not None and (time.softT or 0.0) > stay:
-            raise ConfigurationError(
-                f"{safe_repr(request)} wants {time.softT:g} s, and the scheduler lets a worker "
-                f"work for {stay:g} s",
-                hint="ask for less, or give the scheduler's jobs more time",
-            )
-        return
-    Packer[int, int]([lasting(policy.resources, policy.stay(policy.resources))]).add(
-        0, booked(request), 0.0
-    )
+    pending = state.pending_requests
+    for group in state.freed_slots:
+        others = len(pending) - (group.queue in pending) if pending else 0
+        if others and group.worker.phase is Phase.READY:
+            _release(state, group)
+        else:
+            group.queue.relist(group)
+    state.freed_slots.clear()
+    fresh = _fill_queues(state, now)
+    if pending and (state.room_freed or fresh or again):
+        state.room_freed = False
+        _allocate(state, now)
+        for queue in fresh:
+            _gather_room(state, queue, now)
+        _fill_queues(state, now)
 
 
-def lasting(held: Resource, seconds: float) -> Resource:
-    """Return the same, held for so long; at least a millisecond."""
-    if math.isinf(seconds):
-        return held
-    return functools.reduce(
-        operator.and_, (part for part in held if type(part) is not WTime), WTime(max(seconds, 1e-3))
-    )
+def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
+    """Assign the calls of the queues that have changed to the slots they have; return those that
+    now ask for one more allocation, and did not before.
+    """
+    fresh = []
+    while state.dirty_queues:
+        dirty, state.dirty_queues = state.dirty_queues, {}
+        for queue in dirty:
+            if queue.calls:
+                fill(state, queue, now)
+            if not queue.calls:
+                if queue in state.pending_requests:
+                    _drop_request(state, queue)
+                if not queue.slots:
+                    state.forget_if_unused(queue)
+            elif queue not in state.pending_requests and _request(state, queue):
+                fresh.append(queue)
+    return fresh
 
 
-def asked_only(given: Resource, asked: Resource) -> Resource:
-    """Return of what was given the kinds that were asked for."""
-    return functools.reduce(
-        operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
-    )
+# ------------------------------------------------------------------ allocations
 
 
-def _fitting(held: Resource, request: Resource) -> int:
+def _request(state: CoreState, queue: TaskQueue) -> bool:
+    """Have a queue ask for one more allocation, where there are any; return whether it does."""
+    if not state.shared or queue in state.deferred:
+        return False
+    first = queue.waiting.begin_turn()[0].open_task
+    state.last_allocation = number = state.last_allocation + 1
     try:
-        books = Books(held).of(request)
-        for count in range(MOST_FITTING):
-            if not books._request(request):
-                return max(count, 1)
-            books._alloc(request)
-    except BaseException:  # what it raised comes out when it is asked for
-        return 1
-    return MOST_FITTING
+        request = booked(state.limited_request(queue.demand))
+        state.packer.add(number, request, first.since, order=first.order)
+    # a kind may be a user's own, here as below: what it raises is the error of its calls alone
+    except BaseException as error:
+        _fail(state, queue, error)
+        return False
+    state.pending_requests[queue] = number
+    state.requesting_queues[number] = queue
+    return True
+
+
+def _drop_request(state: CoreState, queue: TaskQueue) -> None:
+    number = state.pending_requests.pop(queue, None)
+    if number is not None:
+        del state.requesting_queues[number]
+        state.packer.remove(number)
+
+
+def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
+    _drop_request(state, queue)
+    outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
+
+
+def _allocate(state: CoreState, now: float) -> None:
+    """Have the packer decide whose turn it is, and assign calls to what it allocates."""
+    while True:
+        try:
+            for placed in state.packer.place(now):
+                _add_slot(state, placed, now)
+            return
+        except RequestFailed as error:
+            for queue in [state.requesting_queues[number] for number in error.tasks]:
+                _fail(state, queue, error.__cause__ or error)
+
+
+def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
+    queue = state.requesting_queues.pop(placed.task)
+    del state.pending_requests[queue]
+    worker = state.workers[placed.holder]
+    group = next(
+        (one for one in worker.slot_groups if one.queue is queue and not one.allocation), None
+    )
+    if group is None:
+        number = 0 if is_nothing(queue.demand.resources) else placed.task
+        group = SlotGroup(worker, queue, 0, number)
+        queue.add(group)
+    group.packed.append(placed.task)
+    group.slots += 1
+    queue.slots += 1
+    if group.allocation:
+        given = asked_only(placed.given, queue.demand.resources)
+        _grant(state, group, given, _cores(placed.given, 0))
+    before = group.batches
+    queue.relist(group)
+    fill(state, queue, now)
+    if group.batches == before and queue.calls:
+        # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
+        _release(state, group)
+        pause_worker(state, worker)
+    if queue.calls:
+        _request(state, queue)
+
+
+def _grant(state: CoreState, group: SlotGroup, given: Resource, takes: int) -> None:
+    state.effects.append(Grant(group.worker.id, group.allocation, given, takes))
+
+
+def _cores(given: Resource, otherwise: int) -> int:
+    cores = given.get(Cores)
+    return otherwise if cores is None else cores.N
+
+
+def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
+    """Release what others have and do not use, until there is room for what this queue asks
+    for.
+    """
+    for other in list(state.queues.values()):
+        for group in list(other.idle) if other is not queue else ():
+            if queue not in state.pending_requests:
+                return
+            _release(state, group)
+            _allocate(state, now)
+
+
+def _release(state: CoreState, group: SlotGroup) -> None:
+    """Release the allocations of a slot group that have nothing to do."""
+    worker, queue = group.worker, group.queue
+    while group.slots > max(group.batches, 0):
+        try:
+            state.packer.remove(group.packed.pop())
+        except BaseException as error:  # its books may be wrong from here on, all others are right
+            what = safe_repr(queue.demand.resources)
+            text = (
+                f"resources={what} of {worker.hello.host} could not be taken back: "
+                f"{safe_repr(error)}"
+            )
+            state.effects.append(Warn(text))
+        group.slots -= 1
+        queue.slots -= 1
+        state.room_freed = True
+    if group.slots:
+        queue.unlist(group)  # nothing ahead while others wait
+        return
+    queue.remove(group)
+    if group.allocation and worker.phase is not Phase.GONE:
+        state.effects.append(Send(worker.id, Release([group.allocation])))
+    state.forget_if_unused(queue)

@@ -29,10 +29,15 @@ class Submitted(Struct, frozen=True):
 
 
 class CancelRequested(Struct, frozen=True):
-    """End these tasks: what has not started never runs, what runs is sent `signal`."""
+    """End these tasks, and of others these `calls` (the number of the task, the first call and the
+    one after the last): what has not started never runs, what runs is sent `signal`.
+
+    Other calls that are with them at a worker run again, uncharged.
+    """
 
     tasks: Sequence[int]
     signal: int
+    calls: Sequence[tuple[int, int, int]] = ()
 
 
 class RecallRequested(Struct, frozen=True):
@@ -76,7 +81,7 @@ class LaunchFailed(Struct, frozen=True):
 
 
 class Polled(Struct, frozen=True):
-    """The scheduler's word on workers."""
+    """What the scheduler reports of workers."""
 
     reports: Mapping[Handle, Report]
 
@@ -93,11 +98,11 @@ class Tick(Struct, frozen=True):
 
 
 class Rebalance(Struct, frozen=True):
-    """See whether some have nothing to do while others have too much."""
+    """Recall calls that have not begun from workers that are at slow ones."""
 
 
 class Continue(Struct, frozen=True):
-    """Hand out more of what waits: an event hands out so much at most, so that others are not kept
+    """Assign more of what waits: one event assigns so much at most, so that others are not kept
     waiting.
     """
 
@@ -134,8 +139,8 @@ class Send(Struct, frozen=True, gc=False):
 
 
 class Grant(Struct, frozen=True):
-    """Tell a worker what it is to give to the calls of a lane; `takes` is how many of its cores
-    that are booked for them.
+    """Tell a worker what it is to give to the calls of an allocation; `takes` is how many of its
+    cores are booked for them.
     """
 
     worker: bytes

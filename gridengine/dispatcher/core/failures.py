@@ -1,5 +1,5 @@
-"""What is said when a call did not end by itself: whose fault, what happened where, what to look
-at, what to try.
+"""The errors of calls that did not end by themselves: what happened where, whose fault it is, and
+what to try.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from gridengine.dispatcher.core.model import Run, Span, Worker
+from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.errors import (
     CallError,
     Cancelled,
@@ -19,12 +20,12 @@ from gridengine.errors import (
     WorkerCrashed,
     WorkerLost,
     exit_words,
+    out_of_memory,
     safe_repr,
 )
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Report
 from gridengine.wire.messages import CANCELLED, CRASH, MEMORY, TIMEOUT, Crashed
-from gridengine.worker.memory_limit import out_of_memory
 
 
 def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
@@ -60,7 +61,8 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
     when it did not.
     """
     facts = {} if worker is None else _facts(worker, span, span.start)
-    return Cancelled(f"{span.open.function.function.name} was ended before it was done", **facts)
+    name = span.open_task.function.function.name
+    return Cancelled(f"{name} was ended before it was done", **facts)
 
 
 def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
@@ -116,10 +118,10 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 
 def name_of(span: Span, index: int) -> str:
     """Return what a call is called in messages to people."""
-    name = span.open.function.function.name
-    if span.open.task.watched:
+    name = span.open_task.function.function.name
+    if span.open_task.task.watched:
         return f"the call of {name}"
-    return f"call {span.open.task.first + index} of {name}"
+    return f"call {span.open_task.task.first + index} of {name}"
 
 
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "host": worker.hello.host,
         "job": worker.job or None,
         "log": worker.hello.log or None,
-        "attempts": [str(attempt) for attempt in span.open.attempts.get(index, ())],
+        "attempts": [str(attempt) for attempt in span.open_task.attempts.get(index, ())],
     }
 
 

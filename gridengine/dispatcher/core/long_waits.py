@@ -1,5 +1,4 @@
-"""What has waited for long because jobs hold all the workers there may be: said now and then.
-Sans-I/O, a part of the core.
+"""A warning, now and then, when calls have waited for long because jobs hold all the workers.
 
 Jobs may wait for one another, or never end, and then this is all that tells of it.
 """
@@ -9,39 +8,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gridengine.dispatcher.core.events import Effect, Warn
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Task
 
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import StateMachine
-
-STALL_SECONDS = 10.0
+LONG_WAIT_SECONDS = 10.0
 MOST_NAMED = 5
 
 
 class LongWait(Struct):
-    """Since when calls have waited and none was handed out. It is said after `patience` seconds,
-    and the next time after twice as many.
+    """Since when calls have waited and none was assigned. The warning comes after `patience`
+    seconds, and the next one after twice as many.
     """
 
     last_run: int = 0
     since: float = -math.inf
-    patience: float = STALL_SECONDS
+    patience: float = LONG_WAIT_SECONDS
 
-    def look(self, core: StateMachine, now: float) -> list[Effect]:
-        """Say what waits for what, if something has waited for long enough."""
-        if self.last_run != core.last_run or not core.calls_waiting:
-            self.last_run, self.since = core.last_run, now
+    def check(self, state: CoreState, now: float) -> list[Effect]:
+        """Warn of what waits for what, if something has waited for long enough."""
+        if self.last_run != state.last_run or not state.calls_waiting:
+            self.last_run, self.since = state.last_run, now
         if now - self.since < self.patience or any(
-            pool.provisioner.expected or pool.provisioner.asked for pool in core.homes
+            one.expected or one.requested for one in state.provisioners.values()
         ):
             return []  # workers that are still to come have a reason of their own
-        under_way = [run.span.open.task for run in core.runs.values()]
-        waiting = [span.open.task for pool in core.pools.values() for span in pool.waiting]
+        under_way = [run.span.open_task.task for run in state.runs.values()]
+        waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
         if not any(task.watched for task in under_way) or not (
             any(task.watched for task in waiting) or all(task.watched for task in under_way)
         ):
@@ -49,9 +45,9 @@ class LongWait(Struct):
         self.patience *= 2
         text = (
             f"waiting for a free worker for {now - self.since:.0f} s: "
-            f"{_named(waiting, core.calls_waiting)}"
+            f"{_named(waiting, state.calls_waiting)}"
         )
-        room = core.policy.max_workers * core.policy.slots
+        room = state.policy.max_workers * state.policy.slots
         return [
             Warn(
                 f"{text}; these hold all of them (max_workers={room}): "

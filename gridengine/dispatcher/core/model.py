@@ -1,164 +1,70 @@
-"""What the core keeps of calls and workers: plain data."""
+"""Queues, workers and runs as the core keeps them; they refer to each other."""
 
 from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from gridengine.dispatcher.core.provisioner import LaunchedWorker
-from gridengine.dispatcher.core.tasks import Attempt, Function, Task
-from gridengine.resources.demand import Demand
+from gridengine.dispatcher.core.calls import Span, Submitter
+from gridengine.dispatcher.core.fair_queue import FairQueue
+from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.kinds import WTime
 from gridengine.wire.messages import Hello
 
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.task_queue import TaskQueue
-
-
-class Pace(Struct, eq=False):
-    """How long calls take now: their mean duration in seconds; None while it is not known."""
-
-    seconds: float | None = None
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from an answer; a longer duration counts at once, a shorter one bit by bit."""
-        mean = max(seconds, 0.0) / calls
-        self.seconds = (
-            mean if self.seconds is None or mean > self.seconds else 0.5 * (self.seconds + mean)
-        )
-
-    def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken so long already."""
-        self.seconds = max(seconds, self.seconds or 0.0)
-
-
-class RemoteObject(Struct):
-    """A function in use, or kept for a while after: its open tasks, its workers, and how long its
-    calls take, whoever submits them.
-
-    Or, `shared`, an object that such refer to, which is kept for as long as handles for it are
-    `held`.
-    """
-
-    function: Function
-    open: int = 0
-    shared: bool = False
-    held: bool = False
-    workers: set[bytes] = field(default_factory=set)
-    pace: Pace = field(default_factory=Pace)
-
-
-class Submitter(Struct, eq=False):
-    """Who has calls here: how many tasks are open, and how many batches of them workers have, which
-    with their loads are its share.
-
-    `served` is the number of the run that was handed out last; `last` the function that was
-    submitted last, and how long its calls take.
-    """
-
-    number: int
-    open: int = 0
-    batches: int = 0
-    load: int = 0
-    served: int = 0
-    last: tuple[RemoteObject, Pace] | None = None
-
-    def pace(self, function: RemoteObject) -> Pace:
-        """Return how long calls of a function take, now that it is submitted: at first as long as
-        those of others.
-        """
-        if self.last is None or self.last[0] is not function:
-            self.last = function, Pace(function.pace.seconds)
-        return self.last[1]
-
-
-class Open(Struct, gc=False):
-    """A task not all of whose calls are settled.
-
-    `needs` are the shared objects that it or its function refers to; `order` is its place among all
-    tasks, and `since` when it was submitted; `cancelled` is the signal that it was ended with, 0
-    while nobody ended it; `recalled`: the calls, from one to before another, that are not to begin
-    any more.
-    """
-
-    task: Task
-    function: RemoteObject
-    unsettled: int
-    submitter: Submitter
-    pace: Pace
-    needs: tuple[RemoteObject, ...] = ()
-    order: int = 0
-    since: float = 0.0
-    cancelled: int = 0
-    recalled: tuple[tuple[int, int], ...] = ()
-    runs: dict[int, None] = field(default_factory=dict)
-    attempts: dict[int, list[Attempt]] = field(default_factory=dict)
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from an answer how long calls take."""
-        self.pace.measured(calls, seconds)
-        self.function.pace.measured(calls, seconds)
-
-
-class Span(Struct, frozen=True, gc=False):
-    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker of
-    this demand.
-    """
-
-    open: Open
-    start: int
-    stop: int
-    demand: Demand
-    attempt: int = 1
-
-    @property
-    def calls(self) -> int:
-        """How many calls there are."""
-        return self.stop - self.start
+BATCH_SECONDS = 0.1
+LEAST_SECONDS = 0.001
+AHEAD_SECONDS = 0.05
+MOST_RUNS = 1000
+MOST_BYTES = 4_000_000
 
 
 class Batch(Struct, gc=False):
-    """What one runner was given at a time: how many of its runs have not ended, and its part in the
-    share of its submitter.
+    """What one runner is given at a time: how many of its runs have not ended, and its load, its
+    part in the share of its submitter.
 
-    That of quick calls is half as large: half of their batches wait behind others at their workers.
-    `heard`: when its last answer came, or when it began; None while it waits at the worker.
+    The load of quick calls is half as large: half of their batches wait behind others at their
+    workers. `answered_at`: when its last result came, or when it began; None while it waits at the
+    worker.
     """
 
-    left: int = 0
+    runs: int = 0
     load: int = 2
-    heard: float | None = None
+    answered_at: float | None = None
 
 
 class SlotGroup(Struct, eq=False):
-    """What a pool has of a worker: room for `slots` batches at a time.
+    """What a queue has of a worker: room for `slots` batches at a time.
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
-    nothing; `lent` are the packer's numbers of what was given for these slots, where workers are
-    shared.
+    nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
+    share the workers.
     """
 
     worker: Worker
-    pool: TaskQueue
+    queue: TaskQueue
     slots: int
     allocation: int = 0
     batches: int = 0
-    lent: list[int] = field(default_factory=list)
+    packed: list[int] = field(default_factory=list)
 
 
 class Run(Struct):
-    """A span that a worker was given; the calls before `done` are settled.
+    """A span that a worker was assigned; the calls before `done` are settled.
 
-    `since`: when it was given, or began; `touched`: when it was last answered or called back;
-        `recalled`: whether it was called back;
+    `since`: when it was assigned, or began; `touched`: when its last result came, or it was
+        recalled; `recalled`: whether it was recalled;
     `limit`: the seconds that each of its calls may take, None when nothing limits them.
     """
 
     number: int
     span: Span
-    seat: SlotGroup
+    slot_group: SlotGroup
     batch: Batch
     done: int
     since: float
@@ -168,12 +74,17 @@ class Run(Struct):
 
     @property
     def worker(self) -> Worker:
-        """Who was given it."""
-        return self.seat.worker
+        """The worker that it was assigned to."""
+        return self.slot_group.worker
+
+    @property
+    def rest(self) -> Span:
+        """The calls that are not settled."""
+        return replace(self.span, start=self.done)
 
 
 class Phase(enum.Enum):
-    """Where a worker stands."""
+    """The state of a worker that is connected."""
 
     READY = "ready"
     SILENT = "silent"
@@ -190,23 +101,24 @@ NEXT_PHASES = {
 
 
 class Worker(Struct):
-    """A worker that called home.
+    """A worker that is connected.
 
-    `fruitless`: how often in a row it gave work back and did none. `since`: when it called home.
-    `leave_at`: when it is to leave, before its walltime is over. `suspects`: of one that said
-    goodbye, the runs that may be to blame. `farewell`: what it said, while it is waited for what
-    the batch system says of its end. `generation`: of the caller's modules, the last that it was
-    told of.
+    `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
+    life. `fruitless`: how often in a row it gave work back and did none. `since`: when it
+    connected. `leave_at`: when it is to leave, before its walltime is over. `blamed_runs`: of one
+    that said goodbye, the runs that may be to blame. `exit_reason`: what it said, until the batch
+    system says how it ended. `generation`: of the caller's modules, the last that it was told of.
     """
 
     id: bytes
     hello: Hello
     heard_at: float
     idle_since: float
-    pool: TaskQueue
+    provisioner: Provisioner
     phase: Phase = Phase.READY
-    started: LaunchedWorker | None = None
-    seats: list[SlotGroup] = field(default_factory=list)
+    launch: LaunchedWorker | None = None
+    open: bool = False
+    slot_groups: list[SlotGroup] = field(default_factory=list)
     runs: dict[int, Run] = field(default_factory=dict)
     functions: set[bytes] = field(default_factory=set)
     since: float = 0.0
@@ -215,8 +127,8 @@ class Worker(Struct):
     taken: int = 0
     fruitless: int = 0
     stopping_since: float = 0.0
-    suspects: set[int] | None = None
-    farewell: str = ""
+    blamed_runs: set[int] | None = None
+    exit_reason: str = ""
     generation: int = 0
 
     @property
@@ -224,15 +136,11 @@ class Worker(Struct):
         """The batch system's id, when it is known; empty for a process of this machine, which has
         no log of its own.
         """
-        return (
-            self.started.handle.id if self.started is not None and self.started.handle.log else ""
-        )
+        return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
 
-    def enter(self, phase: Phase) -> None:
-        """Change the phase; an illegal change is a fault of this package."""
-        if phase not in NEXT_PHASES[self.phase]:
-            raise AssertionError(f"a worker cannot go from {self.phase} to {phase}")
-        self.phase = phase
+    def has_seconds(self, seconds: float, now: float) -> bool:
+        """Return whether it will be there for so long; near its end it is assigned nothing."""
+        return self.leave_at - now >= max(seconds, spare_of(self.leave_at - self.since))
 
     def spare(self) -> list[Run]:
         """Return the runs not all of whose calls have begun, as far as is known here."""
@@ -244,14 +152,149 @@ class Worker(Struct):
         ]
 
     def under_way(self) -> set[int]:
-        """Return the runs that its runners are in: they take batches, and the runs of a batch, in
+        """Return the runs that its runners are at: they take batches, and the runs of a batch, in
         order.
         """
         first: dict[int, int] = {}
         taken: dict[int, int] = {}
         for number, run in self.runs.items():
-            seat = id(run.seat)
-            if id(run.batch) not in first and taken.get(seat, 0) < run.seat.slots:
+            group = id(run.slot_group)
+            if id(run.batch) not in first and taken.get(group, 0) < run.slot_group.slots:
                 first[id(run.batch)] = number
-                taken[seat] = taken.get(seat, 0) + 1
+                taken[group] = taken.get(group, 0) + 1
         return set(first.values())
+
+
+class TaskQueue:
+    """The spans of one demand that wait, and the slots of workers that they may have.
+
+    `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
+    `ahead` may be given what their slots will want next, when calls are quick. `hard` and `soft`
+    are how many seconds a call of this demand may take, and how many it is expected to take.
+    """
+
+    def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
+        self.provisioner = provisioner
+        self.demand = demand
+        self.calls = self.running = 0
+        self.slots = 0
+        self.waiting = FairQueue()
+        self.idle: dict[SlotGroup, None] = {}
+        self.ahead: dict[SlotGroup, None] = {}
+        self.hard: float | None = None
+        self.soft = 0.0
+
+    def limit(self, time: WTime | None) -> None:
+        """Have calls that are assigned from now on keep to these limits."""
+        if time is not None:
+            self.hard, self.soft = time.T, time.softT or 0.0
+
+    # ---------------------------------------------------------------- slots
+
+    def add(self, group: SlotGroup) -> None:
+        """Take in a slot group."""
+        self.slots += group.slots
+        group.worker.slot_groups.append(group)
+        self.relist(group)
+
+    def remove(self, group: SlotGroup) -> None:
+        """Let a slot group go."""
+        self.slots -= group.slots
+        group.worker.slot_groups.remove(group)
+        self.unlist(group)
+
+    def unlist(self, group: SlotGroup) -> None:
+        """Assign nothing to a slot group."""
+        self.idle.pop(group, None)
+        self.ahead.pop(group, None)
+
+    def relist(self, group: SlotGroup) -> None:
+        """List a slot group, last, by the room that it has."""
+        worker, share = group.worker, self.provisioner.policy.jobs_per_worker
+        self.idle.pop(group, None)
+        self.ahead.pop(group, None)
+        if worker.phase is not Phase.READY or (share is not None and worker.taken >= share):
+            return
+        if group.batches < group.slots:
+            self.idle[group] = None
+        elif share is None and group.batches < 2 * group.slots:
+            self.ahead[group] = None
+
+    def next_slot_group(self) -> SlotGroup | None:
+        """Return who may be assigned work now. Who came last is first: if there is too little for
+        all, those before it may leave.
+        """
+        if self.idle:
+            return next(reversed(self.idle))
+        if self.ahead and may_go_ahead(self.waiting.begin_turn()[0]):
+            return next(reversed(self.ahead))
+        return None
+
+    # ---------------------------------------------------------------- calls
+
+    def put(self, span: Span) -> None:
+        """Have calls wait behind all others of their submitter."""
+        self.waiting.of(span.open_task.submitter).append(span)
+        self.calls += span.stop - span.start
+
+    def put_back(self, span: Span) -> None:
+        """Have calls wait before all others of their submitter."""
+        self.waiting.of(span.open_task.submitter).appendleft(span)
+        self.calls += span.stop - span.start
+
+    def take_out(
+        self,
+        split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
+        submitters: Iterable[Submitter] | None = None,
+    ) -> list[Span]:
+        """Take calls out of the queue and return them; see `FairQueue.take_out`."""
+        taken = self.waiting.take_out(split, submitters)
+        self.calls -= sum(span.calls for span in taken)
+        return taken
+
+    def next_spans(self, worker: Worker) -> list[Span]:
+        """Take a sensible piece of work for one runner: calls of one function, of the submitter
+        whose turn it is.
+        """
+        queue = self.waiting.begin_turn()
+        first = queue[0].open_task
+        function, attempt = first.function, queue[0].attempt
+        room = self._sensible_calls(first.pace.seconds) if attempt == 1 else 1
+        share = self.provisioner.policy.jobs_per_worker
+        room = room if share is None else min(room, share - worker.taken)
+        spans: list[Span] = []
+        size = 0
+        while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
+            span = queue[0]
+            if span.open_task.function is not function or span.attempt != attempt:
+                break
+            calls = span.stop - span.start
+            if calls > room:
+                queue[0] = replace(span, start=span.start + room)
+                span, calls = replace(span, stop=span.start + room), room
+            else:
+                queue.popleft()
+            self.calls -= calls
+            room -= calls
+            size += sum(map(len, span.open_task.task.payload))
+            spans.append(span)
+        self.waiting.end_turn(first.submitter)
+        return spans
+
+    def _sensible_calls(self, seconds: float | None) -> int:
+        """Return how many calls make one batch: those that take `BATCH_SECONDS`; fewer to leave
+        work for every slot, but no fewer than pay for the message.
+
+        One when nothing is known yet.
+        """
+        if seconds is None or seconds > BATCH_SECONDS:
+            return 1
+        seconds = max(seconds, 1e-9)
+        share = -(-self.calls // (2 * max(self.slots, 1)))
+        return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
+
+
+def may_go_ahead(span: Span) -> bool:
+    """Return whether calls are quick enough to be assigned to a worker before it has room."""
+    seconds = span.open_task.pace.seconds
+    return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1

@@ -1,131 +1,130 @@
-"""What workers are given to work with: functions and shared objects, who has them, and when they
-are let go. Sans-I/O, over the core.
-"""
+"""Functions and shared objects: which worker has them, and when they are forgotten."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
+from gridengine.dispatcher.core.calls import OpenTask, RemoteObject
 from gridengine.dispatcher.core.events import Released, Send
-from gridengine.dispatcher.core.model import Open, RemoteObject, Worker
+from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.serialize.payload import size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Forget, Reload
 
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import StateMachine
-
 KEPT_FUNCTIONS = 64
 """How many functions that no task uses are kept."""
 
 
-def take(core: StateMachine, function: Function) -> RemoteObject:
+def use_function(state: CoreState, function: Function) -> RemoteObject:
     """Return a function that tasks are about to use."""
-    known = core.functions.get(function.digest)
+    known = state.objects.get(function.digest)
     if known is None:
-        known = core.functions[function.digest] = RemoteObject(function)
-    core.retired.pop(function.digest, None)
+        known = state.objects[function.digest] = RemoteObject(function, size_of(function.payload))
+    state.retired.pop(function.digest, None)
     return known
 
 
-def take_shared(core: StateMachine, function: Function, task: Task) -> tuple[RemoteObject, ...]:
+def use_shared(state: CoreState, function: Function, task: Task) -> tuple[RemoteObject, ...]:
     """Return the shared objects that a task is about to use."""
     if not function.needs and not task.needs:
         return ()
-    needs = tuple(_take_one_shared(core, lent) for lent in all_needed(function.needs, task.needs))
+    needs = tuple(_shared(state, needed) for needed in all_needed(function.needs, task.needs))
     for known in needs:
         known.open += 1
     return needs
 
 
-def _take_one_shared(core: StateMachine, lent: SharedObject) -> RemoteObject:
-    known = core.functions.get(lent.name)
+def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
+    known = state.objects.get(needed.name)
     if known is None:
-        function = Function(lent.name, lent.payload, (), "", "a shared object")
-        known = core.functions[lent.name] = RemoteObject(function, shared=True, held=True)
+        function = Function(needed.name, needed.payload, (), b"", "a shared object")
+        known = RemoteObject(function, size_of(function.payload), shared=True, held=True)
+        state.objects[needed.name] = known
     return known
 
 
-def give(core: StateMachine, worker: Worker, known: RemoteObject) -> None:
-    """Have a worker that does not know it be told of a function or a shared object."""
+def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
+    """Send a worker a function or a shared object that it does not have."""
     function = known.function
     known.workers.add(worker.id)
     worker.functions.add(function.digest)
-    path, directory = list(map(os.fsencode, function.path)), os.fsencode(function.directory)
-    message = Define(function.digest, path, directory, len(function.payload), shared=known.shared)
-    core.effects.append(Send(worker.id, message, function.payload))
+    message = Define(
+        function.digest,
+        list(function.path),
+        function.directory,
+        len(function.payload),
+        shared=known.shared,
+    )
+    state.effects.append(Send(worker.id, message, function.payload))
 
 
-def renew(core: StateMachine, worker: Worker) -> None:
+def reload(state: CoreState, worker: Worker) -> None:
     """Have a worker start new runners, since modules have changed that those it has may have
     loaded.
     """
-    worker.generation = core.generation
-    core.effects.append(Send(worker.id, Reload()))
+    worker.generation = state.generation
+    state.effects.append(Send(worker.id, Reload()))
 
 
-def let_go(core: StateMachine, ended: Open) -> None:
-    """A task has ended: keep what no other uses as long as it may soon be used again."""
+def let_go(state: CoreState, ended: OpenTask) -> None:
+    """Release what an ended task used; a function that no other uses is kept for a while."""
     ended.function.open -= 1
     if not ended.function.open:
-        _retire(core, ended.function)
+        _retire(state, ended.function)
     for known in ended.needs:
         known.open -= 1
-        _forget_shared(core, known)
+        _forget_shared(state, known)
 
 
-def clear(core: StateMachine) -> None:
-    """Let go of everything: there are no workers any more, and whoever still refers to this core
-    wants no data of it.
+def clear(state: CoreState) -> None:
+    """Forget all data: there are no workers any more, and whoever still refers to this core needs
+    none of it.
     """
-    for kept in (core.functions, core.retired, core.open, core.effects):
+    for kept in (state.objects, state.retired, state.open_tasks, state.effects):
         kept.clear()
 
 
-def released(core: StateMachine, event: Released, now: float) -> None:
-    """The last handle of a shared object is gone."""
-    known = core.functions.get(event.name)
+def released(state: CoreState, event: Released, now: float) -> None:
+    """Note that the last handle of a shared object is gone."""
+    known = state.objects.get(event.name)
     if known is not None:
         known.held = False
-        _forget_shared(core, known)
+        _forget_shared(state, known)
 
 
-def _forget_shared(core: StateMachine, known: RemoteObject) -> None:
-    """Have workers forget a shared object that nobody holds or uses, and the functions that were
-    kept and hold it themselves.
+def _forget_shared(state: CoreState, known: RemoteObject) -> None:
+    """Have workers forget a shared object that has no handle and no user, and the retired functions
+    that refer to it.
     """
     if known.held or known.open:
         return
     name = known.function.digest
     for digest in [
         one
-        for one in core.retired
-        if any(lent.name == name for lent in core.functions[one].function.needs)
+        for one in state.retired
+        if any(needed.name == name for needed in state.objects[one].function.needs)
     ]:
-        del core.retired[digest]
-        _forget(core, digest)
-    _forget(core, name)
+        del state.retired[digest]
+        _forget(state, digest)
+    _forget(state, name)
 
 
-def _retire(core: StateMachine, known: RemoteObject) -> None:
+def _retire(state: CoreState, known: RemoteObject) -> None:
     """Keep the last functions a while, since the next call is often of the same one; have workers
     forget the oldest.
     """
-    size = size_of(known.function.payload)
-    if size > KEPT_BYTES:
-        _forget(core, known.function.digest)
+    if known.size > KEPT_BYTES:
+        _forget(state, known.function.digest)
         return
-    core.retired[known.function.digest] = size
-    while len(core.retired) > KEPT_FUNCTIONS or sum(core.retired.values()) > KEPT_BYTES:
-        digest = next(iter(core.retired))
-        del core.retired[digest]
-        _forget(core, digest)
+    state.retired[known.function.digest] = known.size
+    while len(state.retired) > KEPT_FUNCTIONS or sum(state.retired.values()) > KEPT_BYTES:
+        digest = next(iter(state.retired))
+        del state.retired[digest]
+        _forget(state, digest)
 
 
-def _forget(core: StateMachine, digest: bytes) -> None:
-    for worker in core.functions.pop(digest).workers:
-        core.workers[worker].functions.discard(digest)
-        core.effects.append(Send(worker, Forget([digest])))
+def _forget(state: CoreState, digest: bytes) -> None:
+    for worker in state.objects.pop(digest).workers:
+        state.workers[worker].functions.discard(digest)
+        state.effects.append(Send(worker, Forget([digest])))

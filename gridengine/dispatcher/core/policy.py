@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import WTime
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The numbers by which the core decides; times in seconds.
 
     max_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's. lease_seconds,

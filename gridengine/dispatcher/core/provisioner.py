@@ -1,11 +1,12 @@
-"""The workers that were asked for: how many there should be, which have called home, which never
-will. Sans-I/O, a part of the core.
+"""How many workers of one demand are needed, and what became of those that were asked for: which
+have connected, which never will.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
@@ -18,9 +19,8 @@ FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
 
 
-@dataclass(slots=True)
-class LaunchedWorker:
-    """A launched worker. `worker` is set when it has called home."""
+class LaunchedWorker(Struct):
+    """A launched worker. `worker` is set when it has connected."""
 
     handle: Handle
     launched_at: float
@@ -32,12 +32,12 @@ class LaunchedWorker:
 
 
 def keys_of(log: str, pid: int) -> list[str]:
-    """Return what a worker that calls home may be recognised by."""
+    """Return what a worker that connects may be recognised by."""
     return [key for key in (log_key(log), str(pid)) if key]
 
 
 def key_of(handle: Handle) -> str:
-    """Return what a worker that calls home is recognised by: its log, or its process id."""
+    """Return what a worker that connects is recognised by: its log, or its process id."""
     return log_key(handle.log) or handle.id
 
 
@@ -48,22 +48,26 @@ def log_key(path: str) -> str:
     return "/".join(path.rsplit("/", 2)[-2:])
 
 
-@dataclass(slots=True)
-class Provisioner:
+class Provisioner(Struct, eq=False):
     """Decides how many workers of one demand to ask for and to withdraw, and recognises them when
-    they call.
+    they connect.
 
-    `strangers` and `withdrawn`, who called before they were known and who may call no more, are
-    shared by all fleets of a dispatcher.
+    `requested` is how many the scheduler was asked for and has not answered; `launched` are those
+    that it started, `expected` those of them that have neither connected nor ended; `workers` is
+    how many are connected, `idle` those of them that are ready and have nothing to do. `unmatched`
+    and `withdrawn`, who connected before its launch was known and who may connect no more, are
+    shared by all provisioners of a dispatcher.
     """
 
     policy: Policy
     demand: Demand = ANY
-    started: dict[str, LaunchedWorker] = field(default_factory=dict)
+    launched: dict[str, LaunchedWorker] = field(default_factory=dict)
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
-    strangers: dict[str, bytes] = field(default_factory=dict)
+    workers: int = 0
+    idle: set[bytes] = field(default_factory=set)
+    unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
-    asked: int = 0
+    requested: int = 0
     failures: int = 0
     backoff: float = FIRST_BACKOFF
     ask_again_at: float = 0.0
@@ -74,15 +78,17 @@ class Provisioner:
     unserved_since: float | None = None
     reason: str = ""
 
-    def launched(self, handles: Iterable[Handle], now: float) -> list[tuple[bytes, LaunchedWorker]]:
-        """Note launched workers; return those that have called home already."""
-        self.asked = 0
+    def add_launched(
+        self, handles: Iterable[Handle], now: float
+    ) -> list[tuple[bytes, LaunchedWorker]]:
+        """Note launched workers; return those that have connected already."""
+        self.requested = 0
         early = []
         for handle in handles:
             key = key_of(handle)
             self.withdrawn.pop(key, None)
-            one = self.started[key] = LaunchedWorker(handle, now)
-            worker = self.strangers.pop(key, None)
+            one = self.launched[key] = LaunchedWorker(handle, now)
+            worker = self.unmatched.pop(key, None)
             if worker is None:
                 self.expected[key] = one
             else:
@@ -91,36 +97,36 @@ class Provisioner:
         return early
 
     def hold_back(self, now: float) -> None:
-        """Something went wrong: wait before asking again, longer each time until a worker is
-        welcomed. What fails together counts once.
+        """Something went wrong: wait before asking again, longer each time until a worker
+        connects. What fails together counts once.
         """
         if now >= self.ask_again_at:
             self.ask_again_at = now + self.backoff
             self.backoff = min(2 * self.backoff, LAST_BACKOFF)
 
-    def welcomed(self) -> None:
-        """A worker has come and may work: what failed before is forgiven."""
+    def reset_failures(self) -> None:
+        """A worker has connected and may work: what failed before does not count any more."""
         self.failures = 0
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
-        """Withdraw all that is expected, since nobody waits for it any more; who comes next may ask
-        at once.
+        """Withdraw all that are expected, since no call waits for them any more; the next that is
+        submitted may ask at once.
         """
-        self.welcomed()
+        self.reset_failures()
         self.ask_again_at = now
         for one in [
-            one for one in self.started.values() if one.worker is None and one.ended_at is not None
+            one for one in self.launched.values() if one.worker is None and one.ended_at is not None
         ]:
             self.drop(one)
-        return self.withdraw(list(self.expected.values()))
+        return self.withdraw()
 
-    def called_home(self, worker: bytes, keys: Iterable[str]) -> LaunchedWorker | None:
-        """Return the launched worker that this one is, None when it is not of this fleet or not
-        known yet.
+    def recognise(self, worker: bytes, keys: Iterable[str]) -> LaunchedWorker | None:
+        """Return the launched worker that this one is, None when it is not of this provisioner or
+        not known yet.
         """
         for key in keys:
-            one = self.started.get(key)
+            one = self.launched.get(key)
             if one is not None and one.worker is None:
                 self.expected.pop(key, None)
                 one.worker = worker
@@ -129,94 +135,90 @@ class Provisioner:
 
     def knows(self, one: LaunchedWorker) -> bool:
         """Return whether this launched worker is still counted on."""
-        return self.started.get(key_of(one.handle)) is one
+        return self.launched.get(key_of(one.handle)) is one
 
     def drop(self, one: LaunchedWorker) -> None:
         """Forget a launched worker."""
-        self.started.pop(key_of(one.handle), None)
+        self.launched.pop(key_of(one.handle), None)
         self.expected.pop(key_of(one.handle), None)
+
+    @property
+    def size(self) -> int:
+        """How many workers there are, or are asked for."""
+        return self.workers + len(self.expected) + self.requested
+
+    def is_spent(self, now: float) -> bool:
+        """Return whether there are no workers, and nothing to remember of them."""
+        return not (self.size or self.launched) and now >= self.ask_again_at
 
     def may_ask(self, now: float) -> bool:
         """Return whether more workers could be asked for at this moment."""
-        return not self.asked and now >= self.ask_again_at
+        return not self.requested and now >= self.ask_again_at
 
-    def scale(
-        self,
-        now: float,
-        *,
-        calls_waiting: int,
-        workers_busy: int,
-        workers_idle: int,
-        others: int = 0,
-    ) -> list[Effect]:
+    def scale(self, now: float, calls_waiting: int, *, others: int = 0) -> list[Effect]:
         """Ask for workers when calls wait for them; withdraw those that still queue when nothing
         has waited for a while.
 
         `others` is how many workers of other demands there are, or are asked for.
         """
+        policy, busy = self.policy, self.workers - len(self.idle)
         # Who waits for others' workers to leave does not wait for the batch system.
-        if not calls_waiting or workers_busy + workers_idle or others >= self.policy.max_workers:
+        if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
         elif self.unserved_since is None:
             self.unserved_since, self.reason = now, ""
-        wanted = min(
-            self.policy.max_workers - others, -(-calls_waiting // self.policy.slots) + workers_busy
-        )
-        have = workers_busy + workers_idle + len(self.expected) + self.asked
+        wanted = min(policy.max_workers - others, -(-calls_waiting // policy.slots) + busy)
+        have = self.size
         if calls_waiting and wanted > have:
-            self.demand_since = now if self.demand_since is None else self.demand_since
-            self.surplus_since = None
-            gathering = (
-                0.0
-                if self.policy.start_at_once and not self.started
-                else self.policy.gather_seconds
-            )
-            if not self.may_ask(now) or now - self.demand_since < gathering:
-                return []
-            self.asked = wanted - have
-            return [Launch(self.asked, self.demand)]
+            return self._request(wanted - have, now)
         self.demand_since = None
         if have <= wanted or not self.expected:
             self.surplus_since = None
         elif self.surplus_since is None:
             self.surplus_since = now
-        elif now - self.surplus_since >= self.policy.idle_seconds:
+        elif now - self.surplus_since >= policy.idle_seconds:
             self.surplus_since = None
-            return self.withdraw(
-                [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED][
-                    wanted - have :
-                ]
-            )
+            queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
+            return self.withdraw(queued[wanted - have :])
         return []
 
-    def withdraw(self, which: Iterable[LaunchedWorker]) -> list[Effect]:
-        """Take workers back from the scheduler."""
+    def _request(self, count: int, now: float) -> list[Effect]:
+        self.demand_since = now if self.demand_since is None else self.demand_since
+        self.surplus_since = None
+        at_once = self.policy.start_at_once and not self.launched
+        gathering = 0.0 if at_once else self.policy.gather_seconds
+        if not self.may_ask(now) or now - self.demand_since < gathering:
+            return []
+        self.requested = count
+        return [Launch(count, self.demand)]
+
+    def withdraw(self, which: Iterable[LaunchedWorker] | None = None) -> list[Effect]:
+        """Have the scheduler stop these workers, or all that are expected."""
         handles = []
-        for one in which:
+        for one in list(self.expected.values()) if which is None else which:
             handles.append(one.handle)
             self._turn_away(one)
             self.drop(one)
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Should this worker still call home, it is told to leave. The oldest are forgotten: by now
-        they will not.
+        """Have this worker stopped should it still connect. The oldest are forgotten: by now they
+        will not.
         """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > KEPT_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
 
-    def polled(self, reports: Mapping[Handle, Report], now: float) -> list[LaunchedWorker]:
-        """Note the scheduler's word; return the workers that it says have ended just now."""
+    def update(self, reports: Mapping[Handle, Report], now: float) -> list[LaunchedWorker]:
+        """Note the scheduler's reports; return the workers that have ended since the last."""
         ended = []
         for handle, report in reports.items():
-            one = self.started.get(key_of(handle))
+            one = self.launched.get(key_of(handle))
             if one is None:
                 continue
             one.state, one.report = report.state, report
             if report.state is not WorkerStatus.RUNNING:
                 self.reason = report.reason or self.reason
-            if report.state is not WorkerStatus.RUNNING:
                 one.running_since = None
             elif one.running_since is None:
                 one.running_since = now
@@ -227,7 +229,7 @@ class Provisioner:
         return ended
 
     def start_failed(self, one: LaunchedWorker, now: float) -> GridEngineError | None:
-        """Note that a launched worker ended without a call home; return the error when that has
+        """Note that a launched worker ended before it connected; return the error when that has
         happened too often.
 
         To delete an array is one act: of what was launched before a deletion was seen, what is
@@ -266,7 +268,7 @@ class Provisioner:
         )
 
     def overdue(self, now: float) -> list[LaunchedWorker]:
-        """Return the workers that run, the scheduler says, and have not called home in time."""
+        """Return the workers that run, the scheduler says, and have not connected in time."""
         limit = self.policy.start_seconds
         return [
             one
@@ -276,10 +278,10 @@ class Provisioner:
             and one.state is WorkerStatus.RUNNING
         ]
 
-    def explain(self, now: float, *, calls_waiting: int, workers: int) -> list[Effect]:
-        """Once a minute, when calls wait and no worker has come, have it said why."""
+    def explain(self, now: float, *, waited_for: bool) -> list[Effect]:
+        """Once a minute, when calls wait and no worker has connected, ask the batch system why."""
         queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
-        if workers or not calls_waiting or not queued:
+        if self.workers or not waited_for or not queued:
             self.explain_at = None
             return []
         if self.explain_at is None:
@@ -297,7 +299,7 @@ class Provisioner:
             self.reason = words or self.reason
 
     def impossible(self) -> GridEngineError | None:
-        """Return why a worker that waits can never start, as the scheduler says; None when any
+        """Return why a queued worker can never start, as the scheduler says; None when all
         may.
         """
         reports = (one.report for one in self.expected.values() if one.state is WorkerStatus.QUEUED)

@@ -1,110 +1,132 @@
-"""Calls that were handed in, or handed out, and have not begun: how they are taken back. Sans-I/O,
-functions over the core.
+"""Calls that are cancelled, and calls that have not begun and are recalled from their workers: by
+their submitter, or by the core for the sake of others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from gridengine.dispatcher.core.calls import Submitter, Unwanted
+from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
+from gridengine.dispatcher.core.model import Phase, Run, Worker
+from gridengine.dispatcher.core.outcomes import settle_unwanted, split_unwanted
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.wire.messages import Cancel, Recall
 
-from gridengine.dispatcher.core import failures
-from gridengine.dispatcher.core.events import RecallRequested, Send
-from gridengine.dispatcher.core.model import Open, Phase, Run, Span, Worker
-from gridengine.wire.messages import Recall
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import StateMachine
-
-MAKE_WAY_SECONDS = 0.05
-MOST_LOOKED_AT = 200
-"""How many runs are looked at for workers that have too much."""
+LATE_SECONDS = 0.05
+SHARE_SECONDS = 0.05
+"""How often calls are recalled at most for submitters that have no share of the workers yet."""
+MOST_SEARCHED = 200
+"""How many runs are searched for workers that have too much."""
 
 
-def asked(core: StateMachine, event: RecallRequested, now: float) -> None:
-    """Take calls out of the queues, and have workers give back those that they have not begun."""
-    calls = {task: (start, stop) for task, start, stop in event.calls if task in core.open}
-    named = [core.open[task] for task in calls]
-    submitters = dict.fromkeys(one.submitter for one in named)
-    for pool in list(core.pools.values()):
-        for span in pool.take_out(calls, submitters):
-            settle(core, span)
-        if core.allocator is not None:
-            core.allocator.stir(pool)
-    for one in named:
-        _recall(core, one, calls[one.task.id], now)
-    core.scale(now)
+def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> None:
+    """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
+    tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
+    calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
+    for worker, runs in reject(state, calls, event.signal):
+        numbers = [run.number for run in runs]
+        state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
+    state.scale_due = True
 
 
-def _recall(core: StateMachine, one: Open, calls: tuple[int, int], now: float) -> None:
-    """Have workers that have such calls of a task, not begun, give back all that they have not
-    begun: runners let go of it as a whole.
+def recall_requested(state: CoreState, event: RecallRequested, now: float) -> None:
+    """Take calls out of the queues, and have workers that have some that have not begun give back
+    all that has not begun: runners let go of it as a whole.
     """
-    start, stop = calls
-    per_worker: dict[int, list[Run]] = {}
-    for run in map(core.runs.__getitem__, one.runs):
-        if run.span.attempt == 1 and start < run.span.stop and run.done < stop:
-            per_worker.setdefault(id(run.worker), []).append(run)
-    for runs in per_worker.values():
-        begun = runs[0].worker.under_way()
-        spare = [run for run in runs if run.number not in begun or stop > run.done + 1]
-        if spare:
-            one.recalled = *(known for known in one.recalled if not _within(known, calls)), calls
-            send(core, spare[0].worker, spare[0].worker.spare(), now)
+    for worker, runs in reject(state, event.calls, 0):
+        begun = worker.under_way()
+        if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
+            _recall(state, worker, worker.spare(), now)
+    state.scale_due = True
 
 
-def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+def _is_unwanted_after(run: Run) -> bool:
+    """Return whether some of the calls of a run are not wanted but the next."""
+    unwanted = run.span.open_task.unwanted
+    return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
 
 
-def come_back(core: StateMachine, span: Span) -> None:
-    """Settle of calls that a worker gave back those that are not to begin any more, and have the
-    others wait.
+def reject(
+    state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
+) -> list[tuple[Worker, list[Run]]]:
+    """Note that calls of tasks, from one to before another, are not wanted; settle those that wait,
+    and return the runs of the others, by worker.
     """
-    rest = [span]
-    for first, last in span.open.recalled:
-        parts, rest = rest, []
-        for part in parts:
-            start, stop = max(first, part.start), min(last, part.stop)
-            if start >= stop:
-                rest.append(part)
-                continue
-            settle(core, replace(part, start=start, stop=stop))
-            rest += [replace(part, stop=start), replace(part, start=stop)]
-    for part in reversed(rest):
-        if part.calls:
-            core.put_back(part)
+    submitters: dict[Submitter, None] = {}
+    runs: dict[int, Run] = {}
+    for task, start, stop in calls:
+        one, unwanted = state.open_tasks.get(task), Unwanted(start, stop, number)
+        if one is None:
+            continue
+        one.unwanted = *(other for other in one.unwanted if other != unwanted), unwanted
+        submitters[one.submitter] = None
+        its = map(state.runs.__getitem__, one.runs)
+        runs |= {run.number: run for run in its if start < run.span.stop and run.done < stop}
+    for queue in state.queues.values():
+        for span in queue.take_out(split_unwanted, submitters):
+            settle_unwanted(state, span)
+        state.dirty_queues[queue] = None
+    return _by_worker(run for run in runs.values() if number or run.span.attempt == 1)
 
 
-def make_way(core: StateMachine, now: float) -> None:
-    """Have workers give back what they have not begun, for somebody who has no share of them yet;
-    every now and then.
+def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
+    found: dict[bytes, tuple[Worker, list[Run]]] = {}
+    for run in runs:
+        found.setdefault(run.worker.id, (run.worker, []))[1].append(run)
+    return list(found.values())
+
+
+# ------------------------------------------------------------------ for the sake of others
+
+
+def recall_for_new_submitter(state: CoreState, now: float) -> None:
+    """Have workers give back what they have not begun, for a submitter that has no share of them
+    yet; every now and then.
     """
-    if core.restless and now - core.made_way_at >= MAKE_WAY_SECONDS:
-        core.made_way_at = now
-        for worker in {
-            id(run.worker): run.worker for run in islice(core.runs.values(), MOST_LOOKED_AT)
-        }.values():
-            send(core, worker, worker.spare(), now)
+    if state.rebalance_due and now - state.recalled_for_new_at >= SHARE_SECONDS:
+        state.recalled_for_new_at = now
+        for worker in _busy_workers(state):
+            _recall(state, worker, worker.spare(), now)
 
 
-def send(core: StateMachine, worker: Worker, runs: Sequence[Run], now: float) -> None:
+def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
+    """Where calls take longer than those before them did, recall what has not begun: it must not
+    wait behind them.
+    """
+    state.rebalance_due = False
+    for worker in _busy_workers(state):
+        begun, spare = worker.under_way(), worker.spare()
+        state.rebalance_due = state.rebalance_due or bool(spare)
+        late = [
+            run
+            for number in begun
+            if now - _last_sign(run := worker.runs[number], now) > LATE_SECONDS
+        ]
+        if worker.phase is not Phase.READY or not spare or not late:
+            continue
+        for run in late:
+            run.span.open_task.pace.exceeded(now - _last_sign(run, now))
+        _recall(state, worker, spare, now)
+
+
+def _busy_workers(state: CoreState) -> list[Worker]:
+    return [worker for worker, _ in _by_worker(islice(state.runs.values(), MOST_SEARCHED))]
+
+
+def _last_sign(run: Run, now: float) -> float:
+    """Return since when a result of a run that is under way is waited for. One that waited at its
+    worker begins when that is first seen.
+    """
+    if run.batch.answered_at is None:
+        run.batch.answered_at = now
+    return max(run.batch.answered_at, run.touched)
+
+
+def _recall(state: CoreState, worker: Worker, runs: Sequence[Run], now: float) -> None:
     """Have a worker give back of these runs what it has not begun."""
     if worker.phase is Phase.READY and runs:
         for run in runs:
             run.touched, run.recalled = now, True
-        core.effects.append(Send(worker.id, Recall([run.number for run in runs])))
-
-
-def settle(core: StateMachine, span: Span) -> None:
-    """Tell that calls were taken back."""
-    core.settle(
-        span,
-        span.start,
-        span.stop,
-        error=failures.why_cancelled(span, None),
-        exitcode=1,
-        recalled=True,
-    )
+        state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

@@ -13,16 +13,16 @@ from gridengine.serialize.shared_objects import SharedObject
 
 
 class Function(Struct, frozen=True):
-    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory;
-    `name` is for people.
+    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory,
+    encoded as the file system has them; `name` is for people.
 
     `needs` are the shared objects that it refers to.
     """
 
     digest: bytes
     payload: Payload
-    path: tuple[str, ...]
-    directory: str
+    path: tuple[bytes, ...]
+    directory: bytes
     name: str
     needs: tuple[SharedObject, ...] = ()
 
@@ -115,7 +115,7 @@ class CallsFinished(Struct, frozen=True):
 
 
 class TaskStarted(Struct, frozen=True):
-    """A watched task runs."""
+    """A watched task has begun to run."""
 
     task: int
     pid: int
@@ -124,7 +124,7 @@ class TaskStarted(Struct, frozen=True):
 
 
 class TaskMessage(Struct, frozen=True):
-    """A watched task pushed a value."""
+    """A watched task has pushed a value."""
 
     task: int
     payload: Payload

@@ -1,18 +1,27 @@
-"""What workers answer for the runs they were given, and what comes of it. Sans-I/O, functions over
-the core.
-"""
+"""What workers say of the runs that they were assigned, and what becomes of their calls."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, worker_lifecycle
+from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
+from gridengine.dispatcher.core.outcomes import (
+    end_run,
+    may_grow,
+    record_attempt,
+    requeue,
+    retry,
+    settle,
+    settle_cancelled,
+)
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Payload
@@ -33,207 +42,190 @@ from gridengine.wire.messages import (
     Returned,
     Shortened,
     Started,
-    portions,
 )
 
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.state import StateMachine
-
 MOST_FRUITLESS = 3
+"""How often in a row a worker may give back all it was assigned."""
 
 
 def results(
-    core: StateMachine, worker: Worker, message: Results, buffers: Payload, now: float
+    state: CoreState, worker: Worker, message: Results, buffers: Payload, now: float
 ) -> None:
-    """Outcomes have come."""
-    for result, payload in portions(message.results, buffers):
+    """Take in the results of calls."""
+    offset = 0
+    for result in message.results:
+        payload = buffers[offset : offset + result.buffers]
+        offset += result.buffers
         run = worker.runs.get(result.run)
         if run is None or result.stop <= run.done:
             continue
         if not _fits(result, run):
-            _breach(
-                core,
-                worker,
-                f"calls {result.start} to {result.stop} of run {result.run} cannot be answered so",
-                now,
-            )
+            words = f"calls {result.start} to {result.stop} of run {result.run} cannot be answered"
+            _breach(state, worker, f"{words} so", now)
             return
         worker.fruitless = 0
-        _result(core, run, result, payload, now)
-    core.make_room(worker, now)
+        _result(state, run, result, payload, now)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
-def _result(core: StateMachine, run: Run, result: Result, payload: Payload, now: float) -> None:
-    span = run.span
-    span.open.measured(result.stop - result.start, result.seconds)
-    run.done, run.touched, run.batch.heard = result.stop, now, now
+def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: float) -> None:
+    span, queue, calls = run.span, run.slot_group.queue, result.stop - result.start
+    one, raised = span.open_task, result.status != VALUES
+    one.pace.measured(calls, result.seconds)
+    one.function.pace.measured(calls, result.seconds)
+    queue.running -= calls
+    run.done, run.touched, run.batch.answered_at = result.stop, now, now
     if run.done == span.stop:
-        core.end_run(run)
+        end_run(state, run)
     stdout = stderr = b""
     if result.output:
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
-    raised = result.status != VALUES
     if not raised and span.demand is not ANY:
-        core.learn(run.seat.pool, result.seconds / (result.stop - result.start))
-    again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and core.may_grow(span))
-    if span.open.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
-        core.remember(
-            run, result.start, now, _OUTCOMES[result.status], int(raised), result.peak_memory
-        )
-    if again and span.attempt <= span.open.task.retries and not span.open.cancelled:
-        core.again(
-            replace(span, start=result.start, stop=result.stop),
-            out_of_memory=result.status == OUT_OF_MEMORY,
-        )
+        state.learn_seconds(queue, result.seconds / calls)
+    if one.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
+        outcome = _OUTCOMES[result.status]
+        record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
+    if calls < span.stop - span.start:
+        span = replace(span, start=result.start, stop=result.stop)
+    if raised and _is_retried(state, span, result):
+        retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
         return
-    outcome = {
-        "payload": payload,
-        "raised": raised,
-        "exitcode": int(raised),
-        "stdout": stdout,
-        "stderr": stderr,
-        "seconds": result.seconds,
-    }
-    core.settle(span, result.start, result.stop, **outcome)
+    settle(
+        state,
+        span,
+        payload=payload,
+        raised=raised,
+        exitcode=int(raised),
+        stdout=stdout,
+        stderr=stderr,
+        seconds=result.seconds,
+    )
+
+
+def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
+    again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and may_grow(state, span))
+    one = span.open_task
+    return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
 
 def crashed(
-    core: StateMachine, worker: Worker, message: Crashed, buffers: Payload, now: float
+    state: CoreState, worker: Worker, message: Crashed, buffers: Payload, now: float
 ) -> None:
-    """A runner died or was ended in a call, or left one out that was to be ended."""
-    run = worker.runs.get(message.run)
+    """A runner died or was ended in a call, or left out a run that was to be ended."""
+    run, index = worker.runs.get(message.run), message.index
     if run is None:
         return
     if message.reason not in failures.OUTCOMES or not (
-        message.index == -1 or run.done <= message.index < run.span.stop
+        index == -1 or run.done <= index < run.span.stop
     ):
-        _breach(
-            core,
-            worker,
-            f"run {message.run} cannot have ended at call {message.index} by {message.reason!r}",
-            now,
-        )
+        words = f"run {message.run} cannot have ended at call {index} by {message.reason!r}"
+        _breach(state, worker, words, now)
         return
-    if message.index == -1 and message.reason != CANCELLED:
-        returned(core, worker, Returned([message.run]), (), now)
+    if index == -1 and message.reason != CANCELLED:
+        returned(state, worker, Returned([message.run]), (), now)
         return
     worker.fruitless = 0
-    core.end_run(run)
-    span, index = run.span, message.index
-    if span.open.cancelled or index == -1:
-        if index != -1:
-            core.remember(
-                run,
-                index,
-                now,
-                failures.OUTCOMES[message.reason](message.exitcode),
-                message.exitcode,
-                message.peak_memory,
-            )
-        who = worker if index != -1 else None
-        core.settle_cancelled(
-            replace(span, start=run.done), -message.exitcode, *map(bytes, buffers), worker=who
-        )
+    end_run(state, run)
+    if index != -1:
+        outcome = failures.OUTCOMES[message.reason](message.exitcode)
+        record_attempt(run, index, now, outcome, message.exitcode, message.peak_memory)
+        requeue(state, replace(run.span, start=index + 1))
+        requeue(state, replace(run.span, start=run.done, stop=index))
+        _crashed_call(state, run, message, buffers)
     else:
-        core.remember(
-            run,
-            index,
-            now,
-            failures.OUTCOMES[message.reason](message.exitcode),
-            message.exitcode,
-            message.peak_memory,
-        )
-        core.wait_or_cancel(replace(span, start=index + 1))
-        core.wait_or_cancel(replace(span, start=run.done, stop=index))
-        grown = message.reason == MEMORY and core.may_grow(span)
-        stuck = message.reason == MEMORY and span.open.task.escalate_memory > 1 and not grown
-        if (
-            message.reason in (CRASH, MEMORY)
-            and span.attempt <= span.open.task.retries
-            and not stuck
-        ):
-            core.again(replace(span, start=index, stop=index + 1), out_of_memory=grown)
-        else:
-            stdout, stderr = map(bytes, buffers)
-            error = failures.why_crashed(run, index, message)
-            core.settle(
-                span,
-                index,
-                index + 1,
-                error=error,
-                exitcode=message.exitcode,
-                stdout=stdout,
-                stderr=stderr,
-            )
-    core.make_room(worker, now)
+        requeue(state, run.rest)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
+
+
+def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload) -> None:
+    """Decide on the one call that its runner was in when it died."""
+    index, reason, retries = message.index, message.reason, run.span.open_task.task.retries
+    call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
+    output = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
+    if call.open_task.cancelled_by(index):
+        settle_cancelled(state, call, exitcode, run.worker, **output)
+        return
+    if reason == CANCELLED:  # for the sake of another call
+        requeue(state, call)
+        return
+    grown = reason == MEMORY and may_grow(state, call)
+    stuck = reason == MEMORY and call.open_task.task.escalate_memory > 1 and not grown
+    if reason in (CRASH, MEMORY) and call.attempt <= retries and not stuck:
+        retry(state, call, out_of_memory=grown)
+        return
+    error = failures.why_crashed(run, index, message)
+    settle(state, call, error=error, exitcode=exitcode, **output)
 
 
 def returned(
-    core: StateMachine, worker: Worker, message: Returned, buffers: Payload, now: float
+    state: CoreState, worker: Worker, message: Returned, buffers: Payload, now: float
 ) -> None:
-    """What a worker gives back waits again."""
+    """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     worker.fruitless += any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
-        worker.pool.provisioner.hold_back(now)
+        worker.provisioner.hold_back(now)
         words = message.reason or "it gave back all it was given"
-        worker_lifecycle.dismiss(core, worker, f"could run nothing: {words}", now)
+        worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}", now)
         return
     for run in runs:
-        core.end_run(run)
-        core.wait_or_cancel(replace(run.span, start=run.done))
-    core.make_room(worker, now)
+        end_run(state, run)
+        requeue(state, run.rest)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def shortened(
-    core: StateMachine, worker: Worker, message: Shortened, buffers: Payload, now: float
+    state: CoreState, worker: Worker, message: Shortened, buffers: Payload, now: float
 ) -> None:
-    """The rest of a run was called back, and waits again."""
-    run = worker.runs.get(message.run)
-    if run is None or not run.span.start < message.stop < run.span.stop:
+    """Have the rest of a run, which was recalled, wait again."""
+    run, stop = worker.runs.get(message.run), message.stop
+    if run is None or not run.span.start < stop < run.span.stop:
         return
-    if message.stop < run.done:
-        _breach(core, worker, f"run {message.run} was answered beyond call {message.stop}", now)
+    if stop < run.done:
+        _breach(state, worker, f"run {message.run} was answered beyond call {stop}", now)
         return
-    core.wait_or_cancel(replace(run.span, start=message.stop))
-    run.span = replace(run.span, stop=message.stop)
-    if run.done == message.stop:
-        core.end_run(run)
-    core.make_room(worker, now)
+    rest = replace(run.span, start=stop)
+    run.slot_group.queue.running -= rest.calls
+    run.span = replace(run.span, stop=stop)
+    requeue(state, rest)
+    if run.done == stop:
+        end_run(state, run)
+    if not worker.batches:
+        worker_lifecycle.finished_batch(state, worker, now)
 
 
 def started(
-    core: StateMachine, worker: Worker, message: Started, buffers: Payload, now: float
+    state: CoreState, worker: Worker, message: Started, buffers: Payload, now: float
 ) -> None:
-    """A watched run has begun."""
+    """Note that a watched run has begun."""
     run = worker.runs.get(message.run)
     if run is not None:
         run.since = now
-        core.effects.append(
-            TaskStarted(run.span.open.task.id, message.pid, worker.hello.host, run.span.attempt)
-        )
+        task = run.span.open_task.task.id
+        state.effects.append(TaskStarted(task, message.pid, worker.hello.host, run.span.attempt))
 
 
-def pushed(
-    core: StateMachine, worker: Worker, message: Pushed, buffers: Payload, now: float
-) -> None:
-    """A watched run has an intermediate value."""
+def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload, now: float) -> None:
+    """Pass on a value that a watched run has pushed."""
     run = worker.runs.get(message.run)
     if run is not None:
-        core.effects.append(TaskMessage(run.span.open.task.id, buffers))
+        state.effects.append(TaskMessage(run.span.open_task.task.id, buffers))
 
 
-def _breach(core: StateMachine, worker: Worker, what: str, now: float) -> None:
-    """A worker broke the protocol. It may not go on: a call would wait for ever for an answer that
+def _breach(state: CoreState, worker: Worker, what: str, now: float) -> None:
+    """Dismiss a worker that broke the protocol: a call would wait for ever for a result that
     fits.
     """
-    core.effects.append(Send(worker.id, Refuse(what)))
-    worker_lifecycle.dismiss(core, worker, f"broke the protocol: {what}", now)
+    state.effects.append(Send(worker.id, Refuse(what)))
+    worker_lifecycle.dismiss(state, worker, f"broke the protocol: {what}", now)
 
 
 def _fits(result: Result, run: Run) -> bool:
-    """Return whether a result answers the next calls of a run, as the protocol has it."""
+    """Return whether a result is of the next calls of a run, as the protocol has it."""
     return (
         result.start == run.done
         and result.stop <= run.span.stop
@@ -256,7 +248,7 @@ _OUTCOMES = {
     OUT_OF_MEMORY: "it ran out of memory",
 }
 
-ANSWERS: dict[type, Callable[[StateMachine, Worker, Any, Payload, float], None]] = {
+HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload, float], None]] = {
     Results: results,
     Crashed: crashed,
     Returned: returned,
@@ -265,3 +257,4 @@ ANSWERS: dict[type, Callable[[StateMachine, Worker, Any, Payload, float], None]]
     Pushed: pushed,
     Goodbye: worker_lifecycle.goodbye,
 }
+"""By the type of a message: what handles it."""

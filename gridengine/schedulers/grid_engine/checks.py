@@ -9,13 +9,12 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, listed
 from gridengine.schedulers.detect import library_paths, why_no_slurm
-from gridengine.schedulers.failures import Unavailable
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
 from gridengine.schedulers.grid_engine.drmaa import named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.options import PER_SLOT
-from gridengine.schedulers.launcher import TryAgain
-from gridengine.settings.values import told
+from gridengine.schedulers.launcher import TryAgain, Unavailable
+from gridengine.settings.values import sources
 
 _finding = functools.partial(Finding, "grid_engine")
 
@@ -126,6 +125,6 @@ def _named_environment() -> str:
     is told elsewhere.
     """
     try:
-        return str(told()["grid_engine.parallel_environment"].value)
+        return str(sources()["grid_engine.parallel_environment"].value)
     except ConfigurationError:
         return ""

@@ -21,9 +21,9 @@ from typing import IO, Any
 
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
-from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
 from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
+from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
 

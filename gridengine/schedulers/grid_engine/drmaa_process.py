@@ -51,7 +51,7 @@ class DrmaaServer:
         self._drmaa = drmaa
         self._session = drmaa.Session
         self._session.initialize(contact or None)
-        self._live: set[str] = set()
+        self._submitted: set[str] = set()
         self._to_delete: dict[str, float] = {}
         """What is to be deleted, and from when on that is to be tried; those that are due first
         come first.
@@ -65,7 +65,7 @@ class DrmaaServer:
 
     def adopt(self, jobs: list[str]) -> None:
         """Take over cluster tasks that an earlier process of ours submitted."""
-        self._live.update(jobs)
+        self._submitted.update(jobs)
 
     def guard(self, files: list[str]) -> None:
         """Remember files that are to be removed at the end."""
@@ -84,7 +84,7 @@ class DrmaaServer:
             ids = drmaa_library.run_bulk(job, count)
         finally:
             drmaa_library.call(drmaa_delete_job_template, job)
-        self._live.update(ids)
+        self._submitted.update(ids)
         return ids
 
     def probe(self) -> None:
@@ -134,13 +134,13 @@ class DrmaaServer:
         try:
             state = self._session.jobStatus(job)
         except self._drmaa.errors.InvalidJobException as error:
-            self._live.discard(job)
+            self._submitted.discard(job)
             return ["unknown", {"words": str(error)}]
         if state not in ENDED:
             return [state, None]
         end = drmaa_library.exit_information(job)
         if end is not None:
-            self._live.discard(job)
+            self._submitted.discard(job)
         return [state, end]
 
     def terminate(self, jobs: list[str]) -> None:
@@ -150,8 +150,8 @@ class DrmaaServer:
         One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of
         all that has ended: then too.
         """
-        self._to_delete.update(dict.fromkeys((job for job in jobs if job in self._live), 0.0))
-        if self._to_delete and self._to_delete.keys() >= self._live:
+        self._to_delete.update(dict.fromkeys((job for job in jobs if job in self._submitted), 0.0))
+        if self._to_delete and self._to_delete.keys() >= self._submitted:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
             except self._unanswered() as error:
@@ -159,7 +159,7 @@ class DrmaaServer:
             except self._drmaa.errors.DrmaaException as error:
                 print(f"cannot delete all cluster tasks at once: {error}", file=sys.stderr)
             else:
-                self._live.clear()
+                self._submitted.clear()
                 self._to_delete.clear()
 
     @property
@@ -186,7 +186,7 @@ class DrmaaServer:
             print(f"cannot delete cluster task {job}: {problem}", file=sys.stderr)
             self._to_delete[job] = now + RETRY_SECONDS
         else:
-            self._live.discard(job)
+            self._submitted.discard(job)
         return True
 
     def _deleted(self, job: str) -> str:
@@ -234,11 +234,11 @@ class DrmaaServer:
             with contextlib.suppress(OSError):
                 Path(file).unlink()
         until = time.monotonic() + CLEAN_SECONDS
-        while self._live and time.monotonic() < until:
-            self.terminate(list(self._live))
+        while self._submitted and time.monotonic() < until:
+            self.terminate(list(self._submitted))
             while self.sweep():
                 continue
-            if self._live:
+            if self._submitted:
                 time.sleep(RETRY_SECONDS)
 
     def exit(self) -> None:

@@ -77,18 +77,18 @@ def native_request(
         names it.
     """
     if system.kind == SLURM:
-        own = list(_own_slurm(system, request))
+        own = list(_own_for_slurm(system, request))
         options = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
     else:
         options = [
-            *_own_other(system, request),
-            *([] if demand.resources == held else _other(system, demand)),
+            *_own_for_other(system, request),
+            *([] if demand.resources == held else _options_for_other(system, demand)),
         ]
     return Request(native=" ".join(options))
 
 
-def _own_slurm(system: System, request: Request) -> Iterator[str]:
-    """Yield a scheduler's own words as Slurm's."""
+def _own_for_slurm(system: System, request: Request) -> Iterator[str]:
+    """Yield a scheduler's own arguments as options of sbatch."""
     if request.parallel_environment is not None:
         said = f"parallel_environment={request.parallel_environment!r}"
         raise refused(system, said, f"ask for resources=gridengine.Cores({request.slots})")
@@ -105,8 +105,8 @@ def _own_slurm(system: System, request: Request) -> Iterator[str]:
     yield from request.native.split()
 
 
-def _own_other(system: System, request: Request) -> Iterator[str]:
-    """Yield the one thing that is said in any system's words: what the user says in them."""
+def _own_for_other(system: System, request: Request) -> Iterator[str]:
+    """Yield the one argument that any system understands: options in its own language."""
     own = {
         "queue": request.queue,
         "parallel_environment": request.parallel_environment,
@@ -119,10 +119,10 @@ def _own_other(system: System, request: Request) -> Iterator[str]:
         yield request.native.strip()
 
 
-def _other(system: System, demand: Demand) -> Iterator[str]:
-    """Yield the words of users' own kinds of resources."""
+def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
+    """Yield the options of users' own kinds of resources."""
     for part in demand.resources:
-        if _wants_words(part):
+        if _needs_option(part):
             hint = (
                 f"say it in native=, in its own words, and in worker_resources={part!r} what a "
                 "worker then holds for calls to share"
@@ -131,13 +131,12 @@ def _other(system: System, demand: Demand) -> Iterator[str]:
         yield from native_options(part, system.kind)
 
 
-def _wants_words(part: Resource) -> bool:
-    kind: type = type(part)
-    if isinstance(part, Cores) and kind is Cores:
+def _needs_option(part: Resource) -> bool:
+    if type(part) is Cores:
         return part.N > 1
-    if isinstance(part, WTime) and kind is WTime:
+    if type(part) is WTime:
         return part.T is not None
-    return kind in (Memory, GPUs, Token)
+    return type(part) in (Memory, GPUs, Token)
 
 
 def refused(

@@ -7,14 +7,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany, not_started
 from gridengine.schedulers.detect import library_paths
-from gridengine.schedulers.failures import BatchSystemError, Unavailable, Unreachable
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics, Failure, NoDiagnostics
 from gridengine.schedulers.grid_engine.drmaa_systems import (
@@ -23,15 +23,17 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
     System,
     native_request,
 )
-from gridengine.schedulers.grid_engine.endings import Ending, ending_of
 from gridengine.schedulers.grid_engine.options import request_for
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.schedulers.launcher import (
+    BatchSystemError,
     Handle,
     LaunchContext,
     LaunchPlan,
     Report,
     TryAgain,
+    Unavailable,
+    Unreachable,
     WorkerStatus,
 )
 from gridengine.settings.values import settings
@@ -65,6 +67,41 @@ STATES = {
     ),
 }
 """DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, as DRMAA told."""
+
+    reason: str
+    clean: bool = False
+    deleted: bool = False
+    started: bool = True
+    killed: bool = False
+    usage: Mapping[str, str] = field(default_factory=dict)
+
+
+def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
+    """Return what DRMAA's exit information means, as told by a library for this kind of system.
+
+    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to
+    start; but it gives the time of the start of the first, none for the second, and no usage at all
+    for one that was deleted while it waited. Others say less.
+    """
+    if "status" in told:
+        return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
+    if "signal" in told:
+        return Ending(f"killed by {told['signal']}", killed=True, usage=told.get("usage") or {})
+    if not told.get("aborted"):
+        return Ending(told.get("words") or "the batch system does not say how it ended")
+    if kind != GRID_ENGINE:
+        return Ending("aborted: deleted, killed, or not even started")
+    usage = told.get("usage") or {}
+    if not usage:
+        return Ending("deleted while it waited", deleted=True, started=False)
+    if float(usage.get("start_time") or 0) > 0:
+        return Ending("deleted while it ran", deleted=True)
+    return Ending("could not be started", started=False)
 
 
 @dataclass(slots=True)
@@ -244,9 +281,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         fault = task.request.fault(end.usage) if end.killed else None
         if end.killed and task.request.limits:
             reason += f" (its limits: {task.request.limits})"
-        return replace(
-            _report(handle, reason, failure, clean=end.clean, deleted=end.deleted), fault=fault
-        )
+        report = _report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
+        return report._replace(fault=fault)
 
     def _error_report(self, handle: Handle) -> Report:
         """Delete a task that the batch system calls failed, and which has not ended: it is in the

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def request_for(
     options = [site.native]
     for part in demand.resources:
         limits, words = _options_of(part, demand.factor, site, slots)
-        limits = _without_kept(part, limits, own)
+        limits = _without_own_times(part, limits, own)
         check_no_conflict(part, [*limits, *option_values(words)], own)
         whole = replace(whole, resources={**whole.resources, **limits})
         if "-q" in option_values(words) and request.queue is None:
@@ -82,7 +82,7 @@ def request_for(
 
 
 def option_values(words: str) -> dict[str, str]:
-    """Return what options say something of, and what: "-q", "-pe" and the names in "-l".
+    """Return the values that options give: to "-q", to "-pe" and to each name in "-l".
 
     Raises:
         ConfigurationError: a quote in them is not closed.
@@ -91,32 +91,32 @@ def option_values(words: str) -> dict[str, str]:
         rest = iter(shlex.split(words))
     except ValueError as error:
         raise ConfigurationError(f"the options {words!r} cannot be read: {error}") from error
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for option in rest:
         if option == "-l":
-            said.update(
+            values.update(
                 {
                     name: value
                     for name, _, value in (one.partition("=") for one in next(rest, "").split(","))
                 }
             )
         elif option == "-q":
-            said["-q"] = next(rest, "")
+            values["-q"] = next(rest, "")
         elif option == "-pe":
-            said["-pe"] = f"{next(rest, '')} {next(rest, '')}"
-    return said
+            values["-pe"] = f"{next(rest, '')} {next(rest, '')}"
+    return values
 
 
 def own_walltime(request: Request) -> float | None:
     """Return for how many seconds the scheduler itself has its workers run (`h_rt`), None when it
     does not say.
     """
-    said = _own_values(request).get("h_rt")
-    return (parse_time(said[0]) or None) if said is not None else None
+    value, _ = _own_values(request).get("h_rt", ("", ""))
+    return parse_time(value) or None
 
 
 def _own_values(request: Request) -> dict[str, tuple[str, str]]:
-    """Return what the scheduler says itself: the value, and the argument that says it."""
+    """Return the values that the scheduler itself gives, and the argument that gives each."""
     own = {
         name: (value, f"native={request.native!r}")
         for name, value in option_values(request.native).items()
@@ -160,15 +160,14 @@ def _options_of(
     """Return limits by name, and other options, that ask for this part. A subclass is a kind of its
     own, with words of its own.
     """
-    kind: type = type(part)
-    if isinstance(part, Memory) and kind is Memory:
+    if type(part) is Memory:
         size = math.ceil(to_bytes(part.M) * factor / (slots if site.memory_per_slot else 1))
         return dict.fromkeys(memory_names(site), format_memory(size)), ""
-    if isinstance(part, WTime) and kind is WTime:
+    if type(part) is WTime:
         return _times(part), ""
-    if isinstance(part, GPUs) and kind is GPUs:
+    if type(part) is GPUs:
         return {}, _gpus(len(part.g), site, slots)
-    if isinstance(part, Token) and kind is Token:
+    if type(part) is Token:
         return {}, _token(part, site)
     return {}, " ".join(native_options(part, "gridengine"))  # none for Cores and Capacity
 
@@ -187,7 +186,7 @@ def _times(time: WTime) -> dict[str, str]:
     }
 
 
-def _without_kept(
+def _without_own_times(
     part: Resource, limits: Mapping[str, str], own: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
     """Return the limits without those of time that the scheduler's own are long enough for: its
@@ -262,14 +261,8 @@ def parse_environments(texts: Iterable[str]) -> dict[str, str]:
     """Return the allocation_rule of each parallel environment, from the output of `qconf -sp` for
     each.
     """
-    return dict(_environments(texts))
-
-
-def _environments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        fields = dict(re.findall(r"^(\w+) +(\S+)", text, flags=re.MULTILINE))
-        if "pe_name" in fields:
-            yield fields["pe_name"], fields.get("allocation_rule", "")
+    fields = [dict(re.findall(r"^(\w+) +(\S+)", text, flags=re.MULTILINE)) for text in texts]
+    return {one["pe_name"]: one.get("allocation_rule", "") for one in fields if "pe_name" in one}
 
 
 def first_environment(rules: Mapping[str, str]) -> str:

@@ -11,13 +11,12 @@ from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
 from gridengine.schedulers.batch import BatchScheduler
 from gridengine.schedulers.detect import why_no_slurm
-from gridengine.schedulers.failures import Unavailable
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
 from gridengine.schedulers.grid_engine.options import own_walltime
 from gridengine.schedulers.grid_engine.request import Request, Resource
-from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
 
 

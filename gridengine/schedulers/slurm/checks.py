@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from gridengine.schedulers.checks import Finding, State, listed
 from gridengine.schedulers.command import Answer
-from gridengine.schedulers.failures import BatchSystemError
+from gridengine.schedulers.launcher import BatchSystemError
 from gridengine.schedulers.slurm.commands import Slurm
 
 COMMAND_SECONDS = 10.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.failures import Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,

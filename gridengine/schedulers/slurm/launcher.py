@@ -6,22 +6,25 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, not_started
 from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.failures import BatchSystemError, Refused, Unavailable, Unreachable
 from gridengine.schedulers.launcher import (
+    BatchSystemError,
     Handle,
     LaunchContext,
     LaunchPlan,
+    Refused,
     Report,
     TryAgain,
+    Unavailable,
+    Unreachable,
     WorkerStatus,
 )
 from gridengine.schedulers.slurm.commands import Slurm, sbatch_command
@@ -53,7 +56,8 @@ answer keeps it there for long.
 @dataclass(slots=True)
 class SlurmTask:
     """What is remembered of a task: what it was asked for, why it waits, when Slurm says that it
-    started, since when it has been about to end, and whether Slurm's last listing lacked it.
+    started, since when it has been about to end, whether Slurm's last listing lacked it, and
+    whether srun started it.
     """
 
     demand: Demand
@@ -61,6 +65,7 @@ class SlurmTask:
     start: str | None = None
     ending_since: float | None = None
     absent: bool = False
+    by_srun: bool = False
 
 
 class SlurmLauncher(BatchLauncher[SlurmTask]):
@@ -117,7 +122,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             srun = self._immediate.command(self._options_for(demand), self._log(1, "\0"))
         except Unsuitable:
             return plan
-        return replace(plan, request={**plan.request, "srun": srun})
+        return plan._replace(request={**plan.request, "srun": srun})
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
         room = 0 if self._in_doubt else min(count, self._immediate.room)
@@ -129,7 +134,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self._launches += room
         jobs, self._in_doubt = self._immediate.start(self._options_for(demand), logs)
         handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
-        self.launched(handles, demand)
+        self.tasks.update((handle, SlurmTask(demand, by_srun=True)) for handle in handles)
         return handles
 
     def _site(self) -> Site:
@@ -295,7 +300,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         words += f", by {who}" if who else ""
         host = fields.get("NodeList", "").replace("(null)", "")
         error = not_started(handle, words, deleted=end.deleted, host=host)
-        failed = handle.id in self._immediate and not Path(handle.log).exists()
+        failed = self.tasks[handle].by_srun and not Path(handle.log).exists()
         if failed:
             self._immediate.stop(words)
         return Report(
@@ -323,12 +328,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         except BatchSystemError:
             self._in_doubt = True
             raise
-
-    def forget(self, handles: Iterable[Handle]) -> None:
-        """Watch these tasks no longer."""
-        for handle in handles:
-            self.tasks.pop(handle, None)
-            self._immediate.forget(handle.id)
 
     def explain(self, handles: Sequence[Handle]) -> str:
         """Return what the first of these tasks waits for: Slurm's reason, what it means and what

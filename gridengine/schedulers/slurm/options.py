@@ -99,10 +99,10 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
         setting is wrong; the text names both.
     """
     options = [_scaled(option, demand.factor) for option in own]
-    said = option_values(own)
+    own_values = option_values(own)
     for part in demand.resources:
-        words = _without_kept(part, _options_of(part, demand.factor, site), said)
-        check_no_conflict(part, option_values(words), said)
+        words = _without_own_times(part, _options_of(part, demand.factor, site), own_values)
+        check_no_conflict(part, option_values(words), own_values)
         options += words
     named = option_values(options)
     defaults = {"--partition": site.partition, "--account": site.account, "--qos": site.qos}
@@ -121,11 +121,13 @@ def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[s
     requeue = [] if "--requeue" in own else ["--no-requeue"]
     options = [*requeue, *sbatch_options(own, demand, site)]
     return [
-        _spelt(option) for option in options if option in own or not option.startswith("--signal=")
+        _in_drmaa_spelling(option)
+        for option in options
+        if option in own or not option.startswith("--signal=")
     ]
 
 
-def _spelt(option: str) -> str:
+def _in_drmaa_spelling(option: str) -> str:
     """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
     a unit, time with hours and minutes.
     """
@@ -140,8 +142,8 @@ def _spelt(option: str) -> str:
 
 
 def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the value of each option in its long form, and the words that say it."""
-    said = {}
+    """Return the value of each option, by its long form, and the words that give it."""
+    values = {}
     for word, follower in itertools.zip_longest(options, options[1:], fillvalue=""):
         name, is_joined, value = word.partition("=")
         if not word.startswith("--") and word[:2] in SHORT:
@@ -152,24 +154,23 @@ def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
                 if is_joined or follower.startswith("-") or not follower
                 else f"{word} {follower}"
             )
-            said[ALIKE.get(name, name)] = (value if is_joined else follower, text)
-    return said
+            values[ALIKE.get(name, name)] = (value if is_joined else follower, text)
+    return values
 
 
 def _options_of(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     """Return the options that ask for this part. A subclass is a kind of its own, with words of its
     own.
     """
-    kind: type = type(part)
-    if isinstance(part, Cores) and kind is Cores:
+    if type(part) is Cores:
         return [f"--cpus-per-task={part.N}"]
-    if isinstance(part, Memory) and kind is Memory:
+    if type(part) is Memory:
         return [f"--mem={math.ceil(to_bytes(part.M) * factor / 2**20)}M"]
-    if isinstance(part, WTime) and kind is WTime:
+    if type(part) is WTime:
         return _times(part)
-    if isinstance(part, GPUs) and kind is GPUs:
+    if type(part) is GPUs:
         return fill_template("slurm.gpus", site.gpus, n=len(part.g)).split()
-    if isinstance(part, Token) and kind is Token:
+    if type(part) is Token:
         return (
             site.tokens[part.name].split()
             if part.name in site.tokens
@@ -188,29 +189,29 @@ def _times(time: WTime) -> list[str]:
     return [f"--time={math.ceil(seconds / 60)}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
 
 
-def _without_kept(
-    part: Resource, words: Iterable[str], said: Mapping[str, tuple[str, str]]
+def _without_own_times(
+    part: Resource, options: Iterable[str], own_values: Mapping[str, tuple[str, str]]
 ) -> list[str]:
     """Return the options without those of time that the scheduler's own are long enough for: its
     workers run several calls.
     """
     if not isinstance(part, WTime) or part.T is None:
-        return list(words)
-    if "--time" in said and 0 < parse_time(said["--time"][0]) < part.T + MARGIN_SECONDS:
+        return list(options)
+    if "--time" in own_values and 0 < parse_time(own_values["--time"][0]) < part.T + MARGIN_SECONDS:
         raise ConfigurationError(
             f"{part!r} of a call wants {format_seconds(part.T + MARGIN_SECONDS)}, and "
-            f"{said['--time'][1]} of the scheduler is less",
+            f"{own_values['--time'][1]} of the scheduler is less",
             hint="give the scheduler more, or leave it out: then each call's own time is asked for",
         )
-    return [word for word in words if word.partition("=")[0] not in said]
+    return [option for option in options if option.partition("=")[0] not in own_values]
 
 
 def own_walltime(options: Sequence[str]) -> float | None:
     """Return for how many seconds the scheduler itself has its workers run (`--time`), None when it
     does not say.
     """
-    said = option_values(options).get("--time")
-    return (parse_time(said[0]) or None) if said is not None else None
+    value, _ = option_values(options).get("--time", ("", ""))
+    return parse_time(value) or None
 
 
 def parse_time(text: str) -> float:

@@ -165,7 +165,7 @@ class Srun:
 
     @property
     def words(self) -> str:
-        """What it says went wrong."""
+        """What went wrong, in its own words."""
         return (
             error_text("".join(line for line in self._lines if "error:" in line))
             or "it gave no answer in time"
@@ -205,7 +205,6 @@ class ImmediateWorkers:
         self._script = script
         self._shell = text.partition("\n")[0].removeprefix("#!").split()
         self._begun: list[Srun] = []
-        self._jobs: set[str] = set()
         self._again_at = -math.inf
 
     @property
@@ -244,23 +243,15 @@ class ImmediateWorkers:
         if len(got) < len(logs):
             self._again_at = time.monotonic() + AGAIN_SECONDS
         if len(got) < len(begun):
-            words = next(one.words for one in begun if one.log not in got.values())
+            reason = next(one.words for one in begun if one.log not in got.values())
             logger.info(
                 "srun started %d of %d workers at once; sbatch is asked for the others: %s",
                 len(got),
                 len(begun),
-                words,
+                reason,
             )
         self._begun += begun
-        self._jobs.update(got)
         return got, bool(late)
-
-    def __contains__(self, job: str) -> bool:
-        return job in self._jobs
-
-    def forget(self, job: str) -> None:
-        """Note that a job has ended, or is ended."""
-        self._jobs.discard(job)
 
     def stop(self, reason: str) -> None:
         """Start no more."""
@@ -271,8 +262,8 @@ class ImmediateWorkers:
         )
 
     def close(self) -> None:
-        """See all srun end, whose jobs are cancelled. Were they killed at once, their nodes would
-        be kept from other jobs for seconds.
+        """Wait for all srun to end, their jobs being cancelled. Were they killed at once, their
+        nodes would be kept from other jobs for seconds.
         """
         deadline = time.monotonic() + END_SECONDS
         for one in self._begun:

@@ -12,46 +12,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.scenario import bring_up, stop_daemon, until
+from tests.support.command_line import doctor
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster, GridEngine
+    from tests.support.clusters import GridEngine
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Grid Engine")
-COMMAND = """
-import sys
-from gridengine.cli.main import main
-sys.argv[:] = {words!r}
-main()
-"""
-
-
-def command(
-    cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None, **more: Any
-) -> tuple[int, str]:
-    """Run `gridengine` as the plain user; return its exit status and what it wrote."""
-    script = COMMAND.format(words=["gridengine", *words])
-    done = cluster.run(script, environment=environment, check=False, seconds=100, **more)
-    return done.returncode, done.stdout + done.stderr
-
-
-def doctor(
-    cluster: Cluster, *words: str, environment: Mapping[str, str] | None = None
-) -> tuple[int, dict[str, Any]]:
-    """Return the exit status of `gridengine doctor`, and its findings by what they are of and
-    at.
-    """
-    status, output = command(cluster, "doctor", "--json", *words, environment=environment)
-    told = json.loads(output)
-    assert told["ok"] == (status == 0)
-    return status, {f"{one['of']} {one['check']}": one for one in told["findings"]}
 
 
 def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
@@ -156,32 +128,6 @@ def test_what_is_broken_is_named_with_a_remedy(
 
 
 @pytest.mark.grid_engine
-def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(grid_engine: GridEngine) -> None:
-    environment = {"GRIDENGINE_GRID_ENGINE_QUEUE": "closed.q"}
-    status, found = doctor(
-        grid_engine, "--scheduler", "grid_engine", "--wait", "4", environment=environment
-    )
-    assert status == 1
-    assert "did not come home within 4 s" in found["grid_engine job"]["text"]
-
-
-@pytest.mark.grid_engine
-@as_root
-@pytest.mark.timeout(300)
-def test_a_master_that_is_down_is_found(grid_engine: GridEngine) -> None:
-    until(lambda: not grid_engine.command("qstat", "-u", "*"))
-    try:
-        stop_daemon("sge_qmaster")
-        status, found = doctor(grid_engine)
-    finally:
-        bring_up()
-    assert status == 1
-    assert found["grid_engine master"]["state"] == "broken"
-    assert found["processes job"]["state"] == "ok"
-    assert doctor(grid_engine, "--scheduler", "processes")[0] == 0
-
-
-@pytest.mark.grid_engine
 @as_root
 def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> None:
     folder = Path(tempfile.mkdtemp(dir=grid_engine.folder))
@@ -205,42 +151,6 @@ def test_another_user_s_settings_file_is_left_out(grid_engine: GridEngine) -> No
     )
 
 
-NEEDS_HELP = """
-import os, gridengine
-with gridengine.{scheduler} as scheduler:
-    print(*set(gridengine.map(lambda x: os.getppid(), range(4), scheduler=scheduler, progress=False)), flush=True)
-"""
-
-
-def check_that_workers_can_be_added(cluster: Cluster, to: str, by: str) -> None:
-    """Add a worker of one kind to a dispatcher that gets none from its own scheduler."""
-    runs = {"GRIDENGINE_RUN_DIRECTORY": str(cluster.folder / f"runs-{uuid.uuid4().hex}")}
-    needy = cluster.start(NEEDS_HELP.format(scheduler=to), environment=runs)
-    found = cluster.run(
-        f"""
-import pathlib, time
-while not (found := list(pathlib.Path({runs["GRIDENGINE_RUN_DIRECTORY"]!r}).glob("*/connection.json"))):
-    time.sleep(0.1)
-print(found[0])
-"""
-    ).stdout.strip()
-    status, output = command(cluster, "up", found, "-n", "1", "--scheduler", by, environment=runs)
-    assert status == 0, output
-    assert re.search(r"worker \S+ ended: ", output)
-    assert needy.wait(30) == 0
-    left = cluster.run(
-        "import pathlib; "
-        f"print(list(pathlib.Path({runs['GRIDENGINE_RUN_DIRECTORY']!r}).rglob('*.json')))"
-    ).stdout
-    assert left.strip() == "[]"
-
-
-@pytest.mark.grid_engine
-@pytest.mark.parametrize("by", ["processes", "grid_engine"])
-def test_workers_can_be_added_to_a_dispatcher_that_runs(grid_engine: GridEngine, by: str) -> None:
-    check_that_workers_can_be_added(grid_engine, "GridEngineScheduler(queue='closed.q')", by)
-
-
 @pytest.mark.grid_engine
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_that_were_added_leave_the_queue_with_who_added_them(
@@ -257,7 +167,7 @@ def test_workers_that_were_added_leave_the_queue_with_who_added_them(
     assert grid_engine.knows(asked[1])
     adding.send_signal(number)
     adding.wait(30)
-    until(lambda: not grid_engine.knows(asked[1]), 30)
+    wait_until(lambda: not grid_engine.knows(asked[1]), 30)
 
 
 GONE = """
@@ -265,7 +175,9 @@ import os, sys
 from pathlib import Path
 from gridengine.wire.connection import Connection
 key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
-Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 0.2, 1.0, 1.0, 1000, key, key, key).save(Path("gone.json"))
+times, keys = (0.2, 1.0, 1.0), (key, key, key)
+gone = Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *times, 1000, *keys)
+gone.save(Path("gone.json"))
 """
 
 
@@ -289,8 +201,10 @@ def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(
 import sys
 from pathlib import Path
 from gridengine.wire.connection import Connection
-Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c").save(Path("connection.json"))
-sys.argv[:] = ["gridengine", "up", ".", "-n", "3", "--scheduler", "grid_engine", "--cores", "2", "--memory", "1", "--time", "60", "--dry"]
+other = Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c")
+other.save(Path("connection.json"))
+asked = "--cores 2 --memory 1 --time 60"
+sys.argv[:] = f"gridengine up . -n 3 --scheduler grid_engine {asked} --dry".split()
 from gridengine.cli.main import main
 main()
 """

@@ -372,7 +372,8 @@ def test_functions_of_a_script_run_as_they_were_when_submitted(tmp_path: Path) -
             for number in range(100):
                 numbers.append(number)
                 futures.append(executor.submit(read))
-            assert [future.result() for future in futures] == [(n, list(range(n + 1))) for n in range(100)]
+            expected = [(n, list(range(n + 1))) for n in range(100)]
+            assert [future.result() for future in futures] == expected
         """,
     )
     assert (done.returncode, done.stderr) == (0, "")

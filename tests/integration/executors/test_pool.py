@@ -214,7 +214,7 @@ def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
     results.append(pool.apply_async(square, (3,), callback=ask))
     ready.set()
     assert results[0].get(SECONDS) == 9
-    assert got == [4, 9, 9, 4]
+    assert got in ([4, 9, 9, 4], [9, 9, 4, 4])  # by which of the two ended first
 
 
 def test_imap_gives_results_one_after_the_other(pool: gridengine.Pool) -> None:

@@ -13,7 +13,7 @@ import pytest
 import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
-from gridengine.dispatcher.core import state
+from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received, Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.effects import EffectPerformer
@@ -58,7 +58,7 @@ def test_when_the_thread_itself_fails_every_call_is_told(monkeypatch: pytest.Mon
 
     with gridengine.ProcessScheduler(1) as scheduler:
         assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
-        monkeypatch.setitem(state._HANDLERS, Submitted, fail)
+        monkeypatch.setitem(state_machine._HANDLERS, Submitted, fail)
         with pytest.raises(gridengine.Cancelled, match="a fault of ours"):
             gridengine.map(abs, [-1], scheduler=scheduler)
         with pytest.raises(gridengine.ConfigurationError, match="closed"):
@@ -110,8 +110,8 @@ def fail_at(
 @pytest.mark.parametrize(
     ("owner", "name", "at"),
     [
-        (state._HANDLERS, Received, 2),
-        (state._HANDLERS, Received, 5),
+        (state_machine._HANDLERS, Received, 2),
+        (state_machine._HANDLERS, Received, 5),
         (UnsettledTasks, "settle", 1),
         (UnsettledTasks, "settle", 3),
         (EffectPerformer, "send", 2),
@@ -151,9 +151,9 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     wait nor among those that run.
     """
     handed = Handed()
-    plain = state.StateMachine.handle
+    plain = state_machine.StateMachine.handle
 
-    def fail_late(self: state.StateMachine, event: Any, now: float) -> Any:
+    def fail_late(self: state_machine.StateMachine, event: Any, now: float) -> Any:
         effects = plain(self, event, now)
         if any(isinstance(one, CallsFinished) for one in effects):
             raise RuntimeError("a fault of ours")
@@ -161,7 +161,7 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
 
     with gridengine.ProcessScheduler(1) as scheduler:
         one = dispatcher_of(scheduler)
-        monkeypatch.setattr(state.StateMachine, "handle", fail_late)
+        monkeypatch.setattr(state_machine.StateMachine, "handle", fail_late)
         one.submit(
             make_function(abs),
             [Task(one.new_id(), pickling.dump_calls([-1]))],
@@ -227,7 +227,7 @@ def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(
     results = pool.map_async(slowly, range(500), chunksize=1)
     lazily = gridengine.imap(slowly, range(500), scheduler=scheduler)
     assert next(lazily) == 0
-    fail_at(monkeypatch, state._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
+    fail_at(monkeypatch, state_machine._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
     with pytest.raises(gridengine.GridEngineError):
         results.get(30)
     with pytest.raises(gridengine.GridEngineError):

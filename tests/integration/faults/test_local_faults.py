@@ -38,8 +38,9 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
-from tests.support.agent_driver import alive, leave_a_grandchild, start, wait_for, written
+from tests.support.agent_driver import alive, leave_a_grandchild, start, written
 from tests.support.script_driver import MakeScript, at_terminal, read_all
+from tests.support.waiting import wait_until
 
 MEGABYTE = 2**20
 
@@ -120,7 +121,9 @@ def test_a_call_that_outlives_its_retries_has_its_result(
 ) -> None:
     def call(x: int) -> int:
         note(tmp_path / "attempts")
-        return x if len(lines(tmp_path / "attempts")) == 3 else kill_own_process(x)  # type: ignore[func-returns-value]
+        if len(lines(tmp_path / "attempts")) < 3:
+            kill_own_process(x)
+        return x
 
     assert gridengine.map(call, [7], scheduler=scheduler) == [7]
 
@@ -386,7 +389,7 @@ def group() -> Iterator[Path]:
     with contextlib.suppress(OSError):
         (path / "memory.swap.max").write_text("0")
     yield path
-    wait_for(lambda: not (path / "cgroup.procs").read_text())
+    wait_until(lambda: not (path / "cgroup.procs").read_text())
     path.rmdir()
 
 
@@ -438,7 +441,7 @@ def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
     scheduler: ProcessScheduler,
 ) -> None:
     def target(controller: Any) -> str:
-        wait_for(lambda: controller.cancelled)
+        wait_until(lambda: controller.cancelled)
         return "tidied up"
 
     job = ended(Job(target=target, timeout=0.5, scheduler=scheduler))
@@ -458,13 +461,13 @@ def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> N
     dispatcher = start()
     try:
         run = dispatcher.run(call, [0], timeout=60.0)
-        dispatcher.until(begun.exists)
+        dispatcher.wait_until(begun.exists)
         now = time.monotonic()
         dispatcher.agent.tick(now)
         dispatcher.agent.tick(now + 1000)
         fifo.write_text("done")
         assert dispatcher.results(run, 1) == ["done"]
-        assert dispatcher.heard(Crashed) == []
+        assert dispatcher.messages(Crashed) == []
     finally:
         dispatcher.agent.close()
 
@@ -486,11 +489,12 @@ def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
                 time.sleep(0.01)
             return x
 
-        print(gridengine.map(work, range(2), scheduler=gridengine.ProcessScheduler(2), timeout=3.0, chunksize=1))
+        scheduler = gridengine.ProcessScheduler(2)
+        print(gridengine.map(work, range(2), scheduler=scheduler, timeout=3.0, chunksize=1))
         """
     )
     process = one.start(stdout=subprocess.PIPE)
-    wait_for(lambda: (tmp_path / "begun-0").exists() and (tmp_path / "begun-1").exists())
+    wait_until(lambda: (tmp_path / "begun-0").exists() and (tmp_path / "begun-1").exists())
     everyone = one.processes()
     for each in everyone:
         each.suspend()
@@ -523,7 +527,7 @@ def test_a_job_that_was_ended_on_request_is_never_run_again(
 
     job = Job(target=target, retries=5, scheduler=scheduler)
     job.start()
-    wait_for((tmp_path / "begun").exists)
+    wait_until((tmp_path / "begun").exists)
     end(job)
     job.join()
     assert isinstance(job.exception(), Cancelled)
@@ -550,16 +554,16 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
             scheduler=scheduler,
         )
         job.start()
-        wait_for(written(path))
+        wait_until(written(path))
         if way == "cancel":
             job.terminate()
         elif way == "crash":
-            wait_for(lambda: job.pid is not None)
+            wait_until(lambda: job.pid is not None)
             os.kill(job.pid or 0, signal.SIGSEGV)
         if way != "close":
             job.join()
-            wait_for(lambda: not alive(int(path.read_text())))
-    wait_for(lambda: not alive(int(path.read_text())))
+            wait_until(lambda: not alive(int(path.read_text())))
+    wait_until(lambda: not alive(int(path.read_text())))
 
 
 def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
@@ -570,8 +574,8 @@ def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
         signal.pause()
 
     with gridengine.imap(call, range(100), scheduler=scheduler):
-        wait_for(lambda: len(lines(tmp_path / "pids")) == 2)
-    wait_for(lambda: not any(alive(int(pid)) for pid in lines(tmp_path / "pids")))
+        wait_until(lambda: len(lines(tmp_path / "pids")) == 2)
+    wait_until(lambda: not any(alive(int(pid)) for pid in lines(tmp_path / "pids")))
     assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
     assert len(lines(tmp_path / "pids")) == 2
 
@@ -589,7 +593,7 @@ def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
     with ProcessScheduler(1) as scheduler:
         job = Job(target=target, scheduler=scheduler)
         job.start()
-        wait_for(lambda: len(lines(tmp_path / "pids")) == 1)
+        wait_until(lambda: len(lines(tmp_path / "pids")) == 1)
         runner, worker = map(int, lines(tmp_path / "pids")[0].split())
         os.kill(worker, signal.SIGKILL)
         assert job.result(20) != worker
@@ -614,11 +618,12 @@ def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(
             while True:
                 time.sleep(600)
 
-        gridengine.map(work, range(4), scheduler=lambda: gridengine.ProcessScheduler(2), chunksize=1)
+        two = lambda: gridengine.ProcessScheduler(2)
+        gridengine.map(work, range(4), scheduler=two, chunksize=1)
         """
     )
     with at_terminal(one) as (process, terminal):
-        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        wait_until(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
         os.write(terminal, b"\x03")
         os.write(terminal, b"\x03")
         printed = read_all(terminal)
@@ -830,7 +835,7 @@ def test_a_function_that_changes_while_it_waits_runs_as_it_was(tmp_path: Path) -
         return factor
 
     with ProcessScheduler(1) as scheduler:
-        before = Job(target=wait_for, args=((tmp_path / "go on").exists,), scheduler=scheduler)
+        before = Job(target=wait_until, args=((tmp_path / "go on").exists,), scheduler=scheduler)
         before.start()
         job = Job(target=target, scheduler=scheduler)
         job.start()

@@ -10,7 +10,7 @@ import pytest
 from tests.support.scenario import QUICK, play
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 pytestmark = pytest.mark.grid_engine
 
@@ -32,7 +32,8 @@ while True:
     for message, _ in client.receive():
         if isinstance(message, Assign):
             [one] = message.assignments
-            client.send(Results([Result(run=one.run, start=99, stop=100, status=0, seconds=0.0, buffers=1)]), [b""])
+            facts = dict(status=0, seconds=0.0, buffers=1)
+            client.send(Results([Result(run=one.run, start=99, stop=100, **facts)]), [b""])
 """
 
 FAILURES = """
@@ -55,9 +56,10 @@ def sleep(x):
 
 def kill_agent(x):
     speak("about to kill")
-    nursery = os.getppid()
-    agent = int(Path(f"/proc/{nursery}/stat").read_text().rpartition(")")[2].split()[1])
-    while "about to kill" not in Path(f"/proc/{agent}/fd/1").read_text():  # what the agent has not passed on dies with it
+    forkserver = os.getppid()
+    agent = int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
+    # What the agent has not passed on dies with it.
+    while "about to kill" not in Path(f"/proc/{agent}/fd/1").read_text():
         os.sched_yield()
     os.kill(agent, signal.SIGKILL)
     time.sleep(600)
@@ -76,7 +78,8 @@ def fill(x):
 
 
 def mapped(f, **given):
-    return gridengine.map(f, [0], scheduler=lambda: GridEngineScheduler(max_workers=1, **given), retries=0)
+    scheduler = lambda: GridEngineScheduler(max_workers=1, **given)
+    return gridengine.map(f, [0], scheduler=scheduler, retries=0)
 
 
 def terminated():
@@ -90,16 +93,18 @@ def terminated():
 
 
 def of_another_version():
-    package = Path(gridengine.__file__).parent
-    shutil.copytree(package, FOLDER / "other" / "gridengine", ignore=shutil.ignore_patterns("__pycache__"))
-    version = FOLDER / "other" / "gridengine" / "_version.py"
+    package, other = Path(gridengine.__file__).parent, FOLDER / "other" / "gridengine"
+    shutil.copytree(package, other, ignore=shutil.ignore_patterns("__pycache__"))
+    version = other / "_version.py"
     version.write_text(version.read_text().replace(gridengine.__version__, "0.0.0"))
-    return mapped(abs, python=executable("other.sh", f'PYTHONPATH={FOLDER}/other exec {sys.executable} "$@"'))
+    line = f'PYTHONPATH={FOLDER}/other exec {sys.executable} "$@"'
+    return mapped(abs, python=executable("other.sh", line))
 
 
 def speaking_nonsense():
     (FOLDER / "nonsense.py").write_text(NONSENSE)
-    return mapped(abs, python=executable("nonsense.sh", f'exec {sys.executable} {FOLDER}/nonsense.py "$@"'))
+    line = f'exec {sys.executable} {FOLDER}/nonsense.py "$@"'
+    return mapped(abs, python=executable("nonsense.sh", line))
 
 
 def executable(name, line):

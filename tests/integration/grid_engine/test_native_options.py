@@ -10,7 +10,7 @@ import pytest
 from tests.support.launching import run
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 pytestmark = pytest.mark.grid_engine
 
@@ -63,7 +63,8 @@ def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
     told = run(
         grid_engine,
         f"""{SETTINGS}
-launcher = make_launcher('exec {{sys.executable}} -c "import os; os.kill(os.getpid(), 11)"'.format(sys=sys))
+crash = "import os; os.kill(os.getpid(), 11)"
+launcher = make_launcher(f'exec {{sys.executable}} -c "{{crash}}"')
 handles = launcher.launch(1, Demand(Cores(2) & Memory(8)))
 report = wait_for(launcher, handles)[handles[0]]
 launcher.close()
@@ -112,6 +113,7 @@ def wait_for_announcement(x):
     return signal.sigtimedwait([signal.SIGUSR1], 60) is not None
 
 with gridengine.GridEngineScheduler(s_rt="00:00:02", max_workers=1) as scheduler:
-    print(gridengine.map(wait_for_announcement, [0], scheduler=scheduler, retries=0), gridengine.map(abs, [-1], scheduler=scheduler))
+    announced = gridengine.map(wait_for_announcement, [0], scheduler=scheduler, retries=0)
+    print(announced, gridengine.map(abs, [-1], scheduler=scheduler))
 """
     assert grid_engine.run(script, seconds=90).stdout == "[True] [1]\n"

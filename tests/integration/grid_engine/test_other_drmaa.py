@@ -26,7 +26,7 @@ from gridengine.settings.values import Settings
 from tests.support.script_driver import MakeScript, Script
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 SOURCE = Path(__file__).parents[2] / "support" / "drmaa_library.c"
 
@@ -92,7 +92,8 @@ def square(x):
     return x * x
 
 with gridengine.GridEngineScheduler({given}) as scheduler:
-    print(json.dumps(gridengine.map(square, range(8), chunksize=1, scheduler=scheduler, resources={resources})))
+    options = dict(chunksize=1, scheduler=scheduler, resources={resources})
+    print(json.dumps(gridengine.map(square, range(8), **options)))
 """
 
 
@@ -126,7 +127,7 @@ def wait_for_ended_tasks(script: Script) -> None:
     (speaker,) = [
         process
         for process in script.processes()
-        if any("_drmaa_child" in word for word in words_of(process))
+        if any("drmaa_process" in word for word in words_of(process))
     ]
     until = time.monotonic() + 30
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
@@ -135,7 +136,7 @@ def wait_for_ended_tasks(script: Script) -> None:
 
 
 @pytest.mark.parametrize("gently", [True, False])
-def test_a_script_that_is_interrupted_or_killed_leaves_no_cluster_task_behind_although_some_have_ended(
+def test_a_script_that_is_interrupted_or_killed_leaves_no_task_although_some_have_ended(
     site: Site, gently: bool
 ) -> None:
     source = """
@@ -261,8 +262,10 @@ def test_two_libraries_are_used_side_by_side(site: Site) -> None:
     second = site.folder / "libdrmaa-second.so"
     shutil.copy(site.library, second)
     done = site.run(f"""
-with (gridengine.GridEngineScheduler(max_workers=1, native="--qos=one") as first,
-      gridengine.GridEngineScheduler(max_workers=1, native="--qos=two", drmaa_library={str(second)!r}) as second):
+other = {str(second)!r}
+one = gridengine.GridEngineScheduler(max_workers=1, native="--qos=one")
+two = gridengine.GridEngineScheduler(max_workers=1, native="--qos=two", drmaa_library=other)
+with one as first, two as second:
     print(json.dumps([gridengine.map(abs, [-1], scheduler=one) for one in (first, second)]))
 """)
     assert done.value == [[1], [1]]

@@ -22,6 +22,7 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.errors import Cancelled, RemoteTraceback
+from tests.support.waiting import wait_until
 
 ROOT = Path(gridengine.__file__).parents[1]
 
@@ -106,7 +107,7 @@ def test_a_running_job_is_ended(
 ) -> None:
     job = Job(target=time.sleep, args=(600,), scheduler=scheduler)
     job.start()
-    wait_for(lambda: job.pid is not None)
+    wait_until(lambda: job.pid is not None)
     end(job)
     job.join()
     assert (job.exitcode, job.is_alive()) == (exitcode, False)
@@ -125,18 +126,10 @@ def test_a_job_that_ignores_sigterm_is_killed(
 
     job = Job(target=stubborn, scheduler=scheduler)
     job.start()
-    wait_for(ready.exists)
+    wait_until(ready.exists)
     job.terminate()
     job.join()
     assert job.exitcode == -signal.SIGKILL
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Return when it holds; fail when it does not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def test_a_job_that_has_not_begun_never_runs(
@@ -330,14 +323,17 @@ MULTIPROCESSING_SCRIPT = """
         sys.exit(code)
 
     if __name__ == "__main__":
-        processes = [Process(target=write, args=("a",)), Process(target=write, args=("b",), kwargs={"text": "keyword"}), Greeter("you")]
+        given = {"args": ("b",), "kwargs": {"text": "keyword"}}
+        processes = [Process(target=write, args=("a",)), Process(target=write, **given)]
+        processes += [Greeter("you")]
         processes += [Process(target=leave, args=(code,), daemon=True) for code in range(3)]
         for process in processes:
             assert process.exitcode is None and not process.is_alive() and process.pid is None
             process.start()
         for process in processes:
             process.join()
-            print(process.name.replace("Job", "Process"), process.exitcode, process.is_alive(), process.daemon)
+            name = process.name.replace("Job", "Process")
+            print(name, process.exitcode, process.is_alive(), process.daemon)
         sleeper = Process(target=time.sleep, args=(600,))
         sleeper.start()
         sleeper.join(0.2)
@@ -476,7 +472,8 @@ EXIT_SCRIPT = """
         with open(name, "w") as file:
             file.write("done")
 
-    gridengine.Job(target=work, args=("file",), daemon=DAEMON, scheduler=gridengine.ProcessScheduler(1)).start()
+    scheduler = gridengine.ProcessScheduler(1)
+    gridengine.Job(target=work, args=("file",), daemon=DAEMON, scheduler=scheduler).start()
     ENDING
 """
 

@@ -108,7 +108,8 @@ def test_a_job_that_asks_for_resources_waits_for_them(with_head: MakeScript) -> 
     done = with_head("""
 from gridengine.resources import Cores
 all_of_it = Cores(len(os.sched_getaffinity(0)))
-first, second = (Job(target=meet, args=(number, 2), daemon=True, resources=all_of_it) for number in range(2))
+options = dict(daemon=True, resources=all_of_it)
+first, second = (Job(target=meet, args=(number, 2), **options) for number in range(2))
 first.start()
 second.start()
 gridengine.Job(target=meet, args=(1, 1)).start()  # asks for nothing, and so waits for nobody
@@ -132,7 +133,10 @@ def test_under_a_limit_it_is_said_which_jobs_wait_for_which(
     done = with_head(f"""
 import logging
 scheduler = ProcessScheduler(2)
-jobs = [Job(target=meet, args=(number, 3), name=f"part {{number}}", daemon=True, scheduler=scheduler) for number in range(3)]
+options = dict(daemon=True, scheduler=scheduler)
+jobs = [
+    Job(target=meet, args=(number, 3), name=f"part {{number}}", **options) for number in range(3)
+]
 
 class Until(logging.Handler):
     def emit(self, record):

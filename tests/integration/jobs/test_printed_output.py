@@ -10,28 +10,20 @@ import subprocess
 
 import pytest
 
-from tests.support.script_driver import MakeScript, Script, wait_for
+from tests.support.script_driver import MakeScript, Script
+from tests.support.waiting import wait_until
 
 HEAD = """
 import os, subprocess, sys, time
 from pathlib import Path
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
 from gridengine import Job, JobDispatcher, ProcessScheduler
-from gridengine.schedulers.worker_command import worker_command
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
+from gridengine.schedulers.local import ProcessLauncher
+from tests.support.tcp_scheduler import TcpScheduler
 
-class OverTcp(ProcessScheduler):
-    "Workers of this machine that are treated as a cluster's are: they call over TCP, and their output is a log file."
-    local = False
-
-    def launcher(self, run):
-        return LogLauncher(run)
-
-class LogLauncher(ProcessLauncher):
-    def _start(self):
-        with open(self._run.directory / "worker.log", "ab") as log:
-            command = worker_command(sys.executable, self._run.connection)
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=worker_environment(os.environ))
+class OverTcp(TcpScheduler):
+    "Workers of this machine whose output goes to a log file, as a cluster's does."
+    log = "worker.log"
 
 def say(who, lines, width=26):
     for number in range(lines):
@@ -64,7 +56,7 @@ def read_late(script: Script) -> tuple[list[str], int]:
         assert process.poll() is None, "it has ended, and waited for nobody"
         return not poll.poll(0)
 
-    wait_for(is_full)
+    wait_until(is_full)
     os.close(writing)
     out, _ = process.communicate()
     return sorted(out.splitlines()), process.returncode
@@ -81,7 +73,8 @@ def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
 def test_all_that_quick_calls_print_arrives_at_a_late_reader(with_head: MakeScript) -> None:
     found = read_late(
         with_head("""
-gridengine.starmap(say, [(f"call {number}", 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+calls = [(f"call {number}", 1000) for number in range(8)]
+gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
 """)
     )
     assert found == (lines_of(*[f"call {number}" for number in range(8)], lines=1000), 0)
@@ -90,7 +83,8 @@ gridengine.starmap(say, [(f"call {number}", 1000) for number in range(8)], sched
 def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
     found = read_late(
         with_head("""
-gridengine.starmap(say, [(f"call {number}", 1500, 1000) for number in range(8)], scheduler=ProcessScheduler(4))
+calls = [(f"call {number}", 1500, 1000) for number in range(8)]
+gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
 """)
     )
     assert found == (
@@ -104,7 +98,8 @@ def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: Mak
     found = read_late(
         with_head(f"""
 with {where}(4) as scheduler:
-    jobs = [Job(target=say, args=(f"job {{number}}", 1000, 1000), scheduler=scheduler) for number in range(4)]
+    names = [f"job {{number}}" for number in range(4)]
+    jobs = [Job(target=say, args=(name, 1000, 1000), scheduler=scheduler) for name in names]
     for job in jobs:
         job.start()
     for job in jobs:
@@ -264,7 +259,7 @@ def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScrip
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_script_whose_runners_print_to_a_full_disk_ends_with_the_status_of_one_that_does_so_itself(
+def test_a_script_whose_runners_print_to_a_full_disk_ends_as_one_that_does_so_itself(
     unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,38 +17,16 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
-from gridengine.schedulers.worker_command import worker_command
-from gridengine.serialize.module_changes import LOOK_SECONDS, own_modules
+from gridengine.serialize.module_changes import CHECK_SECONDS, own_modules
+from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine, Slurm
+    from tests.support.clusters import Cluster
 
 NUMBERS = itertools.count()
 
 
-class OverTcp(ProcessScheduler):
-    """Workers of this machine that are treated as a cluster's are."""
-
-    local = False
-
-    def launcher(self, run: LaunchContext) -> ProcessLauncher:
-        return Processes(run)
-
-
-class Processes(ProcessLauncher):
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            env=worker_environment(os.environ),
-            start_new_session=True,
-        )
-
-
-@pytest.fixture(params=[ProcessScheduler, OverTcp])
+@pytest.fixture(params=[ProcessScheduler, TcpScheduler])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[ProcessScheduler]:
     with request.param(2) as one:
         yield one
@@ -121,7 +97,7 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
         job.start()
         assert job.result() == 22
         project.write("VALUE = 333")
-        own_modules()._looked_at -= LOOK_SECONDS  # as if that had passed
+        own_modules()._checked_at -= CHECK_SECONDS  # as if that had passed
         assert executor.submit(project.model.value, 0).result() == 333
 
 
@@ -163,17 +139,6 @@ if __name__ == "__main__":
 FILES = {"model.py": "import helper\ndef value(_): return helper.VALUE\n", "helper.py": "VALUE = 1"}
 
 
-@pytest.mark.grid_engine
-def test_on_grid_engine_too(grid_engine: GridEngine) -> None:
-    assert (
-        grid_engine.run(SCRIPT.format(scheduler="GridEngineScheduler"), files=FILES).stdout
-        == "{1}\n{22}\n{333}\n"
-    )
-
-
-@pytest.mark.slurm
-def test_on_slurm_too(slurm: Slurm) -> None:
-    assert (
-        slurm.run(SCRIPT.format(scheduler="SlurmScheduler"), files=FILES).stdout
-        == "{1}\n{22}\n{333}\n"
-    )
+def test_on_a_cluster_too(cluster: Cluster) -> None:
+    script = SCRIPT.format(scheduler=cluster.scheduler)
+    assert cluster.run(script, files=FILES).stdout == "{1}\n{22}\n{333}\n"

@@ -15,7 +15,7 @@ from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster, GridEngine, Slurm
+    from tests.support.clusters import Cluster
 
 SECONDS = 60
 CALLS, BAD = 1000, 500
@@ -261,7 +261,8 @@ def broken():
     raise LookupError("no more arguments")
 
 def kinds(results):
-    return {place: type(one).__name__ for place, one in enumerate(results) if isinstance(one, BaseException)}
+    errors = {i: one for i, one in enumerate(results) if isinstance(one, BaseException)}
+    return {i: type(error).__name__ for i, error in errors.items()}
 
 if __name__ == "__main__":
     with SCHEDULER(max_workers=2) as scheduler:
@@ -270,10 +271,12 @@ if __name__ == "__main__":
         print(kinds(gridengine.map(bad_result, range(100), scheduler=scheduler, reraise=False)))
         with gridengine.Executor(scheduler) as executor:
             print(sum(future.result() for future in [executor.submit(abs, 1) for _ in range(5000)]))
-            print(kinds([future.exception() for future in [executor.submit(number_of, one) for one in arguments]]))
+            futures = [executor.submit(number_of, one) for one in arguments]
+            print(kinds([future.exception() for future in futures]))
         called = []
         with gridengine.Pool(scheduler=scheduler) as pool:
-            result = pool.map_async(number_of, arguments[:10], chunksize=1, error_callback=called.append)
+            options = dict(chunksize=1, error_callback=called.append)
+            result = pool.map_async(number_of, arguments[:10], **options)
             result.wait()
             print(repr(called), result.successful())
             results = pool.imap(abs, broken())
@@ -285,8 +288,8 @@ if __name__ == "__main__":
 """
 
 
-def check_outcomes(cluster: Cluster, scheduler: str) -> None:
-    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{scheduler}"))
+def test_on_a_cluster_each_outcome_is_its_own_calls(cluster: Cluster) -> None:
+    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{cluster.scheduler}"))
     assert told.stdout.splitlines() == [
         "{7: 'SystemExit', 500: 'KeyError'}",
         "{5: 'PicklingError'}",
@@ -296,13 +299,3 @@ def check_outcomes(cluster: Cluster, scheduler: str) -> None:
         "[0, 1, 2]",
         "no more arguments",
     ], told.stderr
-
-
-@pytest.mark.grid_engine
-def test_on_grid_engine_each_outcome_is_its_own_calls(grid_engine: GridEngine) -> None:
-    check_outcomes(grid_engine, "GridEngineScheduler")
-
-
-@pytest.mark.slurm
-def test_on_slurm_each_outcome_is_its_own_calls(slurm: Slurm) -> None:
-    check_outcomes(slurm, "SlurmScheduler")

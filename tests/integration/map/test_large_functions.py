@@ -14,8 +14,8 @@ import pytest
 import gridengine
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Results, portions
-from tests.integration.worker.test_worker_process import Office
-from tests.support.agent_driver import wait_for
+from tests.support.waiting import wait_until
+from tests.support.worker_driver import WorkerDriver
 
 np = pytest.importorskip("numpy")
 
@@ -122,8 +122,10 @@ def test_of_a_large_function_nothing_is_left_when_its_calls_are_done(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     gridengine.map(functools.partial(mapped, np.ones(3 * ITEMS)), range(4), scheduler=scheduler)
-    wait_for(lambda: not blocks_of_this_process())
-    wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
+    wait_until(lambda: not blocks_of_this_process())
+    wait_until(
+        lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
+    )
 
 
 def test_a_function_with_a_large_array_runs_again_on_a_fresh_runner(
@@ -149,16 +151,11 @@ def test_inline_a_call_that_writes_into_its_array_writes_into_its_own() -> None:
     assert array.sum() == ITEMS
 
 
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path)
-    yield made
-    made.close()
-
-
-def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(office: Office) -> None:
-    office.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
-    message, buffers = office.until_heard(Results)
+def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(
+    driver: WorkerDriver,
+) -> None:
+    driver.assign(functools.partial(mapped, np.ones(ITEMS)), 0)
+    message, buffers = driver.wait_for(Results)
     assert isinstance(message, Results)
     [(_, payload)] = portions(message.results, buffers)
     assert pickling.load_values(payload[:-2]) == ([(ITEMS, True, 0)], True)

@@ -18,7 +18,8 @@ import pytest
 
 import gridengine
 from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
-from tests.support.script_driver import MakeScript, at_terminal, read_all, wait_for
+from tests.support.script_driver import MakeScript, at_terminal, read_all
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +240,7 @@ def test_closing_an_imap_ends_the_running_call(
 ) -> None:
     started = tmp_path / "started"
     with gridengine.imap(touch_and_wait, [str(started)], scheduler=scheduler):
-        wait_for(started.exists)
+        wait_until(started.exists)
     # Both slots are free again, or this would never end.
     barrier = [str(tmp_path / name) for name in "ab"]
 
@@ -332,7 +333,11 @@ def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
         import os, sys
         sys.path.insert(0, os.getcwd())
         import helper
-        print(gridengine.map(lambda x: (helper.triple(x), os.path.basename(os.getcwdb())), [1], scheduler=gridengine.ProcessScheduler(1)))
+
+        def work(x):
+            return helper.triple(x), os.path.basename(os.getcwdb())
+
+        print(gridengine.map(work, [1], scheduler=gridengine.ProcessScheduler(1)))
         """,
         folder=folder,
     ).run()
@@ -412,7 +417,8 @@ def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -
         """
         import sys, types
 
-        notebook = types.ModuleType("__main__")  # as IPython has it: cells are run in a module of that name without a file
+        # As IPython has it: cells are run in a module of that name without a file.
+        notebook = types.ModuleType("__main__")
         sys.modules["__main__"] = notebook
 
         def cell(source):
@@ -506,14 +512,15 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
             time.sleep(600)
 
         try:
-            gridengine.map(work, range(4), scheduler=lambda: gridengine.ProcessScheduler(2), chunksize=1)
+            two = lambda: gridengine.ProcessScheduler(2)
+            gridengine.map(work, range(4), scheduler=two, chunksize=1)
         except KeyboardInterrupt:
             print("interrupted")
             raise
         """
     )
     with at_terminal(one) as (process, terminal):
-        wait_for(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
+        wait_until(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
         os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
         printed = read_all(terminal)
         assert process.wait(20) == -signal.SIGINT
@@ -573,7 +580,8 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     one = script(
         """
         import time
-        gridengine.map(time.sleep, [0.5] * 12, scheduler=gridengine.ProcessScheduler(2), chunksize=1)
+        two = gridengine.ProcessScheduler(2)
+        gridengine.map(time.sleep, [0.5] * 12, scheduler=two, chunksize=1)
         """
     )
     with at_terminal(one) as (process, terminal):

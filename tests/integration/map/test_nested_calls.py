@@ -12,7 +12,7 @@ from gridengine.schedulers.nested import WARNING
 from tests.support.script_driver import MakeScript
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine, Slurm
+    from tests.support.clusters import Cluster
 
 NESTED = """
 import json, os, sys
@@ -103,7 +103,12 @@ def test_a_map_of_a_worker_s_initializer_and_one_of_an_imported_module_run_in_it
 ) -> None:
     alike, errors = told("""
 from pathlib import Path
-Path("begins.py").write_text("import gridengine, os\\nFOUND = os.getpid(), gridengine.map(abs, [-1])\\ndef found(_): return FOUND")
+BEGINS = '''
+import gridengine, os
+FOUND = os.getpid(), gridengine.map(abs, [-1])
+def found(_): return FOUND
+'''
+Path("begins.py").write_text(BEGINS)
 
 def prepare():
     global pids
@@ -112,7 +117,8 @@ def prepare():
 def prepared():
     return pids
 
-with gridengine.Executor(gridengine.ProcessScheduler, max_workers=1, initializer=prepare) as executor:
+one = gridengine.ProcessScheduler
+with gridengine.Executor(one, max_workers=1, initializer=prepare) as executor:
     first = executor.submit(prepared).result()
 sys.path.insert(0, os.getcwd())
 import importlib.util
@@ -140,7 +146,8 @@ def call(name):
     Path(name).touch()
     return os.getpid(), job.result()
 
-print(json.dumps(gridengine.map(call, [f"{os.getcwd()}/ready"], scheduler=gridengine.ProcessScheduler(1))[0]))
+one = gridengine.ProcessScheduler(1)
+print(json.dumps(gridengine.map(call, [f"{os.getcwd()}/ready"], scheduler=one)[0]))
 """)
     assert pids[0] != pids[1]
     assert WARNING not in errors
@@ -160,7 +167,8 @@ print(json.dumps(gridengine.map(call, [0], scheduler=gridengine.ProcessScheduler
 
 def test_a_map_inside_an_inline_call_runs_there_too(told: Told) -> None:
     alike, errors = told("""
-print(json.dumps(all_alike(gridengine.map(inner, range(3), scheduler=gridengine.InlineScheduler()))))
+inline = gridengine.InlineScheduler()
+print(json.dumps(all_alike(gridengine.map(inner, range(3), scheduler=inline))))
 """)
     assert alike
     assert errors.count(WARNING) == 1
@@ -174,13 +182,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.grid_engine
-def test_a_map_inside_a_call_on_grid_engine_submits_nothing(grid_engine: GridEngine) -> None:
-    done = grid_engine.run(NESTED + ON_A_CLUSTER.format(kind="GridEngineScheduler"))
-    assert json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.slurm
-def test_a_map_inside_a_call_on_slurm_submits_nothing(slurm: Slurm) -> None:
-    done = slurm.run(NESTED + ON_A_CLUSTER.format(kind="SlurmScheduler"))
+def test_a_map_inside_a_call_on_a_cluster_submits_nothing(cluster: Cluster) -> None:
+    done = cluster.run(NESTED + ON_A_CLUSTER.format(kind=cluster.scheduler))
     assert json.loads(done.stdout.splitlines()[-1])

@@ -24,7 +24,7 @@ def scheduler() -> Iterator[gridengine.ProcessScheduler]:
         yield two
 
 
-def wait_for(done: Callable[[], bool]) -> None:
+def wait_while_busy(done: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not done():
         if time.monotonic() > until:
@@ -38,7 +38,7 @@ def work(folder: str, index: int) -> int:
     """
     path = Path(folder)
     if index == LONG:
-        wait_for(lambda: len(list(path.iterdir())) >= 1000 - STEP)
+        wait_while_busy(lambda: len(list(path.iterdir())) >= 1000 - STEP)
     with (path / str(index)).open("a") as file:
         file.write("x")
     return index

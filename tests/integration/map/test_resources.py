@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,9 @@ from gridengine import (
     Token,
     WTime,
 )
+from gridengine.dispatcher import io_thread
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.run_directory import policy_of
 from gridengine.resources import Resource
 from gridengine.wire.messages import Allocate
 from gridengine.worker.affinity import Processors
@@ -152,15 +157,19 @@ def test_a_mixed_dispatch_runs_to_its_end(scheduler: ProcessScheduler) -> None:
             assert given.N == asked.N
 
 
-def test_a_large_call_is_not_starved_by_small_ones() -> None:
+def test_a_large_call_is_not_starved_by_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come in a stream, and each fits beside what runs; nothing but draining ever has four
     cores free.
     """
+
+    def impatient(*args: Any) -> Policy:
+        return replace(policy_of(*args), overtake_seconds=0.5)
+
+    monkeypatch.setattr(io_thread, "policy_of", impatient)
     with ProcessScheduler(4) as scheduler, Executor(scheduler) as executor:
         done = threading.Event()
         small = executor.with_options(resources=Cores(1))
         large = executor.with_options(resources=Cores(4))
-        scheduler.share(lambda: None)._core.allocator._packer.overtake_seconds = 0.5  # type: ignore[arg-type, return-value, attr-defined]
 
         def stream() -> None:
             running = [small.submit(time.sleep, 0.05) for _ in range(8)]
@@ -266,7 +275,8 @@ def product(_):
     return gridengine.GVAR.res.product, type(gridengine.GVAR.res).__name__
 
 if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2, worker_resources=Seats("matlab", 2) & Broken("x")) as scheduler:
+    held = Seats("matlab", 2) & Broken("x")
+    with gridengine.ProcessScheduler(2, worker_resources=held) as scheduler:
         print(gridengine.map(product, range(3), scheduler=scheduler, resources=Seats("matlab")))
         for resources in (Broken("x"), Seats("other")):
             try:

@@ -19,19 +19,19 @@ import pytest
 import gridengine
 from gridengine.schedulers import Scheduler
 from tests.integration.map.test_large_functions import is_mapped, mapped, write
-from tests.integration.security.test_unauthorised_peers import OverTcp
-from tests.support.agent_driver import wait_for
 from tests.support.scenario import play
+from tests.support.tcp_scheduler import TcpScheduler
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 np = pytest.importorskip("numpy")
 
 ITEMS = 1_000_000
 
 
-@pytest.fixture(params=[gridengine.ProcessScheduler, OverTcp])
+@pytest.fixture(params=[gridengine.ProcessScheduler, TcpScheduler])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     with request.param(2) as scheduler:
         yield scheduler
@@ -251,14 +251,14 @@ def test_a_fresh_worker_gets_it_again(ones: Any, tmp_path: Path) -> None:
             signal.pause()
         return total(array)
 
-    with OverTcp(1) as scheduler:
+    with TcpScheduler(1) as scheduler:
         assert gridengine.starmap(
             kill_worker_once, [(ones, tmp_path / "died")], scheduler=scheduler
         ) == [ITEMS]
 
 
 def test_one_object_serves_several_schedulers(ones: Any) -> None:
-    with gridengine.ProcessScheduler(1) as first, OverTcp(1) as second:
+    with gridengine.ProcessScheduler(1) as first, TcpScheduler(1) as second:
         for scheduler in (first, second, first):
             assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
 
@@ -283,17 +283,19 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
         )
     assert blocks()
     shared.close()
-    wait_for(lambda: not blocks())
-    wait_for(lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler)))
+    wait_until(lambda: not blocks())
+    wait_until(
+        lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
+    )
 
 
-@pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, OverTcp])
+@pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, TcpScheduler])
 def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(
     kind: Callable[[int], Scheduler],
 ) -> None:
     with gridengine.share(np.ones(ITEMS)) as shared, kind(1) as scheduler:
         assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
-    wait_for(lambda: not blocks())
+    wait_until(lambda: not blocks())
 
 
 def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(
@@ -308,7 +310,7 @@ def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(
         thread.start()
     for thread in threads:
         thread.join()
-    wait_for(lambda: not blocks())
+    wait_until(lambda: not blocks())
 
 
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
@@ -340,7 +342,7 @@ def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way
         shared = gridengine.share(np.ones(ITEMS))
         ENDS[way](executor, shared)
         shared.close()
-        wait_for(lambda: not blocks())
+        wait_until(lambda: not blocks())
 
 
 def test_what_is_shared_does_not_count_as_a_calls_memory() -> None:
@@ -399,7 +401,8 @@ def look(big, number):
 
 with GridEngineScheduler(max_workers=2) as scheduler:
     shared = gridengine.share(Big(array.array("d", [1.5]) * 1_000_000))
-    results = gridengine.starmap(look, [(shared, number) for number in range(8)], chunksize=1, scheduler=scheduler)
+    arguments = [(shared, number) for number in range(8)]
+    results = gridengine.starmap(look, arguments, chunksize=1, scheduler=scheduler)
     shared.close()
     def left(number):
         return "gridengine-block" in Path("/proc/self/maps").read_text()

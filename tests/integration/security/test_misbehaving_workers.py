@@ -1,5 +1,5 @@
-"""A worker with the right key that does what no worker does: its calls are told, others go on, and
-it costs no more than it may.
+"""A worker with the right key that does what no worker does: its calls fail, others go on, and it
+costs no more than it may.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class Sleepers(ProcessLauncher):
         return subprocess.Popen(["sleep", "600"], start_new_session=True)
 
 
-class Insider:
+class RogueWorker:
     """Plays a worker."""
 
     def __init__(self, run: LaunchContext, log: str = "") -> None:
         self.client = Client(Connection.load(run.connection))
-        self.say(Hello(VERSION, __version__, python_version(), run.id, "insider", 1, 1, log))
+        self.send(Hello(VERSION, __version__, python_version(), run.id, "rogue", 1, 1, log))
 
-    def say(self, message: Message, buffers: Any = ()) -> None:
+    def send(self, message: Message, buffers: Any = ()) -> None:
         self.client.send(message, buffers)
 
-    def hear(self, kind: type[Any]) -> Any:
+    def receive(self, kind: type[Any]) -> Any:
         """Wait for a message of this kind."""
         while True:
             assert self.client.socket.poll(PATIENCE_SECONDS * 1000), f"no {kind.__name__}"
@@ -91,10 +91,10 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Playe
 
 
 @contextlib.contextmanager
-def insider(scheduler: Played, log: str = "") -> Iterator[Insider]:
+def rogue(scheduler: Played, log: str = "") -> Iterator[RogueWorker]:
     run = scheduler.runs.get(timeout=PATIENCE_SECONDS)
     scheduler.runs.put(run)  # there may be another
-    one = Insider(run, log)
+    one = RogueWorker(run, log)
     with contextlib.closing(one.client):
         yield one
 
@@ -116,34 +116,34 @@ LOGS: dict[str, Callable[[Path], str]] = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
-def test_whatever_a_worker_says_its_log_is_its_calls_are_told_and_the_thread_goes_on(
+def test_whatever_path_of_its_log_a_worker_sends_its_calls_end_with_an_error_and_the_thread_goes_on(
     scheduler: Played, tmp_path: Path, log: Callable[[Path], str]
 ) -> None:
     with gridengine.Executor(scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
-        with insider(scheduler, log(tmp_path / "log")) as one:
-            one.hear(Assign)
-            one.say(Goodbye("that was it"))
+        with rogue(scheduler, log(tmp_path / "log")) as one:
+            one.receive(Assign)
+            one.send(Goodbye("that was it"))
             error = future.exception(PATIENCE_SECONDS)
         assert isinstance(error, gridengine.WorkerLost)
         assert error.log_tail is None
-        with insider(scheduler) as other:
+        with rogue(scheduler) as other:
             future = executor.submit(abs, -1)
-            [run] = other.hear(Assign).assignments
-            other.say(
+            [run] = other.receive(Assign).assignments
+            other.send(
                 Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump([1])
             )
             assert future.result(PATIENCE_SECONDS) == 1
 
 
-def test_the_end_of_a_workers_log_is_told(scheduler: Played, tmp_path: Path) -> None:
+def test_the_error_has_the_end_of_the_workers_log(scheduler: Played, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(100_000)))
     with gridengine.Executor(scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
-        with insider(scheduler, str(log)) as one:
-            one.hear(Assign)
-            one.say(Goodbye("that was it"))
+        with rogue(scheduler, str(log)) as one:
+            one.receive(Assign)
+            one.send(Goodbye("that was it"))
             error = future.exception(PATIENCE_SECONDS)
         assert isinstance(error, gridengine.WorkerLost)
         assert str(error.log_tail).splitlines() == [
@@ -183,8 +183,8 @@ def test_pieces_without_an_end_are_not_taken_in(
     assert first is None or first.startswith(MAGIC)
     with gridengine.Executor(scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
-        with insider(scheduler) as one:
-            one.hear(Assign)
+        with rogue(scheduler) as one:
+            one.receive(Assign)
             sent = 0
             for frames in endless(one.client._session, first):
                 one.client.socket.send_multipart(frames)
@@ -194,7 +194,7 @@ def test_pieces_without_an_end_are_not_taken_in(
             error = future.exception(PATIENCE_SECONDS)
             assert isinstance(error, gridengine.WorkerLost)
             assert re.search(f"left .*{words}", error.message)
-            one.hear(Refuse)
+            one.receive(Refuse)
 
 
 @pytest.mark.timeout(120)
@@ -204,9 +204,9 @@ def test_results_of_the_wrong_length_are_an_error_of_their_calls(
 ) -> None:
     with gridengine.Executor(scheduler) as executor:
         future = executor.submit(abs, -1)
-        with insider(scheduler) as one:
-            [run] = one.hear(Assign).assignments
-            one.say(
+        with rogue(scheduler) as one:
+            [run] = one.receive(Assign).assignments
+            one.send(
                 Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump(answer)
             )
             error = future.exception(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Strangers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes
+"""Attackers at our sockets and files: nothing of theirs runs or is unpickled, and honest work goes
 on.
 """
 
@@ -31,9 +31,6 @@ from zmq.utils.monitor import recv_monitor_message
 import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.local import ProcessLauncher, worker_environment
-from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
 from gridengine.wire.connection import Connection
 from gridengine.wire.framing import MAGIC, decode, encode
@@ -59,33 +56,14 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.session import Session
 from gridengine.wire.transport import Client, Server
+from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine
+    from tests.support.clusters import GridEngine
 
 PATIENCE_SECONDS = 30
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 PIECE = 256 * 1024
-
-
-class OverTcp(gridengine.ProcessScheduler):
-    """Workers of this machine that are treated as a cluster's are."""
-
-    local = False
-
-    def launcher(self, run: LaunchContext) -> ProcessLauncher:
-        return AgentLauncher(run)
-
-
-class AgentLauncher(ProcessLauncher):
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            env=worker_environment(os.environ),
-            start_new_session=True,
-        )
 
 
 class Bomb:
@@ -104,7 +82,7 @@ def square(x: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A run that is under way, and what a stranger may try at it."""
+    """A run that is under way, and what an attacker may try at it."""
 
     scheduler: gridengine.ProcessScheduler
     folder: Path
@@ -121,7 +99,7 @@ class Site:
         return pickle.dumps(Bomb(self.mark))
 
     def check(self) -> None:
-        """Honest work goes on, and nothing of a stranger's has run."""
+        """Honest work goes on, and nothing of an attacker's has run."""
         assert gridengine.map(square, range(50), scheduler=self.scheduler) == [
             x * x for x in range(50)
         ]
@@ -156,7 +134,7 @@ def over_tcp() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="gridengine-test-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with site(OverTcp(2), folder, folder / "mark") as one:
+        with site(TcpScheduler(2), folder, folder / "mark") as one:
             yield one
 
 
@@ -167,7 +145,7 @@ def target(over_tcp: Site) -> Iterator[Site]:
     over_tcp.check()
 
 
-# ---------------------------------------------------------------- strangers who speak ZeroMQ
+# ---------------------------------------------------------------- attackers who speak ZeroMQ
 
 Keys = tuple[bytes, bytes]
 
@@ -181,7 +159,7 @@ def hello(run_id: str, **other: Any) -> Hello:
         "protocol": VERSION,
         "version": __version__,
         "python": python_version(),
-        "host": "stranger",
+        "host": "attacker",
         "pid": 1,
         "slots": 1,
         "log": "",
@@ -189,7 +167,7 @@ def hello(run_id: str, **other: Any) -> Hello:
     return Hello(**{"run_id": run_id, **facts, **other})
 
 
-class Stranger:
+class Attacker:
     """A ZeroMQ socket with any keys, or none, at the dispatcher's address."""
 
     def __init__(
@@ -246,29 +224,29 @@ def intrude(target: Site, *, server_key: str, keys: Keys | None) -> set[zmq.Even
     """Try to be a worker and to bring a bomb; return what became of the connection."""
     address = target.connection.addresses[-1]
     with contextlib.closing(
-        Stranger(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")
-    ) as stranger:
-        stranger.send(envelope(0, 1), *map(bytes, encode(hello(target.connection.run_id))))
-        stranger.send(
+        Attacker(address, server_key=server_key, keys=keys, identity=b"\xff\xfe intruder")
+    ) as attacker:
+        attacker.send(envelope(0, 1), *map(bytes, encode(hello(target.connection.run_id))))
+        attacker.send(
             envelope(0, 2), *map(bytes, encode(Results([Result(1, 0, 1, 0, 0.1)]), [target.bomb]))
         )
-        events = stranger.events_until_refused()
-        assert not stranger.socket.poll(0)
+        events = attacker.events_until_refused()
+        assert not attacker.socket.poll(0)
         return events
 
 
-def test_a_stranger_without_keys_is_not_let_in(target: Site) -> None:
+def test_an_attacker_without_keys_is_rejected(target: Site) -> None:
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(target, server_key="", keys=None)
 
 
-def test_a_stranger_with_keys_of_his_own_is_not_let_in(target: Site) -> None:
+def test_an_attacker_with_other_keys_is_rejected(target: Site) -> None:
     public, _ = zmq.curve_keypair()
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
         target, server_key=public.decode(), keys=zmq.curve_keypair()
     )
 
 
-def test_a_stranger_who_knows_the_dispatchers_public_key_is_not_let_in(target: Site) -> None:
+def test_an_attacker_who_knows_the_dispatchers_public_key_is_rejected(target: Site) -> None:
     events = intrude(target, server_key=target.connection.server_key, keys=zmq.curve_keypair())
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in events
     assert (
@@ -276,7 +254,7 @@ def test_a_stranger_who_knows_the_dispatchers_public_key_is_not_let_in(target: S
     )  # by the check of the client's key, and nothing before it
 
 
-def test_a_stranger_who_knows_both_public_keys_is_not_let_in(target: Site) -> None:
+def test_an_attacker_who_knows_both_public_keys_is_rejected(target: Site) -> None:
     _, secret = zmq.curve_keypair()
     keys = target.connection.worker_public.encode(), secret
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
@@ -293,7 +271,7 @@ def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
 
 
 def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_tcp: Site) -> None:
-    """A stranger who has taken over the dispatcher's address has not its secret key, even if he
+    """An attacker who has taken over the dispatcher's address has not its secret key, even if he
     lets everybody in.
     """
     context = zmq.Context()
@@ -322,7 +300,7 @@ def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_t
         trap.disable_monitor()
 
 
-# ---------------------------------------------------------------- strangers who do not
+# ---------------------------------------------------------------- attackers who do not
 
 RANDOM = b"".join(((n * 2654435761) % 2**32).to_bytes(4, "little") for n in range(1, 5000))
 BYTES = {
@@ -349,20 +327,20 @@ def read_to_the_end(end: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("content", BYTES.values(), ids=BYTES.keys())
-def test_a_stranger_who_sends_anything_else_is_hung_up_on(target: Site, content: bytes) -> None:
+def test_an_attacker_who_sends_anything_else_is_disconnected(target: Site, content: bytes) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         with contextlib.suppress(ConnectionError):
             end.sendall(content)
         read_to_the_end(end)
 
 
-def test_a_stranger_who_says_nothing_is_hung_up_on(target: Site) -> None:
+def test_an_attacker_who_says_nothing_is_disconnected(target: Site) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
         read_to_the_end(end)
 
 
 @pytest.mark.parametrize("length", [PIECE + 10_000, 2**31, 2**62, 2**64 - 1])
-def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_it(
+def test_an_attacker_who_announces_a_long_frame_is_disconnected_before_he_has_sent_it(
     target: Site, length: int
 ) -> None:
     with socket.create_connection(target.address, timeout=PATIENCE_SECONDS) as end:
@@ -372,7 +350,7 @@ def test_a_stranger_who_announces_a_long_frame_is_hung_up_on_before_he_has_sent_
         read_to_the_end(end)
 
 
-def test_strangers_who_send_long_frames_cost_no_memory(target: Site) -> None:
+def test_attackers_who_send_long_frames_cost_no_memory(target: Site) -> None:
     before = psutil.Process().memory_info().rss
     with contextlib.ExitStack() as held:
         for _ in range(20):
@@ -390,12 +368,12 @@ def test_strangers_who_send_long_frames_cost_no_memory(target: Site) -> None:
 
 
 @pytest.fixture
-def insider(target: Site) -> Iterator[Stranger]:
+def rogue(target: Site) -> Iterator[Attacker]:
     """Somebody with the workers' key."""
     connection = target.connection
     keys = connection.worker_public.encode(), connection.worker_secret.encode()
     with contextlib.closing(
-        Stranger(connection.addresses[-1], server_key=connection.server_key, keys=keys)
+        Attacker(connection.addresses[-1], server_key=connection.server_key, keys=keys)
     ) as one:
         yield one
 
@@ -440,19 +418,19 @@ MALFORMED: dict[str, Sequence[bytes]] = {
 
 
 @pytest.mark.parametrize("frames", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_frames_from_an_insider_are_dropped(
-    target: Site, insider: Stranger, frames: Sequence[bytes]
+def test_malformed_frames_from_a_rogue_worker_are_dropped(
+    target: Site, rogue: Attacker, frames: Sequence[bytes]
 ) -> None:
-    insider.send(*frames)
+    rogue.send(*frames)
     # What was sent before is looked at before: when this is refused, that has been survived.
-    insider.send(envelope(1, 0), *map(bytes, encode(hello("another run"))))
-    while "another run" not in insider.receive_a(Refuse).reason:
+    rogue.send(envelope(1, 0), *map(bytes, encode(hello("another run"))))
+    while "another run" not in rogue.receive_a(Refuse).reason:
         pass
 
 
-def test_a_hello_of_an_earlier_run_is_refused(target: Site, insider: Stranger) -> None:
-    insider.send(envelope(0, 1), *map(bytes, encode(hello("20200101-000000-1-abcdef"))))
-    assert target.connection.run_id in insider.receive_a(Refuse).reason
+def test_a_hello_of_an_earlier_run_is_refused(target: Site, rogue: Attacker) -> None:
+    rogue.send(envelope(0, 1), *map(bytes, encode(hello("20200101-000000-1-abcdef"))))
+    assert target.connection.run_id in rogue.receive_a(Refuse).reason
 
 
 def words(target: Site) -> list[tuple[Message, list[bytes]]]:
@@ -476,29 +454,29 @@ def words(target: Site) -> list[tuple[Message, list[bytes]]]:
     ]
 
 
-def test_an_insider_who_talks_nonsense_is_ignored(target: Site, insider: Stranger) -> None:
+def test_a_rogue_worker_that_sends_nonsense_is_ignored(target: Site, rogue: Attacker) -> None:
     theirs = Session(PIECE)
 
-    def say(message: Message, buffers: Sequence[bytes] = ()) -> None:
+    def send(message: Message, buffers: Sequence[bytes] = ()) -> None:
         for frames in theirs.number(encode(message, buffers)):
-            insider.send(*map(bytes, frames))
+            rogue.send(*map(bytes, frames))
 
-    say(hello(target.connection.run_id))
-    insider.receive_a(Welcome)
+    send(hello(target.connection.run_id))
+    rogue.receive_a(Welcome)
     for message, buffers in words(target):
-        say(message, buffers)
-    say(Goodbye("done"))
+        send(message, buffers)
+    send(Goodbye("done"))
     # To be told that nobody here is known by this name, all of it must have been looked at.
-    insider.send(envelope(1, 0), *map(bytes, encode(Beat())))
-    assert "does not know you" in insider.receive_a(Refuse).reason
+    rogue.send(envelope(1, 0), *map(bytes, encode(Beat())))
+    assert "does not know you" in rogue.receive_a(Refuse).reason
 
 
 def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as server:
         keys = server.worker_public.encode(), server.worker_secret.encode()
         with contextlib.closing(
-            Stranger(server.addresses[0], server_key=server.server_key, keys=keys)
-        ) as stranger:
+            Attacker(server.addresses[0], server_key=server.server_key, keys=keys)
+        ) as attacker:
             theirs = Session(PIECE)
             first, *others = [
                 [bytes(frame) for frame in theirs.number(encode(message))[0]]
@@ -511,8 +489,8 @@ def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> Non
             heard: list[Message] = []
             poller = server.poller()
             for frames in (first, first, *others[::-1], *others, *others, first):
-                stranger.send(*frames)
-            stranger.send(envelope(1, 0), *map(bytes, encode(Welcome())))
+                attacker.send(*frames)
+            attacker.send(envelope(1, 0), *map(bytes, encode(Welcome())))
             while not heard or not isinstance(heard[-1], Welcome):
                 assert poller.poll(PATIENCE_SECONDS * 1000)
                 heard += [
@@ -623,7 +601,7 @@ def test_another_user_can_neither_see_nor_change_what_is_in_the_run_directory(ta
 
 
 @needs_root
-@pytest.mark.parametrize("kind", [OverTcp, gridengine.ProcessScheduler])
+@pytest.mark.parametrize("kind", [TcpScheduler, gridengine.ProcessScheduler])
 def test_another_user_can_neither_signal_nor_look_into_a_worker(
     kind: type[gridengine.ProcessScheduler],
 ) -> None:
@@ -683,8 +661,8 @@ import glob, json, os, subprocess
 import gridengine
 
 def look(_):
-    told = [["qstat", "-j", os.environ["JOB_ID"]], ["ps", "axeww"]]
-    return [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in told]
+    commands = [["qstat", "-j", os.environ["JOB_ID"]], ["ps", "axeww"]]
+    return [subprocess.check_output(command, text=True) for command in commands]
 
 with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
     [texts] = gridengine.map(look, [0], scheduler=scheduler)
@@ -698,7 +676,7 @@ with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
 def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
     grid_engine: GridEngine,
 ) -> None:
-    runs = grid_engine.folder / "runs-of-strangers"
+    runs = grid_engine.folder / "runs-of-attackers"
     done = grid_engine.run(IN_A_CLUSTER_JOB, environment={"GRIDENGINE_RUN_DIRECTORY": str(runs)})
     connection, (told, processes) = json.loads(done.stdout)
     assert "job_number" in told
@@ -712,7 +690,7 @@ def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
 
 def test_no_key_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="gridengine")
-    with site(OverTcp(1), tmp_path / "runs", tmp_path / "mark") as one:
+    with site(TcpScheduler(1), tmp_path / "runs", tmp_path / "mark") as one:
         intrude(one, server_key=one.connection.server_key, keys=zmq.curve_keypair())
         one.check()
         secret = one.connection.worker_secret
@@ -734,7 +712,7 @@ def test_run_directory_and_keys_are_closed_to_others_whatever_the_umask_and_remo
 ) -> None:
     before = os.umask(umask)
     try:
-        with site(OverTcp(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
+        with site(TcpScheduler(1), tmp_path / "above" / "runs", tmp_path / "mark") as one:
             assert stat.S_IMODE((one.folder / "connection.json").stat().st_mode) == 0o600
             assert not open_to_others(one.folder)
             assert not open_to_others(tmp_path / "above")
@@ -752,7 +730,7 @@ def test_a_run_directory_that_anybody_may_replace_is_refused(
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "open" / "runs"))
     settings.cache_clear()
     with (
-        OverTcp(1) as scheduler,
+        TcpScheduler(1) as scheduler,
         pytest.raises(
             gridengine.ConfigurationError, match=r"everybody may replace what is in .*/open"
         ),

@@ -5,25 +5,17 @@ as a plain user.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.command_line.test_command_line import (
-    as_root,
-    check_that_workers_can_be_added,
-    doctor,
-)
+from tests.support.command_line import doctor
 from tests.support.launching import run
-from tests.support.scenario import ROOT, until
 
 if TYPE_CHECKING:
-    from tests.conftest import GridEngine, Slurm
+    from tests.support.clusters import GridEngine, Slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -93,56 +85,6 @@ main()
     done = slurm.run(script, check=False)
     (broken,) = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
     assert (done.returncode, broken["text"]) == (1, "not in PATH: squeue, scancel, scontrol, sinfo")
-
-
-def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(slurm: Slurm) -> None:
-    status, found = doctor(
-        slurm,
-        "--scheduler",
-        "slurm",
-        "--wait",
-        "14",
-        environment={"GRIDENGINE_SLURM_PARTITION": "closed"},
-    )
-    assert status == 1
-    assert "did not come home within 14 s" in found["slurm job"]["text"]
-    assert "PartitionDown" in found["slurm job"]["text"]
-
-
-def bring_up() -> None:
-    done = subprocess.run(
-        [ROOT / "schedulers" / "slurm" / "up", "--yes"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@as_root
-@pytest.mark.timeout(300)
-def test_a_controller_that_is_down_is_found(slurm: Slurm) -> None:
-    pid = int(SLURMCTLD_PID.read_text())
-    executable = Path(f"/proc/{pid}/exe")
-    assert executable.readlink().name.startswith(
-        "slurmctld"
-    )  # Debian's has its flavour in its name
-    try:
-        os.kill(pid, signal.SIGTERM)
-        until(lambda: not executable.exists(), 30)
-        status, found = doctor(slurm)
-    finally:
-        bring_up()
-    assert status == 1
-    assert found["slurm controller"]["state"] == "broken"
-    assert "slurmctld" in found["slurm controller"]["remedy"]
-    assert found["processes job"]["state"] == "ok"
-
-
-@pytest.mark.parametrize("by", ["processes", "slurm"])
-def test_workers_can_be_added_to_a_dispatcher_that_runs(slurm: Slurm, by: str) -> None:
-    check_that_workers_can_be_added(slurm, "SlurmScheduler(partition='closed')", by)
 
 
 def test_a_demand_reaches_the_cluster_task(slurm: Slurm) -> None:

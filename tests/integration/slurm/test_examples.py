@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -26,7 +26,8 @@ PRINTED = {
 }
 RUN = """
 import subprocess, sys
-done = subprocess.run([sys.executable, "example.py", "--scheduler", {scheduler!r}], capture_output=True, text=True)
+command = [sys.executable, "example.py", "--scheduler", {scheduler!r}]
+done = subprocess.run(command, capture_output=True, text=True)
 print(done.stdout + done.stderr)
 print("status", done.returncode)
 import gridengine

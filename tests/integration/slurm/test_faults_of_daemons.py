@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from tests.support.own_slurm import OwnSlurm, own_slurm
-from tests.support.scenario import IMPATIENT, Began, Scenario, nothing_is_left, play, until
+from tests.support.scenario import IMPATIENT, Began, Scenario, nothing_is_left, play
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = [
     pytest.mark.slurm,
@@ -45,10 +46,6 @@ def hold_alone(own: OwnSlurm, given: str = "max_workers=1", *, retries: int = 0)
     return play(own.slurm, script, environment=IMPATIENT)
 
 
-def id_of(one: Began) -> str:
-    return one.id
-
-
 def ran_again(scenario: Scenario) -> None:
     """Wait until the call runs in another job, and have it end: it never ran twice at a time."""
     first, second = scenario.began(2)
@@ -57,16 +54,12 @@ def ran_again(scenario: Scenario) -> None:
     scenario.go()
     assert scenario.result()["results"] == [0]
     assert scenario.ended() == [0]
-    until(lambda: not first.lives)
-
-
-def node_of(own: OwnSlurm, one: Began) -> str:
-    return own.slurm.command("squeue", "--noheader", f"--jobs={id_of(one)}", "--format=%N").strip()
+    wait_until(lambda: not first.lives)
 
 
 def wait_longer_than_a_lease() -> None:
     began = time.monotonic()
-    until(lambda: time.monotonic() - began > 2 * LEASE_SECONDS)
+    wait_until(lambda: time.monotonic() - began > 2 * LEASE_SECONDS)
 
 
 # ------------------------------------------------------------------ jobs whose place is taken,
@@ -79,7 +72,7 @@ def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_n
     scenario = hold_alone(own, "max_workers=1, requeue=True")
     (one,) = scenario.began(1)
     # At once: it may not have been seen running.
-    assert own.slurm.command("scontrol", "requeue", id_of(one)) == ""
+    assert own.slurm.command("scontrol", "requeue", one.id) == ""
     ran_again(scenario)
     nothing_is_left(own.slurm, scenario.begun())
 
@@ -89,10 +82,10 @@ def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leave
 ) -> None:
     scenario = hold_alone(own)
     (one,) = scenario.began(1)
-    node = node_of(own, one)
+    node = own.slurm.node_of(one)
     own.end(node, signal.SIGKILL)
     own.slurm.administer("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    until(
+    wait_until(
         lambda: (
             "NODE_FAIL" in own.slurm.command("squeue", "--noheader", "--states=all", "--format=%T")
         )
@@ -101,7 +94,7 @@ def test_a_worker_that_outlives_its_node_in_slurm_s_eyes_ends_its_call_and_leave
     scenario.go()
     assert scenario.result()["results"] == [0]
     assert len(scenario.begun()) == 1
-    until(lambda: not one.lives)
+    wait_until(lambda: not one.lives)
 
 
 def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None:
@@ -112,12 +105,12 @@ def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None
     )
     (one,) = scenario.began(1)
     own.slurm.administer(
-        "scontrol", "update", f"NodeName={node_of(own, one)}", "State=DOWN", "Reason=test"
+        "scontrol", "update", f"NodeName={own.slurm.node_of(one)}", "State=DOWN", "Reason=test"
     )
     told = scenario.result()
     assert told["kind"] == "WorkerLost"
     assert "its node failed (NODE_FAIL)" in told["text"]
-    assert told["job"] == id_of(one)
+    assert told["job"] == one.id
 
 
 # ------------------------------------------------------------------ jobs that do not start
@@ -129,7 +122,7 @@ def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(
     scenario = play(
         own.slurm, "tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER(hold=True)))"
     )
-    until(lambda: "JobHeldUser: it is held" in scenario.errors)
+    wait_until(lambda: "JobHeldUser: it is held" in scenario.errors)
     for job in set(own.slurm.command("squeue", "--noheader", "--format=%F").split()):
         own.slurm.command("scontrol", "release", job)
     assert scenario.result()["results"] == [1]
@@ -149,8 +142,8 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     told = scenario.result(80)
     assert told["kind"] == "WorkerNotStarted"
     assert "ran, but its worker never called home" in told["text"]
-    until(lambda: not is_anything_queued(own))
-    until(
+    wait_until(lambda: not is_anything_queued(own))
+    wait_until(
         lambda: (
             not [
                 one
@@ -194,7 +187,7 @@ while not Path("back").exists():
 tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER()))
 """,
     )
-    told = until(scenario.told)
+    told = wait_until(scenario.told)
     assert told["kind"] == "SchedulerUnavailable"
     assert "Unable to contact slurm controller" in told["text"]
     assert "scontrol ping" in told["hint"]
@@ -219,10 +212,10 @@ def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_aga
     assert all(one.lives for one in first)
     lost, left = first
     agent(lost).kill()
-    until(lambda: "cannot be reached" in scenario.errors)
+    wait_until(lambda: "cannot be reached" in scenario.errors)
     own.begin("slurmctld")
     scenario.began(2, index=lost.index)
-    own.slurm.command("scancel", id_of(left))
+    own.slurm.command("scancel", left.id)
     scenario.began(2, index=left.index)
     scenario.go()
     assert scenario.result()["results"] == [0, 1]
@@ -249,9 +242,9 @@ def test_when_the_dispatcher_is_killed_while_slurmctld_is_away_nothing_is_left_w
     begun = scenario.began(8)
     own.end("slurmctld")
     scenario.process.kill()
-    until(lambda: not any(one.lives for one in begun))
+    wait_until(lambda: not any(one.lives for one in begun))
     own.begin("slurmctld")
-    until(lambda: not is_anything_queued(own))
+    wait_until(lambda: not is_anything_queued(own))
     assert len(scenario.begun()) == 8
 
 
@@ -300,4 +293,4 @@ def test_what_calls_left_behind_in_sessions_of_their_own_ends_though_slurm_does_
     else:
         agent(one).kill()
     nothing_is_left(own.slurm, [one])
-    until(lambda: not psutil.pid_exists(int(stray.name.split()[1])))
+    wait_until(lambda: not psutil.pid_exists(int(stray.name.split()[1])))

@@ -4,19 +4,17 @@ them.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.launching import files, run
+from tests.support.launching import run
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -25,63 +23,6 @@ LIVES = "PENDING,RUNNING,SUSPENDED,COMPLETING"
 
 def jobs_named(slurm: Slurm, name: str) -> str:
     return slurm.command("squeue", "--noheader", f"--states={LIVES}", f"--name={name}").strip()
-
-
-def test_each_task_s_output_goes_to_the_log_of_its_handle(slurm: Slurm) -> None:
-    told = run(
-        slurm,
-        """
-launcher = make_launcher('readlink /proc/self/fd/1 /proc/self/fd/2; echo "$@"')
-handles = launcher.launch(3)
-wait_for(launcher, handles)
-launcher.close()
-tell(logs=[handle.log for handle in handles], texts=[Path(handle.log).read_text() for handle in handles])
-""",
-    )
-    assert len(set(told["logs"])) == 3
-    folder = told["logs"][0].rpartition("/logs/")[0]
-    assert told["texts"] == [
-        f"{log}\n{log}\n-P -m gridengine.worker {folder}/connection\n" for log in told["logs"]
-    ]
-
-
-def test_a_run_directory_with_blanks_accents_and_placeholders_works(slurm: Slurm) -> None:
-    told = run(
-        slurm,
-        """
-launcher = make_launcher('echo "$4"', run=make_run("a röm 'x %j %a {0}"))
-handles = launcher.launch(1)
-wait_for(launcher, handles)
-launcher.close()
-tell(folder=str(Path.cwd()), text=Path(handles[0].log).read_text())
-""",
-    )
-    assert told["text"] == f"{told['folder']}/a röm 'x %j %a {{0}}/connection\n"
-
-
-@pytest.mark.parametrize(
-    ("ending", "state", "reason"),
-    [
-        ("exit 0", "ended", "it ended by itself (COMPLETED)"),
-        ("exit 3", "failed", "it failed (FAILED): exit status 3"),
-        ("kill -9 $$", "failed", "it failed (FAILED): killed by SIGKILL"),
-    ],
-)
-def test_a_task_waits_runs_and_ends(slurm: Slurm, ending: str, state: str, reason: str) -> None:
-    told = run(
-        slurm,
-        f"""
-launcher = make_launcher('while ! [[ -e go ]]; do sleep 0.1; done; {ending}')
-handles = launcher.launch(1)
-wait_for(launcher, handles, {{TaskState.RUNNING}})
-(launcher.run.directory / "go").touch()
-report = wait_for(launcher, handles)[handles[0]]
-launcher.close()
-tell(state=report.state.value, reason=report.reason, deleted=report.deleted, error=str(report.error))
-""",
-    )
-    assert (told["state"], told["reason"], told["deleted"]) == (state, reason, False)
-    assert reason in told["error"]
 
 
 def test_tasks_of_many_arrays_are_asked_for_with_one_command(slurm: Slurm) -> None:
@@ -94,10 +35,18 @@ handles = [handle for _ in range(3) for handle in launcher.launch(2)]
 launcher.largest = 2
 calls = []
 whole = launcher._slurm.run
-launcher._slurm.run = lambda *command, **options: calls.append(command[0]) or whole(*command, **options)
+
+
+def noted(*command, **options):
+    calls.append(command[0])
+    return whole(*command, **options)
+
+
+launcher._slurm.run = noted
 reports = launcher.poll(handles)
 words = launcher.explain(handles)
-tell(calls=calls, states=[reports[handle].state.value for handle in handles], words=words, name=launcher._name)
+states = [reports[handle].state.value for handle in handles]
+tell(calls=calls, states=states, words=words, name=launcher._name)
 launcher.close()
 """,
     )
@@ -110,20 +59,6 @@ launcher.close()
     assert jobs_named(slurm, told["name"]) == ""
 
 
-def test_an_array_that_is_larger_than_the_site_takes_is_split(slurm: Slurm) -> None:
-    told = run(
-        slurm,
-        """
-launcher = make_launcher(partition="closed")
-handles = launcher.launch(1203)
-reports = launcher.poll(handles)
-tell(count=len(handles), jobs=len({handle.id.partition("_")[0] for handle in handles}), known=len(reports))
-launcher.close()
-""",
-    )
-    assert told == {"count": 1203, "jobs": 2, "known": 1203}
-
-
 def test_of_an_array_that_was_cancelled_while_it_waited_that_is_told(slurm: Slurm) -> None:
     told = run(
         slurm,
@@ -131,7 +66,7 @@ def test_of_an_array_that_was_cancelled_while_it_waited_that_is_told(slurm: Slur
 import subprocess
 launcher = make_launcher(partition="closed")
 handles = launcher.launch(4)
-wait_for(launcher, handles, {TaskState.QUEUED})
+wait_for(launcher, handles, {WorkerStatus.QUEUED})
 job = handles[0].id.partition("_")[0]
 subprocess.run(["scancel", f"{job}_[2-3]"], check=True)
 some = wait_for(launcher, handles[1:3])
@@ -140,29 +75,12 @@ subprocess.run(["scancel", job], check=True)
 rest = wait_for(launcher, [handles[0], handles[3]])
 launcher.close()
 ends = [some[handles[1]], some[handles[2]], rest[handles[0]], rest[handles[3]]]
-tell(deleted=[end.deleted for end in ends], kinds=[type(end.error).__name__ for end in ends], left=[handle.id[-1] for handle in left])
+kinds = [type(end.error).__name__ for end in ends]
+left = [handle.id[-1] for handle in left]
+tell(deleted=[end.deleted for end in ends], kinds=kinds, left=left)
 """,
     )
     assert told == {"deleted": [True] * 4, "kinds": ["JobDeleted"] * 4, "left": ["1", "4"]}
-
-
-def test_a_task_that_was_cancelled_while_it_ran_is_told_as_such(slurm: Slurm) -> None:
-    told = run(
-        slurm,
-        """
-import subprocess
-launcher = make_launcher()
-handles = launcher.launch(1)
-wait_for(launcher, handles, {TaskState.RUNNING})
-subprocess.run(["scancel", handles[0].id], check=True)
-report = wait_for(launcher, handles)[handles[0]]
-launcher.close()
-tell(deleted=report.deleted, error=str(report.error), kind=type(report.error).__name__)
-""",
-    )
-    assert (told["deleted"], told["kind"]) == (True, "JobDeleted")
-    assert "it was cancelled (CANCELLED)" in told["error"]
-    assert "host: n" in told["error"]
 
 
 def test_a_task_that_is_forgotten_before_it_is_asked_for_is_no_success(slurm: Slurm) -> None:
@@ -195,13 +113,14 @@ def test_a_task_that_is_put_back_into_the_queue_is_replaced_and_never_starts_aga
 import subprocess
 launcher = make_launcher(native="--requeue")
 handles = launcher.launch(2)
-wait_for(launcher, handles, {TaskState.RUNNING})
+wait_for(launcher, handles, {WorkerStatus.RUNNING})
 subprocess.run(["scontrol", "requeue", handles[0].id], check=True)
 report = wait_for(launcher, handles[:1])[handles[0]]
 rows = launcher._slurm.jobs(launcher._name)
 other = launcher.poll(handles)[handles[1]].state.value
 launcher.close()
-tell(reason=report.reason, blameless=report.blameless, row=rows[handles[0].id].state if handles[0].id in rows else "gone", other=other)
+row = rows[handles[0].id].state if handles[0].id in rows else "gone"
+tell(reason=report.reason, blameless=report.blameless, row=row, other=other)
 """,
     )
     assert "put back into the queue" in told["reason"]
@@ -217,7 +136,8 @@ def test_a_task_that_slurm_starts_again_starts_no_worker(slurm: Slurm) -> None:
 import subprocess
 launcher = make_launcher("echo worker")
 launcher.prepare()
-done = subprocess.run([launcher.script], env={**os.environ, "SLURM_RESTART_COUNT": "1"}, capture_output=True, text=True, check=True)
+again = {**os.environ, "SLURM_RESTART_COUNT": "1"}
+done = subprocess.run([launcher.script], env=again, capture_output=True, text=True, check=True)
 launcher.close()
 tell(said=done.stdout, told=done.stderr)
 """,
@@ -232,11 +152,11 @@ def test_a_task_that_makes_room_for_another_job_is_not_to_blame(slurm: Slurm) ->
         """
 low = make_launcher(partition="low", mem="6000M", nodelist="n2")
 handles = low.launch(1)
-wait_for(low, handles, {TaskState.RUNNING})
+wait_for(low, handles, {WorkerStatus.RUNNING})
 high = make_launcher(run=make_run("other"), partition="high", mem="6000M", nodelist="n2")
 others = high.launch(1)
 report = wait_for(low, handles)[handles[0]]
-wait_for(high, others, {TaskState.RUNNING})
+wait_for(high, others, {WorkerStatus.RUNNING})
 low.close()
 high.close()
 tell(reason=report.reason, blameless=report.blameless, deleted=report.deleted)
@@ -245,60 +165,6 @@ tell(reason=report.reason, blameless=report.blameless, deleted=report.deleted)
     assert told["blameless"]
     assert not told["deleted"]
     assert "preempted" in told["reason"]
-
-
-@pytest.mark.parametrize(
-    ("break_it", "words"),
-    [
-        ("launcher.run.directory.joinpath('logs').rmdir()", "its log file could not be opened"),
-        ("launcher.script.unlink()", "unable to open"),
-    ],
-)
-def test_what_sbatch_cannot_start_says_why(slurm: Slurm, break_it: str, words: str) -> None:
-    told = run(
-        slurm,
-        f"""
-launcher = make_launcher()
-launcher.prepare()
-{break_it}
-try:
-    handles = launcher.launch(1)
-    words = str(wait_for(launcher, handles)[handles[0]].error)
-except Exception as error:
-    words = str(error)
-launcher.close()
-tell(words=words)
-""",
-        environment={"GRIDENGINE_SLURM_SRUN": "no"},
-    )
-    assert words.lower() in told["words"].lower()
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "words"),
-    [
-        ({"partition": "nosuch"}, "SubmissionRefused", "`sinfo` lists the partitions"),
-        ({"mem": "900G"}, "SubmissionRefused", "no node has all of this"),
-        ({"nosuch": "1"}, "SubmissionRefused", "unrecognized option '--nosuch"),
-        ({"constraint": "nosuch"}, "SubmissionRefused", "lists the nodes' features"),
-    ],
-)
-def test_a_refusal_is_told_in_slurm_s_words(
-    slurm: Slurm, given: dict[str, str], kind: str, words: str
-) -> None:
-    told = run(
-        slurm,
-        f"""
-launcher = make_launcher(**{given!r})
-try:
-    launcher.launch(1)
-except Exception as error:
-    tell(kind=type(error).__name__, words=str(error))
-launcher.close()
-""",
-    )
-    assert told["kind"] == kind
-    assert words in told["words"]
 
 
 BROKEN = """
@@ -372,9 +238,11 @@ def test_workers_take_the_share_of_a_core_of_memory_unless_they_are_told(slurm: 
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 launcher = make_launcher(partition="closed")
-commands = [launcher.plan(1, demand).request["argv"] for demand in (Demand(), Demand(Memory(3)), Demand(Memory(3), 2.0))]
+demands = [Demand(), Demand(Memory(3)), Demand(Memory(3), 2.0)]
+commands = [launcher.plan(1, demand).request["argv"] for demand in demands]
 other = make_launcher(run=make_run("other"), mem="77M").plan(1).request["argv"]
-tell(asked=[[word for word in command if word.startswith("--mem")] for command in [*commands, other]])
+commands.append(other)
+tell(asked=[[word for word in command if word.startswith("--mem")] for command in commands])
 launcher.close()
 """,
     )
@@ -384,48 +252,3 @@ launcher.close()
         ["--mem=6144M"],
         ["--mem=77M"],
     ]
-
-
-def test_when_the_process_is_killed_its_jobs_and_secrets_go(slurm: Slurm) -> None:
-    script = """
-from launching import *
-launcher = make_launcher()
-running = launcher.launch(1)
-waiting = make_launcher(partition="closed", run=make_run("other"))
-handles = waiting.launch(2)
-wait_for(launcher, running, {TaskState.RUNNING})
-tell(names=[launcher._name, waiting._name], files=[str(path) for path in [*launcher.files, *waiting.files]])
-time.sleep(600)
-"""
-    started = slurm.start(script, files=files(slurm))
-    assert started.stdout is not None
-    told = json.loads(started.stdout.readline())
-    assert all(jobs_named(slurm, name) for name in told["names"])
-    os.kill(started.pid, signal.SIGKILL)
-    started.wait()
-    wait = f"""
-import subprocess, time
-from pathlib import Path
-until = time.monotonic() + 40
-while any(map(os.path.exists, {told["files"]!r})) or any(
-    subprocess.run(["squeue", "--noheader", "--name=" + name], capture_output=True, text=True).stdout for name in {told["names"]!r}
-):
-    assert time.monotonic() < until
-    time.sleep(0.2)
-"""
-    slurm.run("import os\n" + wait)
-
-
-CHOOSE = """
-import logging
-logging.basicConfig(level=logging.INFO, format="%(message)s")
-import gridengine.schedulers
-print(type(gridengine.schedulers.best_available()).__name__)
-"""
-
-
-def test_the_best_available_without_grid_engine_is_slurm(slurm: Slurm) -> None:
-    done = slurm.run(CHOOSE)
-    assert done.stdout == "SlurmScheduler\n"
-    assert "not Grid Engine, because" in done.stderr
-    assert "Slurm takes jobs of this user" in done.stderr

@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.launching import run
 from tests.support.own_slurm import own_slurm
-from tests.support.scenario import nothing_is_left, play, until
+from tests.support.scenario import nothing_is_left, play
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.conftest import Slurm
+    from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Slurm")
@@ -81,27 +82,10 @@ def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_fal
             "strict=False)))"
         )
         scenario = play(own.slurm, script)
-        until(lambda: "waiting for" in scenario.errors)
+        wait_until(lambda: "waiting for" in scenario.errors)
         assert ": it asks for more than its partition gives" in scenario.errors
         own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=INFINITE")
         assert scenario.result(100)["results"] == [1]
-
-
-def test_calls_that_wait_longer_than_start_timeout_fail_with_slurm_s_reason_and_nothing_is_left(
-    slurm: Slurm,
-) -> None:
-    scenario = play(
-        slurm,
-        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
-        "CLUSTER(partition='closed', start_timeout=4))))",
-    )
-    told = scenario.result()
-    assert told["kind"] == "WorkerNotStarted"
-    assert (
-        "no worker has started within 4 s (start_timeout): PartitionDown: its partition is down"
-        in told["text"]
-    )
-    assert not slurm.knows(told["job"].partition("_")[0])
 
 
 def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
@@ -114,7 +98,8 @@ def slow(seconds):
     return seconds
 with CLUSTER(max_workers=1) as scheduler:
     good = gridengine.map(slow, [6, 6], scheduler=scheduler, chunksize=1)
-    tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: CLUSTER(partition='closed'))))
+    closed = CLUSTER(partition='closed')
+    tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=closed)))
 """
     told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "5"}).result()
     assert told["good"] == [6, 6]
@@ -132,11 +117,12 @@ def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_a
         """
 launcher = make_launcher('readlink /proc/self/fd/1; echo "$SLURM_JOB_ID"; exec sleep 600')
 handles = launcher.launch(6)
-reports = wait_for(launcher, handles, {TaskState.RUNNING})
+reports = wait_for(launcher, handles, {WorkerStatus.RUNNING})
 texts = [Path(handle.log).read_text().split() for handle in handles]
 again = launcher.launch(1)
 launcher.close()
-tell(ids=[handle.id for handle in handles], logs=[handle.log for handle in handles], texts=texts, again=again[0].id, name=launcher._name)
+ids, logs = [handle.id for handle in handles], [handle.log for handle in handles]
+tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher._name)
 """,
     )
     assert ["_" in id for id in told["ids"]] == [False] * 4 + [True] * 2
@@ -156,7 +142,14 @@ def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_al
         slurm,
         """
 said = []
-logging.getLogger("gridengine").addHandler(type("H", (logging.Handler,), {"emit": lambda self, record: said.append(record.getMessage())})())
+
+
+class Noted(logging.Handler):
+    def emit(self, record):
+        said.append(record.getMessage())
+
+
+logging.getLogger("gridengine").addHandler(Noted())
 logging.getLogger("gridengine").setLevel("INFO")
 launcher = make_launcher(partition="closed")
 ids = [handle.id for handle in [*launcher.launch(2), *launcher.launch(1)]]
@@ -276,11 +269,16 @@ def test_a_call_may_start_steps_of_its_own_in_its_worker_s_job(slurm: Slurm) -> 
     script = """
 def step(_):
     import os, subprocess
-    done = subprocess.run(["srun", "--immediate=20", "bash", "-c", "echo $SLURM_JOB_ID"], capture_output=True, text=True)
-    return os.environ["SLURM_JOB_ID"], done.stdout.strip(), "SLURM_ARRAY_JOB_ID" in os.environ, done.stderr
+    command = ["srun", "--immediate=20", "bash", "-c", "echo $SLURM_JOB_ID"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    in_array = "SLURM_ARRAY_JOB_ID" in os.environ
+    return os.environ["SLURM_JOB_ID"], done.stdout.strip(), in_array, done.stderr
 
 from gridengine.resources import Cores, Memory
-facts = [gridengine.map(step, [0], scheduler=lambda: CLUSTER(max_workers=1), resources=one)[0] for one in (None, Cores(2) & Memory(1))]
+facts = [
+    gridengine.map(step, [0], scheduler=lambda: CLUSTER(max_workers=1), resources=one)[0]
+    for one in (None, Cores(2) & Memory(1))
+]
 tell(facts=facts)
 """
     for job, step, in_array, errors in play(slurm, script).result(60)["facts"]:
@@ -291,7 +289,7 @@ tell(facts=facts)
 # ------------------------------------------------------------------ what is left
 
 
-def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log_that_it_cancelled_the_worker(
+def test_a_run_that_is_over_leaves_no_folder_though_slurm_wrote_into_each_log(
     slurm: Slurm,
 ) -> None:
     script = """

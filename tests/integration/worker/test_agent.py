@@ -1,5 +1,5 @@
-"""A real agent with its nursery and runners, driven without a transport: calls, their outcomes and
-their output.
+"""A real agent with its fork server and runners, driven without a transport: calls, their outcomes
+and their output.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def test_each_form_of_call_gets_its_arguments(dispatcher: Dispatcher) -> None:
 
 def test_a_part_of_a_task_is_run_with_the_task_s_own_indices(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(square, list(range(10)), start=4, stop=6)
-    dispatcher.until(lambda: (run, 5) in dispatcher.values)
+    dispatcher.wait_until(lambda: (run, 5) in dispatcher.values)
     assert dispatcher.values == {(run, 4): 16, (run, 5): 25}
 
 
 def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda x: 1 // x, [1, 0, 1])
     error = dispatcher.error(run, 1)
-    dispatcher.until(lambda: (run, 2) in dispatcher.values)
+    dispatcher.wait_until(lambda: (run, 2) in dispatcher.values)
     assert isinstance(error, ZeroDivisionError)
     assert "1 // x" in str(error.__cause__)
 
@@ -83,7 +83,7 @@ def test_what_would_end_a_script_ends_the_call_alone(
 
     run = dispatcher.run(call, [1, 0])
     assert type(dispatcher.error(run)) is type(error)
-    dispatcher.until(lambda: dispatcher.values == {(run, 1): 0})
+    dispatcher.wait_until(lambda: dispatcher.values == {(run, 1): 0})
 
 
 def test_a_hundred_thousand_tiny_calls(dispatcher: Dispatcher) -> None:
@@ -100,7 +100,7 @@ def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
             return file.read() if mode == "r" else file.write("met") and "wrote"
 
     reader, writer = two.assign(call, [["r"]], [["w"]])
-    two.until(lambda: len(two.values) == 2)
+    two.wait_until(lambda: len(two.values) == 2)
     assert two.values == {(reader, 0): "met", (writer, 0): "wrote"}
 
 
@@ -117,7 +117,7 @@ def test_a_crash_names_the_call_and_loses_no_other(
     dispatcher: Dispatcher, death: Callable[[], object], exitcode: int
 ) -> None:
     run = dispatcher.run(lambda x: death() if x == 50 else x, list(range(100)))
-    crashed = dispatcher.until_heard(Crashed)
+    crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
         run,
         50,
@@ -144,7 +144,7 @@ def test_what_ended_well_before_a_crash_has_been_answered(
     run = dispatcher.run(call, list(range(100)))
     assert dispatcher.results(run, 50) == list(range(50))
     fifo.write_bytes(b"die")
-    assert dispatcher.until_heard(Crashed).index == 50
+    assert dispatcher.wait_for(Crashed).index == 50
 
 
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
@@ -152,8 +152,8 @@ def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher)
         lambda x: os._exit(1) if x == 1 else x,
         [[[0]], [[1]], [[2]], [[3]]][:0] or [[0], [1], [2], [3]],
     )
-    crashed = dispatcher.until_heard(Crashed)
-    returned = dispatcher.until_heard(Returned)
+    crashed = dispatcher.wait_for(Crashed)
+    returned = dispatcher.wait_for(Returned)
     answered = {run for run, _ in dispatcher.values}
     assert crashed.run == runs[1]
     assert set(returned.runs) | answered == {runs[0], runs[2], runs[3]}
@@ -164,8 +164,8 @@ def test_a_runner_killed_while_idle_costs_nothing(dispatcher: Dispatcher) -> Non
     (pid,) = dispatcher.results(run, 1)
     os.kill(pid, signal.SIGKILL)
     again = dispatcher.run(lambda _: os.getpid(), [0])
-    dispatcher.until(lambda: (again, 0) in dispatcher.values or dispatcher.heard(Returned))
-    assert dispatcher.heard(Crashed) == []
+    dispatcher.wait_until(lambda: (again, 0) in dispatcher.values or dispatcher.messages(Returned))
+    assert dispatcher.messages(Crashed) == []
 
 
 # Output
@@ -179,7 +179,7 @@ def test_all_that_a_watched_run_writes_is_kept_and_its_own(dispatcher: Dispatche
         ctypes.CDLL(None).printf(b"C %d\n", x)
 
     runs = dispatcher.assign(call, [[1], [2]], watched=True)
-    dispatcher.until(lambda: len(dispatcher.output) == 2)
+    dispatcher.wait_until(lambda: len(dispatcher.output) == 2)
     for x, run in enumerate(runs, 1):
         out, err = dispatcher.output[run]
         assert sorted(out.splitlines()) == [
@@ -196,10 +196,10 @@ def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
         os._exit(1)
 
     dispatcher.run(call, [0], watched=True)
-    dispatcher.until_heard(Crashed)
+    dispatcher.wait_for(Crashed)
     assert [
         list(map(bytes, buffers))
-        for message, buffers in dispatcher.said
+        for message, buffers in dispatcher.received
         if isinstance(message, Crashed)
     ] == [[b"last words\n", b""]]
 
@@ -213,7 +213,7 @@ def test_a_flood_of_output_is_bounded() -> None:
         [0],
         watched=True,
     )
-    dispatcher.until(lambda: run in dispatcher.output)
+    dispatcher.wait_until(lambda: run in dispatcher.output)
     dispatcher.agent.close()
     assert (
         dispatcher.output[run][0]
@@ -223,7 +223,7 @@ def test_a_flood_of_output_is_bounded() -> None:
 
 def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
-    started = dispatcher.until_heard(Started)
+    started = dispatcher.wait_for(Started)
     assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]
 
 
@@ -245,11 +245,11 @@ def test_pushed_values_come_in_order_and_before_the_result(dispatcher: Dispatche
     assert dispatcher.results(run, 1) == [(run + 1000, 2)]
     pushed = [
         pickling.load(buffers)
-        for message, buffers in dispatcher.said
+        for message, buffers in dispatcher.received
         if isinstance(message, Pushed)
     ]
     assert pushed == list(range(100))
-    assert isinstance(dispatcher.said[-1][0], Results)
+    assert isinstance(dispatcher.received[-1][0], Results)
 
 
 def test_a_hundred_megabytes_go_there_and_back(dispatcher: Dispatcher) -> None:
@@ -272,7 +272,7 @@ def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(
 ) -> None:
     run = dispatcher.run(lambda x: (i for i in ()) if x == 2 else x, [0, 1, 2, 3])
     error = dispatcher.error(run, 2)
-    dispatcher.until(lambda: len(dispatcher.values) == 3)
+    dispatcher.wait_until(lambda: len(dispatcher.values) == 3)
     assert "result of call 2" in str(error)
     assert "generator" in str(error)
 
@@ -325,7 +325,7 @@ def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_
             return os.getpid(), random.random()
 
     runs = two.assign(call, [["r"]], [["w"]])
-    two.until(lambda: len(two.values) == 2)
+    two.wait_until(lambda: len(two.values) == 2)
     (first, one), (second, other) = (two.values[run, 0] for run in runs)
     assert first != second
     assert one != other

@@ -1,5 +1,5 @@
-"""A real agent with its nursery and runners, driven without a transport: cancelling, time limits,
-orphans, spoilt channels.
+"""A real agent with its fork server and runners, driven without a transport: cancelling, time
+limits, orphans, spoilt channels.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.support.agent_driver import (
     leave_a_grandchild,
     square,
     start,
-    wait_for,
     written,
 )
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_what_a_call_left_behind_ends_with_its_runner(
 
     def call(x: int) -> None:
         leave_a_grandchild(str(path))
-        wait_for(written(path))
+        wait_until(written(path))
         os._exit(1)
 
     dispatcher.run(call, [0])
-    dispatcher.until_heard(Crashed)
-    dispatcher.until(lambda: not alive(int(path.read_text())))
+    dispatcher.wait_for(Crashed)
+    dispatcher.wait_until(lambda: not alive(int(path.read_text())))
 
 
 def leave_a_process(folder: Path, on_sigterm: str) -> None:
@@ -78,7 +78,7 @@ def leave_a_process(folder: Path, on_sigterm: str) -> None:
         f"{folder}/pid; while :; do sleep 0.05; done"
     )
     subprocess.Popen(["sh", "-c", script], start_new_session=True)
-    wait_for(written(folder / "pid"))
+    wait_until(written(folder / "pid"))
 
 
 def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_what_a_call_left_behind_may_tidy_up(dispatcher: Dispatcher, tmp_path: P
         os._exit(1)
 
     dispatcher.run(call, [0])
-    dispatcher.until_heard(Crashed)
-    dispatcher.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    dispatcher.wait_for(Crashed)
+    dispatcher.wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
     assert (tmp_path / "tidied").read_text() == "done\n"
 
 
@@ -105,8 +105,8 @@ def test_what_a_call_left_behind_and_does_not_end_by_itself_is_killed(
     try:
         run = made.run(call, [ends == "its runner"])
         if ends == "its runner":
-            made.until_heard(Crashed)
-            made.until(lambda: not alive(int((tmp_path / "pid").read_text())))
+            made.wait_for(Crashed)
+            made.wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
         else:
             assert made.results(run, 1) == [None]
     finally:
@@ -153,15 +153,15 @@ def test_a_forked_process_that_exits_has_its_own_status(dispatcher: Dispatcher) 
 
 
 AGENT_ALONE = """
-from tests.support.agent_driver import start, wait_with_a_grandchild
+from tests.support.agent_driver import (start, wait_with_a_grandchild)
 d = start()
 d.run(wait_with_a_grandchild, [{path!r}])
-d.until(lambda: d.agent.broken)
+d.wait_until(lambda: d.agent.broken)
 """
 
 
-@pytest.mark.parametrize("victim", ["agent", "nursery"])
-def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(
+@pytest.mark.parametrize("victim", ["agent", "fork server"])
+def test_when_the_agent_or_its_fork_server_is_killed_no_runner_goes_on(
     victim: str, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "pids", tmp_path / "pids.grandchild"
@@ -169,18 +169,18 @@ def test_when_the_agent_or_its_nursery_is_killed_no_runner_goes_on(
         [sys.executable, "-P", "-c", AGENT_ALONE.format(path=str(path))],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    wait_for(written(path))
-    wait_for(written(other))
-    runner_pid, nursery_pid = map(int, path.read_text().split())
+    wait_until(written(path))
+    wait_until(written(other))
+    runner_pid, fork_server_pid = map(int, path.read_text().split())
     grandchild = int(other.read_text())
-    os.kill(agent.pid if victim == "agent" else nursery_pid, signal.SIGKILL)
+    os.kill(agent.pid if victim == "agent" else fork_server_pid, signal.SIGKILL)
     try:
-        wait_for(
+        wait_until(
             lambda: (
                 not any(
                     map(
                         alive,
-                        [runner_pid, nursery_pid, *([grandchild] if victim == "agent" else [])],
+                        [runner_pid, fork_server_pid, *([grandchild] if victim == "agent" else [])],
                     )
                 )
             )
@@ -211,16 +211,16 @@ def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
 ) -> None:
     path = tmp_path / "begun"
     first, second = dispatcher.assign(wait_at, [[str(path)], [str(tmp_path / "never")]])
-    dispatcher.until(path.exists)
+    dispatcher.wait_until(path.exists)
     dispatcher.agent.handle(Cancel([first], signal.SIGTERM))
-    crashed = dispatcher.until_heard(Crashed)
+    crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
         first,
         0,
         -signal.SIGTERM,
         CANCELLED,
     )
-    assert dispatcher.until_heard(Returned).runs == [second]
+    assert dispatcher.wait_for(Returned).runs == [second]
     assert not (tmp_path / "never").exists()
 
 
@@ -228,18 +228,18 @@ def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(
     hasty: Dispatcher, tmp_path: Path
 ) -> None:
     run = hasty.run(stubborn, [str(tmp_path / "begun")])
-    hasty.until((tmp_path / "begun").exists)
+    hasty.wait_until((tmp_path / "begun").exists)
     hasty.agent.handle(Cancel([run], signal.SIGTERM))
-    assert hasty.until_heard(Crashed).exitcode == -signal.SIGKILL
+    assert hasty.wait_for(Crashed).exitcode == -signal.SIGKILL
 
 
 def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(tmp_path: Path) -> None:
     dispatcher = start(grace_seconds=10 * PATIENCE)
     run = dispatcher.run(stubborn, [str(tmp_path / "begun")])
-    dispatcher.until((tmp_path / "begun").exists)
+    dispatcher.wait_until((tmp_path / "begun").exists)
     dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
     dispatcher.agent.handle(Cancel([run], signal.SIGKILL))
-    assert dispatcher.until_heard(Crashed).exitcode == -signal.SIGKILL
+    assert dispatcher.wait_for(Crashed).exitcode == -signal.SIGKILL
     dispatcher.agent.close()
 
 
@@ -256,11 +256,13 @@ def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_not
     running, held, kept, queued = dispatcher.assign(
         call, [["running"], ["held"], ["kept"]], [["queued"]]
     )
-    dispatcher.until((tmp_path / "running").exists)
+    dispatcher.wait_until((tmp_path / "running").exists)
     dispatcher.agent.handle(Cancel([held, queued], signal.SIGTERM))
     fifo.write_text("done")
-    dispatcher.until(lambda: len(dispatcher.heard(Crashed)) == 2 and len(dispatcher.values) == 2)
-    assert {(m.run, m.index, m.exitcode, m.reason) for m in dispatcher.heard(Crashed)} == {
+    dispatcher.wait_until(
+        lambda: len(dispatcher.messages(Crashed)) == 2 and len(dispatcher.values) == 2
+    )
+    assert {(m.run, m.index, m.exitcode, m.reason) for m in dispatcher.messages(Crashed)} == {
         (run, -1, -signal.SIGTERM, CANCELLED) for run in (held, queued)
     }
     assert dispatcher.values == {(running, 0): "done", (kept, 0): "kept"}
@@ -273,21 +275,21 @@ def test_a_controlled_run_is_asked_to_end_and_may_answer(
 ) -> None:
     def call(path: str, controller: Controller) -> str:
         Path(path).touch()
-        wait_for(lambda: controller.cancelled)
+        wait_until(lambda: controller.cancelled)
         return "ended by itself"
 
     run = dispatcher.run(call, [str(tmp_path / "begun")], controlled=True)
-    dispatcher.until((tmp_path / "begun").exists)
+    dispatcher.wait_until((tmp_path / "begun").exists)
     dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
     assert dispatcher.results(run, 1) == ["ended by itself"]
     again = dispatcher.run(square, [3])
     assert dispatcher.results(again, 1) == [9]
-    assert dispatcher.heard(Crashed) == []
+    assert dispatcher.messages(Crashed) == []
 
 
 def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda x: x and signal.pause(), [0, 0, 1, 0], timeout=0.3)
-    crashed = dispatcher.until_heard(Crashed)
+    crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
         run,
         2,
@@ -315,7 +317,7 @@ def test_a_runner_that_spoils_its_channel_is_ended_and_its_call_has_crashed(
         signal.pause()
 
     run = dispatcher.run(call, [0])
-    crashed = dispatcher.until_heard(Crashed)
+    crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.exitcode) == (run, -signal.SIGKILL)
 
 
@@ -323,6 +325,6 @@ def test_a_runner_that_closes_all_its_files_crashes_and_the_next_works(
     dispatcher: Dispatcher,
 ) -> None:
     run = dispatcher.run(lambda x: os.closerange(0, 100), [0])
-    assert dispatcher.until_heard(Crashed).run == run
+    assert dispatcher.wait_for(Crashed).run == run
     again = dispatcher.run(square, [3])
     assert dispatcher.results(again, 1) == [9]

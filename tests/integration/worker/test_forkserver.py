@@ -1,4 +1,4 @@
-"""A real nursery, driven without an agent."""
+"""A real fork server, driven without an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() 
     )
     commanding.start()
     commanding.join(60)
-    assert not commanding.is_alive(), "it waits for a nursery that waits for it"
+    assert not commanding.is_alive(), "it waits for a fork server that waits for it"
     events: list[object] = []
     while sum(isinstance(event, Exited) for event in events) < RUNNERS:
         assert select.select([fork_server], [], [], 60)[0]

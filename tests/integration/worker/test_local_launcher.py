@@ -1,5 +1,5 @@
-"""Nurseries as processes of this machine: started, handed over, watched and stopped, whatever they
-do.
+"""Fork servers as processes of this machine: started, handed over, watched and stopped, whatever
+they do.
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ for descriptor in {closed}:
     os.close(descriptor)
 sys.stdout = sys.stderr = None
 adopted = []
-launcher = ProcessLauncher(LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair)))
+run = LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
+launcher = ProcessLauncher(run)
 launcher.launch(1)
 [(end, process)] = adopted
 ready = bool(end.recv(1000))
@@ -325,7 +326,7 @@ def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLaun
     )
 
 
-def nurseries() -> set[int]:
+def fork_servers() -> set[int]:
     return {
         child.pid
         for child in psutil.Process().children()
@@ -333,39 +334,39 @@ def nurseries() -> set[int]:
     }
 
 
-def test_a_nursery_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
-    before = nurseries()
+def test_a_fork_server_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
+    before = fork_servers()
     with ProcessScheduler(1) as scheduler:
         launcher = launcher_after(scheduler, adopted)
         (handle,) = launcher.launch(1)
-        assert nurseries() - before == {int(handle.id)}
+        assert fork_servers() - before == {int(handle.id)}
         launcher.close()
 
 
-def test_a_nursery_that_was_started_ahead_with_another_environment_is_not_used(
+def test_a_fork_server_that_was_started_ahead_with_another_environment_is_not_used(
     adopted: Adopted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = nurseries()
+    before = fork_servers()
     with ProcessScheduler(1) as scheduler:
         launcher = launcher_after(scheduler, adopted)
         monkeypatch.setenv("OMP_NUM_THREADS", "7")
         (handle,) = launcher.launch(1)
-        assert nurseries() - before == {int(handle.id)}
+        assert fork_servers() - before == {int(handle.id)}
         assert psutil.Process(int(handle.id)).environ()["OMP_NUM_THREADS"] == "7"
         launcher.close()
 
 
-def test_a_nursery_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
-    before = nurseries()
+def test_a_fork_server_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
+    before = fork_servers()
     scheduler = ProcessScheduler(1)
     scheduler.prepare()
     scheduler.close()
-    assert nurseries() == before
+    assert fork_servers() == before
     scheduler.prepare()
-    assert nurseries() == before
+    assert fork_servers() == before
 
 
-def test_a_nursery_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
+def test_a_fork_server_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
     scheduler = ProcessScheduler(1)
     scheduler.prepare()
     process = scheduler._ahead[0].process
@@ -375,10 +376,10 @@ def test_a_nursery_that_was_started_ahead_ends_when_its_scheduler_is_collected()
 
 
 def test_a_map_that_fails_before_its_first_call_leaves_no_process() -> None:
-    before = nurseries()
+    before = fork_servers()
     with ProcessScheduler(1) as scheduler, pytest.raises(TypeError):
         gridengine.map(len, 5, scheduler=scheduler)  # type: ignore[arg-type]
-    assert nurseries() == before
+    assert fork_servers() == before
 
 
 def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:

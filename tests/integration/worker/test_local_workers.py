@@ -1,5 +1,5 @@
-"""Workers of this machine: their agents are in this process, their nurseries and runners below it.
-How they come, last and go.
+"""Workers of this machine: their agents are in this process, their fork servers and runners below
+it. How they come, last and go.
 """
 
 from __future__ import annotations
@@ -23,14 +23,8 @@ from gridengine.errors import ConfigurationError, WorkerNotStarted
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.worker_command import interpreter_flags
 from gridengine.settings.values import settings
-from tests.support.agent_driver import (
-    PATIENCE,
-    ROOT,
-    alive,
-    leave_a_grandchild,
-    wait_for,
-    written,
-)
+from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -46,7 +40,7 @@ def fork_server(_: object = None) -> int:
 def linger(path: str) -> None:
     """Leave a process that has got away, write down who is here, and stay."""
     leave_a_grandchild(path + ".away")
-    wait_for(written(Path(path + ".away")))
+    wait_until(written(Path(path + ".away")))
     Path(path + ".new").write_text(
         f"{os.getppid()} {os.getpid()} {Path(path + '.away').read_text()}"
     )
@@ -55,8 +49,8 @@ def linger(path: str) -> None:
 
 
 def processes(path: Path) -> list[int]:
-    """Return the nursery, the runner and the process that has got away, once they are there."""
-    wait_for(written(path))
+    """Return the fork server, the runner and the process that has got away, once they are there."""
+    wait_until(written(path))
     return list(map(int, path.read_text().split()))
 
 
@@ -67,12 +61,14 @@ import json, os, psutil, gridengine
 with gridengine.ProcessScheduler(2) as scheduler:
     values = gridengine.map(abs, [-1, -2], scheduler=scheduler)
     everybody = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    connections = [one for each in everybody for one in each.net_connections("all")]
+    names = [[*folders, *files] for _, folders, files in os.walk(os.environ["TMPDIR"])]
     print(json.dumps({
         "values": values,
         "processes": len(everybody),
-        "addresses": [str(one.laddr) for each in everybody for one in each.net_connections("all") if one.laddr],
+        "addresses": [str(one.laddr) for one in connections if one.laddr],
         "command lines": [word for each in everybody[1:] for word in each.cmdline()[1:]],
-        "files": [name for _, folders, files in os.walk(os.environ["TMPDIR"]) for name in (*folders, *files)],
+        "files": sum(names, []),
     }))
 """
 
@@ -111,7 +107,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- coming
 
 
-def test_a_nursery_that_cannot_start_is_told_with_its_status(
+def test_a_fork_server_that_cannot_start_is_told_with_its_status(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"
@@ -122,7 +118,7 @@ def test_a_nursery_that_cannot_start_is_told_with_its_status(
         gridengine.map(abs, [-1], scheduler=scheduler)
 
 
-def test_a_nursery_that_comes_when_all_is_closed_is_turned_away() -> None:
+def test_a_fork_server_that_comes_when_all_is_closed_is_turned_away() -> None:
     workers = LocalWorkers(
         gridengine.ProcessScheduler(1), run_id="run", settings=settings(), wake=lambda: None
     )
@@ -155,7 +151,7 @@ gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 # ---------------------------------------------------------------- lasting
 
 
-def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
+def test_when_the_fork_server_is_killed_its_calls_are_run_on_a_new_one(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     path = tmp_path / "pids"
@@ -169,31 +165,31 @@ def test_when_the_nursery_is_killed_its_calls_are_run_on_a_new_one(
         first, its_runner, away = processes(path)
         os.kill(first, signal.SIGKILL)
         ((x, second),) = results
-    wait_for(lambda: not alive(its_runner))
+    wait_until(lambda: not alive(its_runner))
     os.kill(away, signal.SIGKILL)  # nobody is left who knows of it
     assert x == 1
     assert second != first
 
 
-def test_a_stopped_nursery_is_waited_for_and_goes_on(
+def test_a_stopped_fork_server_is_waited_for_and_goes_on(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
     [(first, runner)] = gridengine.map(
         lambda _: (os.getppid(), os.getpid()), [0], scheduler=scheduler
     )
     os.kill(first, signal.SIGSTOP)
-    os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the nursery goes on
+    os.kill(runner, signal.SIGKILL)  # a new one can be forked only when the fork server goes on
     job = gridengine.Job(target=fork_server, scheduler=scheduler)
     job.start()
-    wait_for(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
+    wait_until(lambda: state_of_the_worker(scheduler) is WorkerStatus.SUSPENDED)
     assert job.is_alive()
     os.kill(first, signal.SIGCONT)
     assert job.result(PATIENCE) == first
 
 
 def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
-    [worker] = scheduler._shared._core.workers.values()  # type: ignore[union-attr]
-    return None if worker.started is None else worker.started.state
+    [worker] = scheduler._shared._core.state.workers.values()  # type: ignore[union-attr]
+    return None if worker.launched is None else worker.launched.state
 
 
 # ---------------------------------------------------------------- going
@@ -201,11 +197,11 @@ def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus 
 
 def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
 
 
 @pytest.mark.parametrize("before", [lambda pid: None, stop], ids=["running", "stopped"])
-def test_close_ends_a_nursery_and_all_below_it(
+def test_close_ends_a_fork_server_and_all_below_it(
     before: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -220,7 +216,7 @@ def test_close_ends_a_nursery_and_all_below_it(
     assert not any(map(alive, pids))
 
 
-def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
+def test_nothing_is_left_of_a_fork_server_that_was_idle_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gridengine.ProcessScheduler, "idle_seconds", 0.0)
@@ -228,10 +224,10 @@ def test_nothing_is_left_of_a_nursery_that_was_idle_too_long(
         seen = set()
         for _ in range(3):
             [pid] = gridengine.map(fork_server, [0], scheduler=scheduler)
-            wait_for(lambda: not alive(pid))  # noqa: B023
+            wait_until(lambda: not alive(pid))  # noqa: B023
             seen.add(pid)
         assert len(seen) == 3
-        wait_for(lambda: not any(map(psutil.pid_exists, seen)))  # no zombie either
+        wait_until(lambda: not any(map(psutil.pid_exists, seen)))  # no zombie either
 
 
 DISPATCHER = """
@@ -252,7 +248,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("way", ["alone", "forked"])
-def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
+def test_when_the_dispatcher_is_killed_its_fork_server_ends_and_all_below_it(
     way: str, tmp_path: Path
 ) -> None:
     """Even when a process that was forked from the dispatcher lives on, and with it the socket."""
@@ -272,7 +268,7 @@ def test_when_the_dispatcher_is_killed_its_nursery_ends_and_all_below_it(
         child = int(dispatcher.stdout.readline())
         dispatcher.kill()
         try:
-            wait_for(lambda: not any(map(alive, pids)))
+            wait_until(lambda: not any(map(alive, pids)))
             assert alive(child) == (way == "forked")
         finally:
             if child:

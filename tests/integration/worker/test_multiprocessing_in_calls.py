@@ -19,9 +19,10 @@ import gridengine
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Goodbye, Results, Stop
-from tests.integration.worker.test_worker_process import Office
-from tests.support.agent_driver import PATIENCE, wait_for
+from tests.support.agent_driver import PATIENCE
 from tests.support.script_driver import MakeScript
+from tests.support.waiting import wait_until
+from tests.support.worker_driver import WorkerDriver
 
 
 @pytest.fixture
@@ -31,13 +32,6 @@ def executor() -> Iterator[gridengine.Executor]:
         gridengine.Executor(scheduler=scheduler) as executor,
     ):
         yield executor
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path)
-    yield made
-    made.close()
 
 
 # ---------------------------------------------------------------- shared memory
@@ -121,7 +115,8 @@ def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
     import multiprocessing
 
     def grandchildren(context):
-        code = "from multiprocessing.shared_memory import *; s = SharedMemory('gridengine-test', True, 3); s.buf[:] = b'abc'"
+        code = "from multiprocessing.shared_memory import SharedMemory\\n"
+        code += "s = SharedMemory('gridengine-test', True, 3); s.buf[:] = b'abc'"
         process = multiprocessing.get_context(context).Process(target=exec, args=(code,))
         process.start()
         process.join()
@@ -135,38 +130,40 @@ def test_processes_that_a_call_starts_note_what_they_make_where_the_caller_does(
 
 
 def test_a_segment_that_a_call_on_a_cluster_has_attached_stays_when_the_worker_ends(
-    office: Office,
+    driver: WorkerDriver,
 ) -> None:
     segment = shared_memory.SharedMemory(create=True, size=3)
     try:
-        office.assign(lambda name: shared_memory.SharedMemory(name).close(), segment.name)
-        assert result(office) is None
-        office.server.send(office.peer, Stop())
-        office.until_heard(Goodbye)
-        assert office.process.wait(PATIENCE) == 0
-        assert office.log.read_text() == ""
+        driver.assign(lambda name: shared_memory.SharedMemory(name).close(), segment.name)
+        assert result(driver) is None
+        driver.server.send(driver.peer, Stop())
+        driver.wait_for(Goodbye)
+        assert driver.process.wait(PATIENCE) == 0
+        assert driver.log.read_text() == ""
         assert Path("/dev/shm", segment.name).exists()
     finally:
         segment.close()
         segment.unlink()
 
 
-def test_a_segment_that_a_call_on_a_cluster_has_made_goes_with_its_worker(office: Office) -> None:
+def test_a_segment_that_a_call_on_a_cluster_has_made_goes_with_its_worker(
+    driver: WorkerDriver,
+) -> None:
     def make(_: object) -> str:
         segment = shared_memory.SharedMemory(create=True, size=3)
         segment.close()
         return segment.name
 
-    office.assign(make, None)
-    path = Path("/dev/shm", result(office))
+    driver.assign(make, None)
+    path = Path("/dev/shm", result(driver))
     assert path.exists()
-    office.server.send(office.peer, Stop())
-    assert office.process.wait(PATIENCE) == 0
-    wait_for(lambda: not path.exists())  # the tracker may run a little longer
+    driver.server.send(driver.peer, Stop())
+    assert driver.process.wait(PATIENCE) == 0
+    wait_until(lambda: not path.exists())  # the tracker may run a little longer
 
 
-def result(office: Office) -> Any:
-    message, buffers = office.until_heard(Results)
+def result(driver: WorkerDriver) -> Any:
+    message, buffers = driver.wait_for(Results)
     assert isinstance(message, Results)
     payload = buffers[: message.results[0].buffers - 2]
     if message.results[0].status:
@@ -275,14 +272,14 @@ def test_a_result_cannot_hold_an_open_file(
         executor.submit(make).result()
 
 
-def test_on_another_machine_a_connection_is_refused_by_name(office: Office) -> None:
+def test_on_another_machine_a_connection_is_refused_by_name(driver: WorkerDriver) -> None:
     _, writing = multiprocessing.Pipe()
-    office.assign(lambda _: writing.send("hello"), None)
+    driver.assign(lambda _: writing.send("hello"), None)
     with pytest.raises(
         PicklingError,
         match=r"a multiprocessing\.connection\.Connection cannot travel to another machine",
     ):
-        result(office)
+        result(driver)
 
 
 # ---------------------------------------------------------------- managers
@@ -303,9 +300,9 @@ def test_proxies_of_a_manager_work_in_calls(executor: gridengine.Executor) -> No
         assert sorted(queue.get() for _ in range(3)) == [0, 1, 2]
 
 
-def test_workers_of_a_cluster_have_a_key_of_their_own(office: Office) -> None:
-    office.assign(lambda _: bytes(multiprocessing.current_process().authkey), None)
-    assert result(office) != bytes(multiprocessing.current_process().authkey)
+def test_workers_of_a_cluster_have_a_key_of_their_own(driver: WorkerDriver) -> None:
+    driver.assign(lambda _: bytes(multiprocessing.current_process().authkey), None)
+    assert result(driver) != bytes(multiprocessing.current_process().authkey)
 
 
 def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> None:
@@ -317,7 +314,9 @@ def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> No
 
         def look(key):
             process = multiprocessing.current_process()
-            kept = [Path(f"/proc/{pid}/{name}").read_bytes() for pid in (os.getpid(), os.getppid()) for name in ("cmdline", "environ")]
+            folders = [Path(f"/proc/{pid}") for pid in (os.getpid(), os.getppid())]
+            names = ("cmdline", "environ")
+            kept = [(folder / name).read_bytes() for folder in folders for name in names]
             return bytes(process.authkey)[::-1] == key, any(key[::-1] in text for text in kept)
 
         with gridengine.ProcessScheduler(1) as scheduler:

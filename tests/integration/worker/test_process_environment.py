@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
-from tests.integration.worker.test_worker_process import Office
 from tests.support.script_driver import ROOT, MakeScript, Script
+from tests.support.worker_driver import WorkerDriver
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster
+    from tests.support.clusters import Cluster
 
 # ---------------------------------------------------------------- signals
 
@@ -47,10 +47,12 @@ def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignor
 
         def state():
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-            return sorted(mask), signal.getsignal(signal.SIGCHLD), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
+            numbers = signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM
+            return sorted(mask), *map(signal.getsignal, numbers)
 
         with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=0.5) as executor:
-            print([int(one) if isinstance(one, int) else one for one in executor.submit(state).result()])
+            found = executor.submit(state).result()
+            print([int(one) if isinstance(one, int) else one for one in found])
             print(type(executor.submit(die).exception()).__name__)
             print(type(executor.submit(time.sleep, 60).exception()).__name__)
             print(executor.submit(abs, -1).result())
@@ -73,33 +75,33 @@ def ignore() -> None:
 def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(
     tmp_path: Path, inherit: object, how: str
 ) -> None:
-    office = Office(tmp_path, preexec=inherit)
+    driver = WorkerDriver(tmp_path, preexec=inherit)
     try:
         if how == "killed":
-            office.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
+            driver.assign(lambda _: os.kill(os.getpid(), signal.SIGKILL), None)
         else:
-            office.assign(lambda _: signal.pause(), None, timeout=0.2)
-        crashed, _ = office.until_heard(Crashed)
+            driver.assign(lambda _: signal.pause(), None, timeout=0.2)
+        crashed, _ = driver.wait_for(Crashed)
         assert isinstance(crashed, Crashed)
         ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
         assert (crashed.reason, crashed.exitcode) == ended
-        office.server.send(office.peer, Stop())
-        assert office.process.wait(30) == 0
+        driver.server.send(driver.peer, Stop())
+        assert driver.process.wait(30) == 0
     finally:
-        office.close()
+        driver.close()
 
 
 @pytest.mark.parametrize("inherit", [block, ignore])
 def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
     tmp_path: Path, inherit: object
 ) -> None:
-    office = Office(tmp_path, preexec=inherit)
+    driver = WorkerDriver(tmp_path, preexec=inherit)
     try:
-        office.until_heard(Hello)
-        office.process.terminate()
-        assert office.process.wait(30) == 0
+        driver.wait_for(Hello)
+        driver.process.terminate()
+        assert driver.process.wait(30) == 0
     finally:
-        office.close()
+        driver.close()
 
 
 # ---------------------------------------------------------------- threads and processes that calls
@@ -200,11 +202,14 @@ LOOK = """
         import sys
 
         def look():
-            flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"}
-            return {name: value for name, value in flags.items() if not callable(value)}, sys.warnoptions, sys._xoptions, __debug__
+            names = [name for name in dir(sys.flags) if name[0] != "_" and name != "safe_path"]
+            flags = {name: getattr(sys.flags, name) for name in names}
+            values = {name: value for name, value in flags.items() if not callable(value)}
+            return values, sys.warnoptions, sys._xoptions, __debug__
 
         def there():
-            with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+            one = gridengine.ProcessScheduler
+            with gridengine.Executor(scheduler=one, max_workers=1) as executor:
                 return executor.submit(look).result()
 """
 
@@ -229,18 +234,18 @@ def test_workers_have_the_flags_of_the_interpreter(script: MakeScript, flags: st
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-@pytest.mark.parametrize(("flags", "strangers"), [("-I", 0), ("-E", 0), ("-O", 2)])
+@pytest.mark.parametrize(("flags", "times"), [("-I", 0), ("-E", 0), ("-O", 2)])
 def test_workers_import_from_pythonpath_only_where_the_interpreter_does(
-    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, strangers: int
+    script: MakeScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, times: int
 ) -> None:
     (tmp_path / "planted").mkdir()
-    (tmp_path / "planted" / "sitecustomize.py").write_text("print('a stranger')")
+    (tmp_path / "planted" / "sitecustomize.py").write_text("print('planted code')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "planted"))
     made = script(f"""{LOOK}
         there()
     """)
     done = with_flags(made, flags).run()
-    assert (done.stdout, done.stderr) == ("a stranger\n" * strangers, "")
+    assert (done.stdout, done.stderr) == ("planted code\n" * times, "")
 
 
 def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: Path) -> None:
@@ -259,7 +264,7 @@ def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: P
 
 FIND = """
 import gridengine
-with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) as executor:
     print(executor.submit(lambda: sys.flags.no_site).result())
 """
 
@@ -302,9 +307,11 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
             print("printed")
 
         with gridengine.ProcessScheduler(2) as scheduler:
-            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)), *gridengine.imap(abs, [-1], scheduler=scheduler))
-            with gridengine.Executor(scheduler=scheduler) as executor, gridengine.share([1, 2]) as shared:
-                print(executor.submit(len, shared).result())
+            print(sum(gridengine.map(abs, range(10), scheduler=scheduler)))
+            print(*gridengine.imap(abs, [-1], scheduler=scheduler))
+            with gridengine.Executor(scheduler=scheduler) as executor:
+                with gridengine.share([1, 2]) as shared:
+                    print(executor.submit(len, shared).result())
             with gridengine.Pool(scheduler=scheduler) as pool:
                 print(pool.apply(abs, (-1,)))
             job = gridengine.Job(target=push, scheduler=scheduler)
@@ -317,12 +324,13 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
     assert done.returncode == 0
 
 
-# ---------------------------------------------------------------- on real clusters
+# ---------------------------------------------------------------- on clusters
 
 ON_A_CLUSTER = """
 import multiprocessing, signal, subprocess, sys
 if sys.flags.optimize == 0:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])  # inherited by whatever is started from here
+    # Inherited by whatever is started from here.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
     raise SystemExit(subprocess.run([sys.executable, "-O", __file__]).returncode)
 import gridengine
 
@@ -330,26 +338,16 @@ def look(_):
     return __debug__, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 reading, writing = multiprocessing.Pipe()
-with gridengine.SCHEDULERScheduler(max_workers=1) as scheduler:
+with gridengine.SCHEDULER(max_workers=1) as scheduler:
     print(gridengine.map(look, [0], scheduler=scheduler))
     try:
         gridengine.map(writing.send, ["hello"], scheduler=scheduler)
     except gridengine.errors.PicklingError as error:
-        print("multiprocessing.connection.Connection cannot travel to another machine" in str(error))
+        said = "multiprocessing.connection.Connection cannot travel to another machine"
+        print(said in str(error))
 """
 
 
-def on(cluster: Cluster) -> list[str]:
-    return cluster.run(
-        ON_A_CLUSTER.replace("SCHEDULER", type(cluster).__name__)
-    ).stdout.splitlines()
-
-
-@pytest.mark.grid_engine
-def test_workers_of_grid_engine_have_the_flags_and_refuse_connections(grid_engine: Cluster) -> None:
-    assert on(grid_engine) == ["[(False, [])]", "True"]
-
-
-@pytest.mark.slurm
-def test_workers_of_slurm_have_the_flags_and_refuse_connections(slurm: Cluster) -> None:
-    assert on(slurm) == ["[(False, [])]", "True"]
+def test_workers_of_a_cluster_have_the_flags_and_refuse_connections(cluster: Cluster) -> None:
+    done = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", cluster.scheduler))
+    assert done.stdout.splitlines() == ["[(False, [])]", "True"]

@@ -6,125 +6,40 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gridengine._version import __version__
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload
-from gridengine.wire.connection import Connection
 from gridengine.wire.messages import (
     VERSION,
-    Assign,
-    Assignment,
-    Define,
     Goodbye,
     Hello,
-    Message,
     Refuse,
     Results,
     Started,
     Stop,
-    Welcome,
 )
-from gridengine.wire.transport import Server
-from tests.support.agent_driver import (
-    PATIENCE,
-    ROOT,
-    alive,
-    leave_a_grandchild,
-    wait_for,
-    written,
-)
-
-
-class Office:
-    """A dispatcher's socket and one worker at it."""
-
-    def __init__(self, folder: Path, *, lease_seconds: float = 60.0, preexec: Any = None) -> None:
-        self.server = server = Server(host="127.0.0.1")
-        self.path = folder / "connection.json"
-        python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        keys = server.server_key, server.worker_public, server.worker_secret
-        Connection(
-            "run", server.addresses, 1, __version__, python, 0.2, lease_seconds, 5.0, 1000, *keys
-        ).save(self.path)
-        self.log = folder / "log"
-        self.said: list[tuple[Message, Payload]] = []
-        self.peer = b""
-        self.poller = self.server.poller()
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                worker_command(sys.executable, self.path),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=preexec,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-
-    def until_heard(self, kind: type) -> tuple[Message, Payload]:
-        deadline = time.monotonic() + PATIENCE
-        while not any(isinstance(message, kind) for message, _ in self.said):
-            assert time.monotonic() < deadline, (
-                f"waited in vain for {kind.__name__}; {self.said}; {self.log.read_text()}"
-            )
-            self.poller.poll(100)
-            for peer, message, buffers in self.server.receive():
-                self.peer = peer
-                self.said.append((message, buffers))
-        return next(pair for pair in self.said if isinstance(pair[0], kind))
-
-    def assign(
-        self, function: Callable[..., object], argument: object, *, timeout: float | None = None
-    ) -> None:
-        self.until_heard(Hello)
-        self.server.send(self.peer, Welcome())
-        digest, payload = pickling.dump_function(function)
-        self.server.send(
-            self.peer,
-            Define(digest, [entry.encode() for entry in sys.path if entry], b"/", len(payload)),
-            payload,
-        )
-        calls = pickling.dump_calls([argument])
-        assignment = Assignment(
-            1, 1, digest, 0, 1, 0, 0, watched=True, timeout=timeout, buffers=len(calls)
-        )
-        self.server.send(self.peer, Assign([assignment]), calls)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.server.close()
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path)
-    yield made
-    made.close()
+from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.waiting import wait_until
+from tests.support.worker_driver import WorkerDriver
 
 
 def linger(path: str) -> None:
     leave_a_grandchild(path + ".grandchild")
-    wait_for(written(Path(path + ".grandchild")))
+    wait_until(written(Path(path + ".grandchild")))
     Path(path).write_text(f"{os.getpid()} {os.getppid()} {Path(path + '.grandchild').read_text()}")
     signal.pause()
 
 
 def processes(path: Path) -> list[int]:
-    wait_for(written(path))
+    wait_until(written(path))
     return list(map(int, path.read_text().split()))
 
 
-def test_a_worker_tells_who_it_is(office: Office) -> None:
-    hello, _ = office.until_heard(Hello)
+def test_a_worker_tells_who_it_is(driver: WorkerDriver) -> None:
+    hello, _ = driver.wait_for(Hello)
     assert isinstance(hello, Hello)
     assert (hello.protocol, hello.version, hello.run_id, hello.slots) == (
         VERSION,
@@ -132,63 +47,65 @@ def test_a_worker_tells_who_it_is(office: Office) -> None:
         "run",
         1,
     )
-    assert (hello.pid, hello.log) == (office.process.pid, str(office.log))
+    assert (hello.pid, hello.log) == (driver.process.pid, str(driver.log))
 
 
 def test_a_worker_whose_log_has_a_path_that_is_no_text_works(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
-    office = Office(folder)
+    driver = WorkerDriver(folder)
     try:
-        hello, _ = office.until_heard(Hello)
+        hello, _ = driver.wait_for(Hello)
         assert isinstance(hello, Hello)
         assert hello.log == f"{tmp_path}/caf\\xe9/log"
-        office.assign(print, "hello")
-        office.until_heard(Results)
+        driver.assign(print, "hello")
+        driver.wait_for(Results)
     finally:
-        office.close()
+        driver.close()
 
 
-def test_a_worker_works_and_its_log_has_what_calls_print(office: Office) -> None:
-    office.assign(print, "hello from afar")
-    _, buffers = office.until_heard(Results)
+def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -> None:
+    driver.assign(print, "hello from afar")
+    _, buffers = driver.wait_for(Results)
     assert bytes(buffers[-2]) == b"hello from afar\n"
-    office.server.send(office.peer, Stop())
-    office.until_heard(Goodbye)
-    assert office.process.wait(PATIENCE) == 0
-    assert office.log.read_text() == "hello from afar\n"
+    driver.server.send(driver.peer, Stop())
+    driver.wait_for(Goodbye)
+    assert driver.process.wait(PATIENCE) == 0
+    assert driver.log.read_text() == "hello from afar\n"
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])
-def test_however_a_worker_ends_no_process_is_left(office: Office, tmp_path: Path, way: str) -> None:
-    office.assign(linger, str(tmp_path / "pids"))
-    office.until_heard(Started)
+def test_however_a_worker_ends_no_process_is_left(
+    driver: WorkerDriver, tmp_path: Path, way: str
+) -> None:
+    driver.assign(linger, str(tmp_path / "pids"))
+    driver.wait_for(Started)
     pids = processes(tmp_path / "pids")
     if way == "stop":
-        office.server.send(office.peer, Stop())
+        driver.server.send(driver.peer, Stop())
     else:
-        office.process.send_signal(signal.Signals[way])
+        driver.process.send_signal(signal.Signals[way])
     if way != "SIGKILL":
-        goodbye, _ = office.until_heard(Goodbye)
+        goodbye, _ = driver.wait_for(Goodbye)
         assert goodbye == Goodbye("told to stop" if way == "stop" else "terminated")
-    assert office.process.wait(PATIENCE) == (-signal.SIGKILL if way == "SIGKILL" else 0)
-    wait_for(lambda: not any(map(alive, pids)))
-    assert office.log.read_text() == ""
+    assert driver.process.wait(PATIENCE) == (-signal.SIGKILL if way == "SIGKILL" else 0)
+    wait_until(lambda: not any(map(alive, pids)))
+    assert driver.log.read_text() == ""
 
 
-def test_a_refused_worker_says_why_in_its_log(office: Office) -> None:
-    office.until_heard(Hello)
-    office.server.send(office.peer, Refuse("of another version"))
-    assert office.process.wait(PATIENCE) == 3
-    assert "refused: of another version" in office.log.read_text()
+def test_a_refused_worker_says_why_in_its_log(driver: WorkerDriver) -> None:
+    driver.wait_for(Hello)
+    driver.server.send(driver.peer, Refuse("of another version"))
+    assert driver.process.wait(PATIENCE) == 3
+    assert "refused: of another version" in driver.log.read_text()
 
 
 def test_a_worker_that_hears_nothing_leaves_when_its_lease_has_run_out(tmp_path: Path) -> None:
-    office = Office(tmp_path, lease_seconds=0.5)
-    office.until_heard(Hello)
-    assert office.process.wait(PATIENCE) == 1
-    assert office.until_heard(Goodbye)[0] == Goodbye("no word from the dispatcher for 0.5 seconds")
-    office.close()
+    driver = WorkerDriver(tmp_path, lease_seconds=0.5)
+    driver.wait_for(Hello)
+    assert driver.process.wait(PATIENCE) == 1
+    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 0.5 seconds")
+    driver.close()
 
 
 def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) -> None:
@@ -207,7 +124,7 @@ def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) 
 
 def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("zmq", "random", "msgspec", "dill"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger ran')")
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted code ran')")
     command = worker_command(sys.executable, tmp_path / "missing")
     done = subprocess.run(
         command,
@@ -217,5 +134,5 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "a stranger ran" not in done.stderr
+    assert "planted code ran" not in done.stderr
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""`Job`, against a hub that runs calls here: the API and the misuse errors of
+"""`Job`, against a dispatcher that runs calls here: the API and the misuse errors of
 `multiprocessing.Process`, and what comes besides.
 """
 
@@ -265,7 +265,7 @@ def test_a_closed_job_still_has_its_name(scheduler: FakeScheduler) -> None:
 
 
 @pytest.mark.parametrize("daemon", [None, False, True])
-def test_the_hub_is_told_whether_a_job_is_waited_for(
+def test_the_dispatcher_knows_whether_a_job_is_waited_for(
     daemon: bool | None, scheduler: FakeScheduler
 ) -> None:
     job = ended(Job(target=add, args=(1,), daemon=daemon, scheduler=scheduler))
@@ -338,7 +338,7 @@ def test_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
     assert not scheduler.dispatcher.closed
 
 
-def test_a_job_may_be_started_at_another_hub() -> None:
+def test_a_job_may_be_started_at_another_dispatcher() -> None:
     dispatcher = FakeDispatcher()
     job = Job(target=add, args=(1,))
     job.start_at(dispatcher)  # type: ignore[arg-type]

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from gridengine.cli import doctor
-from gridengine.cli.doctor import as_json, is_broken, judged
+from gridengine.cli.doctor import as_json, is_broken
 from gridengine.schedulers.checks import Finding, State
-from gridengine.schedulers.slurm.checks import parse_partitions
 from gridengine.wire import encryption_speed
 
 FINE = Finding("processes", "job", State.OK, "came home")
@@ -35,32 +34,6 @@ def test_what_is_not_here_is_only_wrong_when_it_was_asked_for(
     assert is_broken(findings, asked) is broken
 
 
-def test_the_names_states_and_sizes_of_partitions_are_read() -> None:
-    assert parse_partitions("main*|up|2\nclosed|down|12\n\nodd\n") == [
-        ("main*", "up", "2"),
-        ("closed", "down", "12"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("output", "errors", "state", "words"),
-    [
-        ('{"host": "node7", "seconds": 0.42}\n', "", State.OK, "came home from node7 in 0.4 s"),
-        ('a line of a prologue\n{"host": "node7", "seconds": 0.42}\n', "", State.OK, "node7"),
-        ('{"error": "refused: no", "hint": null}\n', "", State.BROKEN, "refused: no"),
-        ("", "Traceback\nValueError: odd\n", State.BROKEN, "ValueError: odd"),
-        ("", "", State.BROKEN, "died"),
-    ],
-)
-def test_what_a_trivial_job_s_process_said_is_judged(
-    output: str, errors: str, state: State, words: str
-) -> None:
-    finding = judged("grid_engine", output, errors, 1.0)
-    assert finding.state is state
-    assert words in finding.text
-    assert bool(finding.remedy) == (state is State.BROKEN)
-
-
 def test_scripts_read_the_same_as_json() -> None:
     assert json.loads(as_json([NO_MASTER], True)) == {
         "ok": False,
@@ -81,7 +54,7 @@ def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
     rate: float, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encryption_speed, "encrypted_bytes_per_second", lambda: rate)
-    finding = doctor.encryption()
+    finding = doctor.check_encryption()
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
     assert ("pyzmq>=27.3" in finding.remedy) == (state is State.SLOW)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import os
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import gridengine
 from gridengine.client import function_cache
-from gridengine.client.function_cache import FunctionCache
+from gridengine.client.function_cache import FunctionCache, function_of_map
+from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions
+from gridengine.client.submitter import Submitter
+from gridengine.dispatcher.core.tasks import Function
 from gridengine.serialize import pickling
+from gridengine.serialize.payload import size_of
+from tests.support.fake_dispatcher import FakeScheduler
 
 
 def local(**names: Any) -> dict[str, Any]:
@@ -28,22 +36,31 @@ def defined(source: str, space: dict[str, Any]) -> Any:
     return space["f"]
 
 
-def called(cache: FunctionCache, f: Callable[..., Any], *args: Any) -> Any:
+def called(cache: FunctionCache[Function], f: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns where it arrives, as it is submitted now."""
-    return pickling.load_function(cache.find(f).templates[0].function.payload)[0](*args)
+    return pickling.load_function(cache.find(f).payload)[0](*args)
+
+
+def pickled(f: Callable[..., Any], _: Function | None) -> tuple[Function, int]:
+    function = make_function(f)
+    return function, size_of(function.payload)
 
 
 @pytest.fixture
-def cache() -> FunctionCache:
-    return FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
+def cache() -> FunctionCache[Function]:
+    return FunctionCache(pickled)
 
 
 @pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
-def test_what_can_be_imported_is_pickled_once(cache: FunctionCache, f: Callable[..., Any]) -> None:
+def test_what_can_be_imported_is_pickled_once(
+    cache: FunctionCache[Function], f: Callable[..., Any]
+) -> None:
     assert cache.find(f) is cache.find(f)
 
 
-def test_what_refers_to_nothing_that_can_change_is_pickled_once(cache: FunctionCache) -> None:
+def test_what_refers_to_nothing_that_can_change_is_pickled_once(
+    cache: FunctionCache[Function],
+) -> None:
     f = defined(
         "import math\nSIZE = (1, 2)\ndef g(x): return x\ndef f(x): return math.sqrt(g(x)) + "
         "SIZE[0]",
@@ -79,7 +96,9 @@ def test_what_refers_to_nothing_that_can_change_is_pickled_once(cache: FunctionC
         ("def f(): return len(extra) if 'extra' in globals() else 1", "extra = 'ab'"),
     ],
 )
-def test_what_has_changed_is_pickled_anew(cache: FunctionCache, source: str, change: str) -> None:
+def test_what_has_changed_is_pickled_anew(
+    cache: FunctionCache[Function], source: str, change: str
+) -> None:
     space = local(number=1)
     f = defined(source, space)
     assert called(cache, f) == 1
@@ -87,20 +106,21 @@ def test_what_has_changed_is_pickled_anew(cache: FunctionCache, source: str, cha
     assert called(cache, f) == 2
 
 
-def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before(
-    cache: FunctionCache,
-) -> None:
+def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() -> None:
     f = defined("numbers = [1]\ndef f(): return numbers", local())
-    assert cache.find(f).templates is cache.find(f).templates
+    submitter = Submitter(FakeScheduler(), None, initializer=None, options=CallOptions())
+    one, other = (submitter.submit(f, (), {}) for _ in range(2))
+    assert one.template is other.template
+    submitter.batcher.close(wait=True)
 
 
-def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache) -> None:
+def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache[Function]) -> None:
     numpy = pytest.importorskip("numpy")
     f = functools.partial(len, numpy.zeros(function_cache.LARGE_BYTES))
     assert cache.find(f) is cache.find(f)
 
 
-def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache) -> None:
+def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function]) -> None:
     class Thing:
         def method(self) -> None: ...
 
@@ -118,15 +138,49 @@ def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache) -> None:
     assert cache._kept == {}
 
 
-def test_only_so_many_are_kept(cache: FunctionCache) -> None:
+def test_only_so_many_are_kept(cache: FunctionCache[Function]) -> None:
     made = [functools.partial(pow, n) for n in range(2 * function_cache.KEPT_FUNCTIONS)]
     for f in made:
         cache.find(f)
     assert len(cache._kept) == function_cache.KEPT_FUNCTIONS
 
 
-def test_only_so_much_is_kept(cache: FunctionCache) -> None:
+def test_only_so_much_is_kept(cache: FunctionCache[Function]) -> None:
     made = [functools.partial(len, bytes(function_cache.KEPT_BYTES // 3)) for _ in range(5)]
     for f in made:
         cache.find(f)
     assert len(cache._kept) == 2
+
+
+# ------------------------------------------------------------------ functions of maps
+
+
+def test_a_small_function_is_pickled_once_for_several_maps() -> None:
+    def f() -> int:
+        return 1
+
+    assert function_of_map(f, ()) is function_of_map(f, ())
+
+
+def test_a_large_function_is_not_kept_from_one_map_to_the_next() -> None:
+    f = functools.partial(len, bytes(function_cache.SMALL_BYTES))
+    assert function_of_map(f, ()) is not function_of_map(f, ())
+
+
+def test_a_function_that_holds_shared_objects_is_not_kept_from_one_map_to_the_next() -> None:
+    f = functools.partial(len, gridengine.share([1]))
+    assert function_of_map(f, ()) is not function_of_map(f, ())
+
+
+def test_a_function_of_a_map_runs_where_and_with_the_path_that_the_map_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def f() -> int:
+        return 1
+
+    before = function_of_map(f, ())
+    monkeypatch.chdir(tmp_path)
+    assert function_of_map(f, ()).directory == os.fsencode(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+    assert function_of_map(f, ()).path[0] == os.fsencode(tmp_path / "mine")
+    assert function_of_map(f, ()).digest != before.digest

@@ -10,9 +10,8 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
-from gridengine.schedulers import GridEngineScheduler, ProcessScheduler
-from gridengine.schedulers.launcher import LaunchPlan
-from gridengine.schedulers.worker_command import interpreter_flags, worker_command
+from gridengine.schedulers import GridEngineScheduler
+from gridengine.schedulers.worker_command import worker_command
 from gridengine.settings.values import settings
 
 
@@ -53,18 +52,6 @@ def test_a_dry_run_leaves_no_trace(here: Path) -> None:
     assert list(here.iterdir()) == []
 
 
-def test_a_dry_run_of_processes_shows_their_command_line() -> None:
-    (argv,) = ProcessScheduler(2).dry_run().request.values()
-    assert isinstance(argv, list)
-    assert argv[1:] == [
-        *interpreter_flags(),
-        "-P",
-        "-m",
-        "gridengine.worker.forkserver_main",
-        "SOCKET",
-    ]
-
-
 def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:
     with pytest.raises(ConfigurationError, match="both say h_vmem"):
         GridEngineScheduler(h_vmem="1G").dry_run(Memory(2))
@@ -73,12 +60,6 @@ def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:
 def test_resources_of_a_wrong_type_are_named() -> None:
     with pytest.raises(TypeError, match="not 4"):
         GridEngineScheduler().dry_run(4)  # type: ignore[arg-type]
-
-
-def test_a_plan_reads_as_lines_with_the_script_below() -> None:
-    assert str(
-        LaunchPlan(2, {"argv": ["sbatch", "a b"], "joinFiles": True}, "#!/bin/bash\ntrue\n")
-    ) == ("count: 2\nargv: sbatch 'a b'\njoinFiles: True\n\n#!/bin/bash\ntrue")
 
 
 def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:

@@ -10,9 +10,7 @@ import pytest
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany
-from gridengine.schedulers.failures import Unreachable
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain
-from gridengine.schedulers.logs import is_empty
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, Unreachable
 
 
 class Limited(BatchLauncher[Demand]):
@@ -94,34 +92,6 @@ def test_a_refusal_after_some_were_taken_is_told_with_the_next_launch(tmp_path: 
     assert len(launcher.launch(20)) == 10
     with pytest.raises(SubmissionRefused):
         launcher.launch(10)
-
-
-@pytest.mark.parametrize(
-    ("text", "empty"),
-    [
-        ("", True),
-        ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n", True),
-        (
-            "slurmstepd: error: *** STEP 62.0 ON node-7 CANCELLED AT 2026-11-22T01:44:36 ***\n" * 2,
-            True,
-        ),
-        (
-            "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME "
-            "LIMIT ***\n",
-            False,
-        ),
-        (
-            "hello\nslurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n",
-            False,
-        ),
-        ("x" * 10_000, False),
-    ],
-)
-def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
-    tmp_path: Path, text: str, empty: bool
-) -> None:
-    (tmp_path / "a.log").write_text(text)
-    assert is_empty(tmp_path / "a.log") is empty
 
 
 def test_braces_in_the_run_directory_are_no_placeholders(tmp_path: Path) -> None:

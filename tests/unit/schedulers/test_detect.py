@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers import best_available, detect
+from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler
+from gridengine.settings.values import settings
 
 
 @pytest.fixture
@@ -58,3 +61,28 @@ def test_the_linker_is_asked_where_the_user_has_libraries_of_their_own(
 ) -> None:
     monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1.0")
     assert detect.library_paths({"LD_LIBRARY_PATH": "/opt/pbs/lib"}) == ["libdrmaa.so.1.0"]
+
+
+def test_the_library_that_the_user_names_is_the_only_one() -> None:
+    assert library_paths(
+        {"DRMAA_LIBRARY_PATH": "/opt/lib/libdrmaa.so", "SGE_ROOT": "/opt/sge"}
+    ) == ["/opt/lib/libdrmaa.so"]
+
+
+def test_grid_engine_s_own_library_comes_first(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "lx-amd64" / "libdrmaa.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert library_paths({"SGE_ROOT": str(tmp_path)})[0] == str(library)
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_DRMAA_LIBRARY", "/nosuch")
+    monkeypatch.setenv("GRIDENGINE_MAX_WORKERS", "none")
+    settings.cache_clear()
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_MAX_WORKERS"):
+        best_available()
+    settings.cache_clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ import gridengine
 from gridengine import schedulers
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS
-from gridengine.settings.values import Settings
+from gridengine.settings.schema import TABLES
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
 
@@ -32,12 +31,7 @@ def test_no_other_scheduler_is_public() -> None:
 
 
 def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
-    tables = {
-        field.name
-        for field in dataclasses.fields(Settings)
-        if dataclasses.is_dataclass(field.default_factory)
-    }
-    assert tables == {entry.settings_table for entry in SCHEDULERS} - {""}
+    assert set(TABLES) == {entry.settings_table for entry in SCHEDULERS} - {""}
 
 
 def test_the_command_line_offers_what_starts_workers() -> None:

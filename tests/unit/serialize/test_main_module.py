@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gridengine.serialize import pickling
-from gridengine.serialize.main_module import CallersMain
+from gridengine.serialize.main_module import CallersMain, enter, forget
 
 
 class Script:
@@ -28,7 +28,7 @@ Script.__module__ = helper.__module__ = "__main__"
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch) -> CallersMain:
     made = CallersMain()
-    made.enter(b"first")
+    enter(made, b"first")
     monkeypatch.setitem(sys.modules, "__main__", made)
     return made
 
@@ -53,21 +53,29 @@ def test_what_came_by_value_is_found_by_its_name(main: CallersMain) -> None:
     assert load(Script) is main.Script
 
 
+@pytest.mark.parametrize("name", ["enter", "forget", "add", "note"])
+def test_any_name_may_be_a_callers(main: CallersMain, name: str) -> None:
+    mine = types.FunctionType(helper.__code__, {"__name__": "__main__"}, name)
+    mine.__module__, mine.__qualname__ = "__main__", name
+    assert getattr(main, name, None) is None
+    assert load(mine) is getattr(main, name)
+
+
 def test_each_function_has_its_own_names(main: CallersMain) -> None:
     first = load(helper)
-    main.enter(b"second")
+    enter(main, b"second")
     with pytest.raises(AttributeError):
         _ = main.helper
     second = load(helper)
     assert main.helper is second
-    main.enter(b"first")
+    enter(main, b"first")
     assert main.helper is first
 
 
 def test_names_of_a_forgotten_function_are_gone(main: CallersMain) -> None:
     load(helper)
-    main.forget(b"first")
-    main.enter(b"first")
+    forget(main, b"first")
+    enter(main, b"first")
     assert not hasattr(main, "helper")
 
 

@@ -41,7 +41,7 @@ def watch() -> Callable[[], int]:
     own = OwnModules()
 
     def looked() -> int:
-        own.look()
+        own.check()
         return own.generation
 
     return looked

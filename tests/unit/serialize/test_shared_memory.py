@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import socket
 import threading
 import weakref
 from pathlib import Path
@@ -19,9 +18,6 @@ from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch, store
-from gridengine.wire.messages import Define, Forget
-from gridengine.worker.agent import Agent
-from tests.unit.worker.test_runner import Stage
 
 FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
 PAYLOAD: list[Buffer] = [b"pickle", FIRST, b"small", SECOND]
@@ -210,57 +206,6 @@ def test_a_function_that_cannot_be_pickled_leaves_no_block() -> None:
             functools.partial(print, Array(bytearray(LARGE)), (letter for letter in "ab"))
         )
     assert open_blocks() == []
-
-
-# ---------------------------------------------------------------- agent and runner
-
-
-class NoNursery:
-    """A nursery that forks nothing."""
-
-    def __init__(self) -> None:
-        self._reading, self._writing = os.pipe()
-        self.requests, self._theirs = socket.socketpair()
-
-    def fileno(self) -> int:
-        return self._reading
-
-    def close(self) -> None:
-        for fd in (self._reading, self._writing):
-            os.close(fd)
-        self.requests.close()
-        self._theirs.close()
-
-
-def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
-    agent = Agent(
-        lambda message, buffers: None,
-        NoNursery(),
-        slots=1,
-        grace_seconds=1.0,
-        output_bytes=0,
-        streams=None,
-    )  # type: ignore[arg-type]
-    agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
-    assert open_blocks() != []
-    agent.handle(Forget([b"f"]))
-    assert open_blocks() == []
-    agent.close()
-
-
-def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to_itself() -> None:
-    stage = Stage()
-    digest, payload = pickling.dump_function(
-        functools.partial(first, Array(bytearray(b"x" * LARGE)))
-    )
-    assert isinstance(payload, StoredPayload)
-    others = payload.others()
-    define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
-    stage.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])
-    stage.channel.coming[0] = define, others
-    stage.play()
-    assert stage.values() == [ord("y")]
-    assert memoryview(payload[1])[0] == ord("x")
 
 
 def test_the_limit_is_one_mebibyte() -> None:

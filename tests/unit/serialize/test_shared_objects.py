@@ -9,13 +9,13 @@ import functools
 import gc
 import pickle
 import weakref
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine.client.function_cache import FunctionCache
-from gridengine.client.options import CallOptions
+from gridengine.client.functions import make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
@@ -25,7 +25,7 @@ from gridengine.serialize.shared_objects import (
     resolving_locally,
     shared_object_of,
 )
-from gridengine.serialize.snapshot import CallSnapshot, frozen
+from gridengine.serialize.snapshot import CallSnapshot, snapshot
 from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
@@ -50,7 +50,7 @@ def used(keeper: Keeper, obj: Any = "object") -> gridengine.Shared[Any]:
 def arrived(payload: Any) -> Any:
     """Return what a call gets of a payload."""
     with resolving_locally():
-        return pickling.load_calls(payload)
+        return pickling.load(payload)
 
 
 # ------------------------------------------------------------------ handles
@@ -161,8 +161,8 @@ def test_where_calls_are_run_a_name_is_the_object() -> None:
 
 def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
     shared = gridengine.share([1])
-    [call] = pickling.load_calls(pickling.dump_calls([shared]))
-    again = frozen(call, SINGLE)
+    [call] = pickling.load(pickling.dump_calls([shared]))
+    again = snapshot(call, SINGLE)
     assert isinstance(again, CallSnapshot)
     assert needs_of(again.payload) == (shared_object_of(shared),)
     assert arrived(again.payload) == [[1]]
@@ -228,14 +228,14 @@ def test_a_function_with_an_array_too_says_what_it_needs() -> None:
 
 def test_a_function_with_a_handle_is_pickled_once() -> None:
     shared = gridengine.share([1])
-    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
+    cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     assert cache.find(f) is cache.find(f)
 
 
 def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
     shared = gridengine.share([1])
-    cache = FunctionCache(cast(Any, None), CallOptions(), lambda f: f)
+    cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     cache.find(f)
     shared.close()

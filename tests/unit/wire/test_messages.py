@@ -1,28 +1,13 @@
-"""Messages and their frames."""
+"""What messages hold."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from gridengine.errors import ProtocolError
 from gridengine.serialize import payload
-from gridengine.wire import framing, messages
-from gridengine.wire.framing import MAGIC, SMALL, decode, encode
-from gridengine.wire.messages import (
-    VALUES,
-    Assign,
-    Assignment,
-    Beat,
-    Crashed,
-    Define,
-    Goodbye,
-    Pushed,
-    Result,
-    Results,
-    Welcome,
-    portions,
-)
+from gridengine.wire import messages
+from gridengine.wire.framing import decode, encode
+from gridengine.wire.messages import VALUES, Assignment, Crashed, Goodbye, Result, Results, portions
 
 
 def assignment(run: int, buffers: int) -> Assignment:
@@ -38,46 +23,6 @@ def assignment(run: int, buffers: int) -> Assignment:
     )
 
 
-def header(sizes: list[int], message: object) -> bytes:
-    return MAGIC + msgspec.msgpack.encode((sizes, message))
-
-
-def test_a_message_without_buffers_is_one_frame() -> None:
-    assert len(encode(Beat())) == 1
-
-
-def test_small_buffers_share_one_frame() -> None:
-    frames = encode(Assign([assignment(1, 1), assignment(2, 2)]), [b"a", b"bb", b""])
-    assert [bytes(frame) for frame in frames[1:]] == [b"abb"]
-
-
-def test_a_large_buffer_is_passed_on_and_not_copied() -> None:
-    large = bytearray(SMALL + 1)
-    frames = encode(Pushed(run=1), [large])
-    assert frames[1] is large
-
-
-def test_a_large_buffer_is_received_without_a_copy() -> None:
-    large = bytes(SMALL + 1)
-    _, buffers = decode([encode(Pushed(run=1), [large])[0], large])
-    assert buffers[0] is large
-
-
-def test_small_and_large_buffers_keep_their_order() -> None:
-    sent = [b"first", b"L" * (SMALL + 1), b"", b"x" * SMALL, b"M" * (SMALL + 2), b"last"]
-    message, buffers = decode(
-        encode(Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6), sent)
-    )
-    assert [bytes(buffer) for buffer in buffers] == sent
-    assert message == Define(function=b"digest", path=[b"/home"], directory=b"/", buffers=6)
-
-
-def test_a_buffer_of_wide_items_is_measured_in_bytes() -> None:
-    words = memoryview(bytearray(8 * SMALL)).cast("Q")
-    _, buffers = decode(encode(Pushed(run=1), [words]))
-    assert memoryview(buffers[0]).nbytes == 8 * SMALL
-
-
 def test_each_item_gets_the_buffers_that_belong_to_it() -> None:
     items = [assignment(1, 2), assignment(2, 0), assignment(3, 1)]
     shares = [(item.run, list(payload)) for item, payload in portions(items, [b"a", b"b", b"c"])]
@@ -90,54 +35,6 @@ def test_a_dead_runners_message_brings_its_two_outputs() -> None:
     )
     assert isinstance(message, Crashed)
     assert [bytes(buffer) for buffer in buffers] == [b"out", b"err"]
-
-
-WELCOME = encode(Welcome())[0]
-MALFORMED = {
-    "no frame": [],
-    "an empty frame": [b""],
-    "half of the magic": [MAGIC[:2]],
-    "another version": [MAGIC[:-1] + bytes([messages.VERSION + 1]) + bytes(WELCOME)[len(MAGIC) :]],
-    "a web browser": [b"GET / HTTP/1.1\r\n\r\n"],
-    "magic alone": [MAGIC],
-    "a cut header": [bytes(WELCOME)[:-1]],
-    "bytes after the header": [bytes(WELCOME) + b"\0"],
-    "an unknown message": [header([], ["Obey"])],
-    "a header of another shape": [header([], {"type": "Welcome"})],
-    "a field of another type": [header([], ["Goodbye", 3])],
-    "a field too few": [header([], ["Started", 3])],
-    "text that is not UTF-8": [MAGIC + b"\x92\x90\x92\xa7Goodbye\xa2\xff\xfe"],
-    "a number beyond 64 bits for a size": [
-        MAGIC + b"\x92\x91\xcb" + bytes(8) + bytes(WELCOME)[-9:]
-    ],
-    "a deep nest": [MAGIC + b"\x91" * 100_000],
-    "a negative size": [header([-1], ["Welcome"]), b""],
-    "a size without a frame": [header([3], ["Pushed", 1])],
-    "a huge size without a frame": [header([2**62], ["Pushed", 1])],
-    "a frame too many": [WELCOME, b"more"],
-    "a small frame too short": [header([3], ["Pushed", 1]), b"ab"],
-    "a small frame too long": [header([3], ["Pushed", 1]), b"abcd"],
-    "a large frame too short": [header([SMALL + 1], ["Pushed", 1]), bytes(SMALL)],
-    "a buffer that nothing asked for": [header([1], ["Welcome"]), b"x"],
-    "a buffer too few": [header([1], ["Define", b"digest", [], "/", 2]), b"x"],
-    "a negative count": [header([], ["Define", b"digest", [], "/", -1])],
-    "counts that cancel out": [
-        header([1], ["Results", [[1, 0, 1, 0, 0.0, 2], [1, 1, 2, 0, 0.0, -1]]]),
-        b"x",
-    ],
-    "more sizes than allowed": [header([0] * (framing.MOST_BUFFERS + 1), ["Welcome"]), b""],
-}
-
-
-@pytest.mark.parametrize("frames", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_frames_are_a_protocol_error(frames: list[bytes]) -> None:
-    with pytest.raises(ProtocolError):
-        decode(frames)
-
-
-def test_the_error_about_another_version_names_ours() -> None:
-    with pytest.raises(ProtocolError, match=f"version {messages.VERSION}"):
-        decode([b"other"])
 
 
 def test_messages_cannot_be_changed() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.allocator import booked, can_hold
 from gridengine.dispatcher.core.events import Grant, Launch, Launched
+from gridengine.dispatcher.core.feasibility import booked, can_hold
 from gridengine.dispatcher.core.policy import Policy, spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
@@ -36,7 +36,7 @@ class Shared(Play):
         self.submit(calls, demand=Demand(resources), **options)
 
     def here(self, name: bytes = b"w", **hello: Any) -> None:
-        self.hello(name, slots=self.core.policy.slots, **hello)
+        self.hello(name, slots=self.core.state.policy.slots, **hello)
 
     def given(self) -> list[Resource]:
         """What the batches that the last event handed out were given."""
@@ -248,7 +248,7 @@ def test_a_worker_that_leaves_takes_its_lanes_along() -> None:
     play.ask(Cores(4))
     play.later(100)
     play.later(100)
-    assert b"w" not in play.core.workers
+    assert b"w" not in play.core.state.workers
     play.here(b"v", pid=8)
     assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
@@ -361,7 +361,10 @@ def test_a_scheduler_that_limits_its_workers_has_them_leave_in_time() -> None:
     play = Play(pooled=True, walltime=1000.0)
     play.learn(1.0)
     play.later(1000 - spare_of(1000.0), beats=[b"w"])
-    assert b"w" not in play.core.workers or play.core.workers[b"w"].phase.value == "stopping"
+    assert (
+        b"w" not in play.core.state.workers
+        or play.core.state.workers[b"w"].phase.value == "stopping"
+    )
 
 
 def test_a_group_is_limited_once_its_times_are_known() -> None:

@@ -25,20 +25,22 @@ def play_with(shared: Any, slots: int = 4) -> Play:
 
 def running(play: Play) -> dict[int, int]:
     """Return how many batches of each submitter workers have."""
-    return dict(Counter(run.span.open.task.submitter for run in play.core.runs.values()))
+    return dict(Counter(run.span.open_task.task.submitter for run in play.core.state.runs.values()))
 
 
 def end_first(play: Play, submitter: int | None = None, seconds: float = 1.0) -> None:
     """End the run that was handed out first, of this submitter."""
     run = next(
-        one for one in play.core.runs.values() if submitter in (None, one.span.open.task.submitter)
+        one
+        for one in play.core.state.runs.values()
+        if submitter in (None, one.span.open_task.task.submitter)
     )
     play.done(assignment_of(run), seconds=seconds)
 
 
 def assignment_of(run: Run) -> Assignment:
     """Return what the worker was told of a run."""
-    task = run.span.open.task
+    task = run.span.open_task.task
     return Assignment(
         run.number, task.id, b"square", run.span.start, run.span.stop, run.span.attempt, task.form
     )
@@ -97,8 +99,8 @@ def test_a_batch_is_of_one_submitter() -> None:
     for submitter in (1, 2):
         play.submit(*[1] * 3, submitter=submitter)
     owners: dict[int, set[int]] = {}
-    for run in play.core.runs.values():
-        owners.setdefault(id(run.batch), set()).add(run.span.open.task.submitter)
+    for run in play.core.state.runs.values():
+        owners.setdefault(id(run.batch), set()).add(run.span.open_task.task.submitter)
     assert owners
     assert all(len(those) == 1 for those in owners.values())
 
@@ -107,11 +109,11 @@ def test_calls_that_come_back_wait_before_those_of_their_own_submitter() -> None
     play = play_with(None, slots=1)
     play.submit(3, submitter=1, retries=2)
     play.submit(3, submitter=2)
-    run = next(iter(play.core.runs.values()))
+    run = next(iter(play.core.state.runs.values()))
     play.crash(assignment_of(run), 0)
     assert running(play) == {2: 1}
     end_first(play)
-    assert [(run.span.start, run.span.attempt) for run in play.core.runs.values()] == [(0, 2)]
+    assert [(run.span.start, run.span.attempt) for run in play.core.state.runs.values()] == [(0, 2)]
 
 
 def test_with_more_submitters_than_are_compared_all_have_turns() -> None:
@@ -121,8 +123,8 @@ def test_with_more_submitters_than_are_compared_all_have_turns() -> None:
         play.submit(5, submitter=submitter)
     seen: Counter[int] = Counter()
     for _ in range(2 * many):
-        run = next(iter(play.core.runs.values()))
-        seen[run.span.open.task.submitter] += 1
+        run = next(iter(play.core.state.runs.values()))
+        seen[run.span.open_task.task.submitter] += 1
         end_first(play)
     assert set(seen) == set(range(many))
     assert max(seen.values()) <= 3
@@ -134,7 +136,7 @@ def test_workers_make_way_for_who_has_no_share_yet(shared: Any) -> None:
     play.submit(1, submitter=1)
     end_first(play, seconds=1e-3)
     play.submit(1000, submitter=1)
-    first, second = play.core.runs.values()
+    first, second = play.core.state.runs.values()
     play.submit(5, submitter=2)
     assert [message.runs for message in play.sent(Recall)] == [[first.number, second.number]]
     play.submit(5, submitter=3)
@@ -150,14 +152,14 @@ def test_calls_that_waited_at_their_worker_are_not_late_for_it() -> None:
     play.submit(1)
     end_first(play, seconds=0.01)
     play.submit(100)
-    first, second = play.core.runs.values()
+    first, second = play.core.state.runs.values()
     one = assignment_of(first)
     for call in range(one.stop):
         play.now += 0.01
         play.values(one, call, call + 1, seconds=0.01)
     play.play(Rebalance())
     assert play.sent(Recall) == []
-    assert second.span.open.pace.seconds == pytest.approx(0.01)
+    assert second.span.open_task.pace.seconds == pytest.approx(0.01)
     play.now += 0.06
     play.play(Rebalance())
     assert second.number in play.sent(Recall)[0].runs
@@ -166,6 +168,6 @@ def test_calls_that_waited_at_their_worker_are_not_late_for_it() -> None:
 def test_a_submitter_without_tasks_is_forgotten() -> None:
     play = play_with(None)
     play.submit(1, submitter=7)
-    assert set(play.core.submitters) == {7}
+    assert set(play.core.state.submitters) == {7}
     end_first(play)
-    assert not play.core.submitters
+    assert not play.core.state.submitters

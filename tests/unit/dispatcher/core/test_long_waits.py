@@ -67,12 +67,12 @@ def test_it_is_said_more_and_more_seldom() -> None:
 
 def test_who_is_served_in_time_and_who_waits_later_is_told_anew() -> None:
     play = held_by_jobs("Job-1", "Job-2")
-    [one, _] = list(play.core.runs.values())
+    [one, _] = list(play.core.state.runs.values())
     play.later(100)
     play.submit(1, watched=True, name="Job-3")
     play.later(9)
     assert warnings(play) == []
-    assert one.number in play.core.runs
+    assert one.number in play.core.state.runs
 
 
 def test_nothing_is_said_of_calls_that_wait_for_calls() -> None:

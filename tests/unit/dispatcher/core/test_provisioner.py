@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core import provisioner as fleet_module
+from gridengine.dispatcher.core import provisioner as provisioner_module
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, key_of, keys_of
@@ -28,13 +28,20 @@ def handles(*ids: int) -> list[Handle]:
 def scale(
     provisioner: Provisioner, now: float = 0.0, *, waiting: int = 0, busy: int = 0, idle: int = 0
 ) -> Sequence[Effect]:
-    return provisioner.scale(now, calls_waiting=waiting, workers_busy=busy, workers_idle=idle)
+    connect(provisioner, busy=busy, idle=idle)
+    return provisioner.scale(now, waiting)
+
+
+def connect(provisioner: Provisioner, *, busy: int = 0, idle: int = 0) -> None:
+    """Have so many workers be connected."""
+    provisioner.workers = busy + idle
+    provisioner.idle = {bytes([number]) for number in range(idle)}
 
 
 def say(
     provisioner: Provisioner, state: WorkerStatus, *ids: int, now: float = 0.0, **report: Any
 ) -> list[LaunchedWorker]:
-    return provisioner.polled({handle: Report(state, **report) for handle in handles(*ids)}, now)
+    return provisioner.update({handle: Report(state, **report) for handle in handles(*ids)}, now)
 
 
 # -------------------------------------------------------------------- asking
@@ -46,7 +53,7 @@ def test_nothing_is_asked_for_when_nothing_waits() -> None:
 
 def test_workers_that_are_expected_count() -> None:
     provisioner = make()
-    provisioner.launched(handles(1, 2), 0)
+    provisioner.add_launched(handles(1, 2), 0)
     assert scale(provisioner, waiting=3) == [Launch(1)]
 
 
@@ -67,7 +74,7 @@ def test_a_request_under_way_is_not_repeated() -> None:
 def test_fewer_workers_than_asked_for_are_asked_for_again() -> None:
     provisioner = make()
     scale(provisioner, waiting=3)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     assert scale(provisioner, waiting=3) == [Launch(2)]
 
 
@@ -84,7 +91,7 @@ def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_othe
 ):
     provisioner = make(gather_seconds=1.0, start_at_once=True)
     assert scale(provisioner, 0.0, waiting=1) == [Launch(1)]
-    provisioner.launched(handles(1), 0.1)
+    provisioner.add_launched(handles(1), 0.1)
     assert scale(provisioner, 0.1, waiting=5) == []
     assert scale(provisioner, 1.1, waiting=5) == [Launch(4)]
 
@@ -117,7 +124,7 @@ def test_a_welcome_makes_the_wait_short_again() -> None:
     provisioner = make()
     for now in (0.0, 10.0, 20.0):
         provisioner.hold_back(now)
-    provisioner.welcomed()
+    provisioner.reset_failures()
     provisioner.hold_back(100.0)
     assert provisioner.ask_again_at == 101.0
 
@@ -127,7 +134,7 @@ def test_a_welcome_makes_the_wait_short_again() -> None:
 
 def test_surplus_is_withdrawn_after_idle_seconds() -> None:
     provisioner = make(idle_seconds=5.0)
-    provisioner.launched(handles(1, 2, 3), 0)
+    provisioner.add_launched(handles(1, 2, 3), 0)
     assert scale(provisioner, 0.0, waiting=1) == []
     assert scale(provisioner, 4.9, waiting=1) == []
     assert scale(provisioner, 5.0, waiting=1) == [Withdraw(tuple(handles(2, 3)))]
@@ -135,7 +142,7 @@ def test_surplus_is_withdrawn_after_idle_seconds() -> None:
 
 def test_surplus_that_is_needed_meanwhile_stays() -> None:
     provisioner = make(idle_seconds=5.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     scale(provisioner, 0.0)
     scale(provisioner, 3.0, waiting=1)
     assert scale(provisioner, 6.0) == []
@@ -143,16 +150,16 @@ def test_surplus_that_is_needed_meanwhile_stays() -> None:
 
 def test_surplus_is_counted_anew_when_more_was_wanted_meanwhile() -> None:
     provisioner = make(idle_seconds=5.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     scale(provisioner, 0.0)
     scale(provisioner, 3.0, waiting=2)
-    provisioner.asked = 0
+    provisioner.requested = 0
     assert scale(provisioner, 6.0) == []
 
 
 def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
     provisioner = make(idle_seconds=5.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1)
     scale(provisioner, 0.0)
     assert scale(provisioner, 6.0) == []
@@ -160,9 +167,9 @@ def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
 
 def test_what_is_withdrawn_is_forgotten() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     provisioner.withdraw(list(provisioner.expected.values()))
-    assert (provisioner.started, provisioner.expected) == ({}, {})
+    assert (provisioner.launched, provisioner.expected) == ({}, {})
 
 
 def test_withdrawing_nobody_is_no_effect() -> None:
@@ -170,21 +177,21 @@ def test_withdrawing_nobody_is_no_effect() -> None:
 
 
 def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "KEPT_WITHDRAWN", 5)
+    monkeypatch.setattr(provisioner_module, "KEPT_WITHDRAWN", 5)
     provisioner = make()
     for number in range(20):
-        provisioner.launched(handles(number), 0)
+        provisioner.add_launched(handles(number), 0)
         provisioner.withdraw(list(provisioner.expected.values()))
     assert list(provisioner.withdrawn) == [key_of(handle) for handle in handles(15, 16, 17, 18, 19)]
 
 
 def test_giving_up_withdraws_all_that_have_not_come() -> None:
     provisioner = make()
-    provisioner.launched(handles(1, 2, 3), 0)
-    provisioner.called_home(b"w", keys_of(handles(1)[0].log, 1))
+    provisioner.add_launched(handles(1, 2, 3), 0)
+    provisioner.recognise(b"w", keys_of(handles(1)[0].log, 1))
     say(provisioner, FAILED, 2)
     assert provisioner.give_up(0.0) == [Withdraw(tuple(handles(3)))]
-    assert list(provisioner.started) == [key_of(handles(1)[0])]
+    assert list(provisioner.launched) == [key_of(handles(1)[0])]
 
 
 def test_after_giving_up_one_may_ask_at_once() -> None:
@@ -199,65 +206,65 @@ def test_after_giving_up_one_may_ask_at_once() -> None:
 
 def test_a_worker_is_known_by_its_log() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
-    started = provisioner.called_home(b"w", keys_of("/home/user/runs/r/1.log", 999))
+    provisioner.add_launched(handles(1), 0)
+    started = provisioner.recognise(b"w", keys_of("/home/user/runs/r/1.log", 999))
     assert started is not None
     assert (started.worker, provisioner.expected) == (b"w", {})
 
 
 def test_a_worker_is_known_by_its_log_though_the_home_is_mounted_elsewhere() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     assert (
-        provisioner.called_home(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999))
+        provisioner.recognise(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999))
         is not None
     )
 
 
 def test_a_worker_without_a_log_of_its_own_is_known_by_its_process_id() -> None:
     provisioner = make()
-    provisioner.launched([Handle("77")], 0)
-    assert provisioner.called_home(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
+    provisioner.add_launched([Handle("77")], 0)
+    assert provisioner.recognise(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
 
 
 def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> None:
     provisioner = make()
-    provisioner.strangers.update(dict.fromkeys(keys_of(handles(1)[0].log, 5), b"w"))
-    [(worker, started)] = provisioner.launched(handles(1, 2), 0)
+    provisioner.unmatched.update(dict.fromkeys(keys_of(handles(1)[0].log, 5), b"w"))
+    [(worker, started)] = provisioner.add_launched(handles(1, 2), 0)
     assert (worker, started.worker) == (b"w", b"w")
     assert [one.handle for one in provisioner.expected.values()] == handles(2)
 
 
 def test_a_second_worker_with_the_same_log_is_a_stranger() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
-    provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5))
-    assert provisioner.called_home(b"v", keys_of(handles(1)[0].log, 6)) is None
+    provisioner.add_launched(handles(1), 0)
+    provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5))
+    assert provisioner.recognise(b"v", keys_of(handles(1)[0].log, 6)) is None
 
 
 def test_a_withdrawn_worker_that_calls_is_turned_away() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     provisioner.withdraw(list(provisioner.expected.values()))
     assert key_of(handles(1)[0]) in provisioner.withdrawn
-    assert provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
+    assert provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     [one] = say(provisioner, FAILED, 1)
     provisioner.start_failed(one, 0)
     assert key_of(handles(1)[0]) in provisioner.withdrawn
-    assert provisioner.called_home(b"w", keys_of(handles(1)[0].log, 5)) is None
+    assert provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5)) is None
 
 
 def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
     provisioner = make()
-    provisioner.launched([Handle("77")], 0)
+    provisioner.add_launched([Handle("77")], 0)
     provisioner.withdraw(list(provisioner.expected.values()))
-    provisioner.launched([Handle("77")], 0)
-    assert provisioner.called_home(b"w", keys_of("", 77)) is not None
+    provisioner.add_launched([Handle("77")], 0)
+    assert provisioner.recognise(b"w", keys_of("", 77)) is not None
 
 
 # -------------------------------------------------------------------- the scheduler's word
@@ -265,7 +272,7 @@ def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
 
 def test_the_scheduler_tells_of_an_end_once() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     assert len(say(provisioner, ENDED, 1)) == 1
     assert say(provisioner, ENDED, 1) == []
 
@@ -276,14 +283,14 @@ def test_a_word_on_an_unknown_worker_is_dropped() -> None:
 
 def test_who_has_ended_is_not_expected_any_more() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     say(provisioner, FAILED, 1)
     assert scale(provisioner, waiting=1) == [Launch(1)]
 
 
 def test_a_start_is_overdue_from_when_it_runs() -> None:
     provisioner = make(start_seconds=30.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1, now=100.0)
     say(provisioner, RUNNING, 1, now=120.0)
     assert provisioner.overdue(130.0) == []
@@ -292,7 +299,7 @@ def test_a_start_is_overdue_from_when_it_runs() -> None:
 
 def test_a_start_that_was_suspended_has_its_time_anew() -> None:
     provisioner = make(start_seconds=30.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1, now=0.0)
     say(provisioner, SUSPENDED, 1, now=10.0)
     assert provisioner.overdue(100.0) == []
@@ -303,7 +310,7 @@ def test_a_start_that_was_suspended_has_its_time_anew() -> None:
 def fail(provisioner: Provisioner, count: int, **report: Any) -> Exception | None:
     error = None
     for number in range(count):
-        provisioner.launched(handles(number), 0)
+        provisioner.add_launched(handles(number), 0)
         [one] = say(provisioner, FAILED, number, **report)
         error = provisioner.start_failed(one, 0)
     return error
@@ -317,7 +324,7 @@ def test_failed_starts_are_an_error_when_there_are_too_many_in_a_row() -> None:
 def test_an_array_that_is_deleted_is_one_failure() -> None:
     provisioner = make(failed_starts=3)
     for now in (1.0, 2.0, 3.0):
-        provisioner.launched(handles(1, 2, 3, 4), now)
+        provisioner.add_launched(handles(1, 2, 3, 4), now)
         errors = [
             provisioner.start_failed(one, now + 0.5)
             for one in say(provisioner, FAILED, 1, 2, 3, 4, deleted=True)
@@ -330,7 +337,7 @@ def test_an_array_that_is_deleted_is_one_failure() -> None:
 def test_a_welcome_breaks_the_row() -> None:
     provisioner = make(failed_starts=3)
     fail(provisioner, 2)
-    provisioner.welcomed()
+    provisioner.reset_failures()
     assert fail(provisioner, 2) is None
 
 
@@ -353,19 +360,20 @@ def test_an_error_without_a_reason_says_that_there_is_none() -> None:
 def explain(
     provisioner: Provisioner, now: float, *, waiting: int = 1, workers: int = 0
 ) -> Sequence[Effect]:
-    return provisioner.explain(now, calls_waiting=waiting, workers=workers)
+    connect(provisioner, busy=workers)
+    return provisioner.explain(now, waited_for=waiting > 0)
 
 
 def test_a_queued_worker_is_explained_once_a_minute() -> None:
     provisioner = make()
-    provisioner.launched(handles(1, 2), 0)
+    provisioner.add_launched(handles(1, 2), 0)
     told = [now for now in range(140) if explain(provisioner, now)]
     assert told == [10, 70, 130]
 
 
 def test_the_explanation_says_for_how_long_it_waits() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 5.0)
+    provisioner.add_launched(handles(1), 5.0)
     explain(provisioner, 5.0)
     assert explain(provisioner, 25.0) == [Explain(tuple(handles(1)), 20.0)]
 
@@ -373,13 +381,13 @@ def test_the_explanation_says_for_how_long_it_waits() -> None:
 @pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}])
 def test_nothing_is_explained_when_nobody_waits_or_somebody_works(quiet: dict[str, int]) -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     assert [explain(provisioner, now, **quiet) for now in (0, 100)] == [[], []]
 
 
 def test_a_worker_that_is_starting_needs_no_explanation() -> None:
     provisioner = make()
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1)
     assert [explain(provisioner, now) for now in (0, 100)] == [[], []]
 
@@ -388,7 +396,7 @@ def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may
     None
 ):
     provisioner = make(start_timeout=4.0)
-    provisioner.launched(handles(1), 0)
+    provisioner.add_launched(handles(1), 0)
     assert [now for now in range(10) if explain(provisioner, now)] == [2]
 
 
@@ -398,7 +406,7 @@ def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may
 
 def test_a_worker_that_waits_and_can_never_start_is_told_of() -> None:
     provisioner, error = make(), ClusterError("never")
-    provisioner.launched(handles(1, 2), 0)
+    provisioner.add_launched(handles(1, 2), 0)
     assert provisioner.impossible() is None
     say(provisioner, QUEUED, 1, reason="Priority")
     assert provisioner.impossible() is None
@@ -413,7 +421,7 @@ def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_fo
 ):
     provisioner = make(start_timeout=30.0)
     scale(provisioner, 10.0, waiting=1)
-    provisioner.launched(handles(1), 11.0)
+    provisioner.add_launched(handles(1), 11.0)
     say(provisioner, QUEUED, 1, reason="Priority: other jobs come first")
     assert provisioner.start_timed_out(39.9) is None
     error = provisioner.start_timed_out(40.0)
@@ -429,7 +437,7 @@ def test_calls_that_wait_too_long_for_their_first_worker_have_the_last_reason_fo
 def test_a_reason_that_was_asked_for_is_told_too() -> None:
     provisioner = make(start_timeout=30.0)
     scale(provisioner, 10.0, waiting=1)
-    provisioner.launched(handles(1), 11.0)
+    provisioner.add_launched(handles(1), 11.0)
     provisioner.explained(handles(2)[0], "another's")
     assert "the batch system gives no reason" in str(provisioner.start_timed_out(40.0))
     provisioner.explained(handles(1)[0], "no queue")
@@ -459,5 +467,5 @@ def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_wa
 
 def test_who_waits_for_the_places_of_others_does_not_wait_for_the_batch_system() -> None:
     provisioner = make(start_timeout=30.0)
-    assert provisioner.scale(0.0, calls_waiting=1, workers_busy=0, workers_idle=0, others=10) == []
+    assert provisioner.scale(0.0, 1, others=10) == []
     assert provisioner.start_timed_out(100.0) is None

@@ -10,7 +10,19 @@ from gridengine.dispatcher.core.events import CancelRequested, RecallRequested
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores
-from gridengine.wire.messages import CRASH, Crashed, Recall, Returned, Shortened
+from gridengine.wire.messages import (
+    CANCELLED,
+    CRASH,
+    VALUES,
+    Cancel,
+    Crashed,
+    Goodbye,
+    Recall,
+    Result,
+    Results,
+    Returned,
+    Shortened,
+)
 from tests.unit.dispatcher.core.test_state_machine import Play
 
 
@@ -39,7 +51,7 @@ def test_a_call_that_waits_is_taken_back(play: Play) -> None:
     play.submit(3)
     play.play(RecallRequested([(2, 1, 2)]))
     assert recalled(play) == [(2, 1, 2)]
-    assert play.core.calls_waiting == 3
+    assert play.core.state.calls_waiting == 3
 
 
 def test_a_call_that_was_handed_out_alone_is_not_taken_back(play: Play) -> None:
@@ -51,7 +63,7 @@ def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     play.submit(3, 2)
     play.play(RecallRequested([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
     assert recalled(play) == [(1, 1, 2), (2, 0, 3), (3, 0, 2)]
-    assert play.core.calls_waiting == 0
+    assert play.core.state.calls_waiting == 0
 
 
 def test_what_has_settled_is_not_taken_back(play: Play) -> None:
@@ -100,10 +112,92 @@ def test_what_a_worker_gives_back_of_other_tasks_is_handed_out_again() -> None:
 
 
 def test_a_call_that_is_to_be_tried_again_is_not_taken_back(play: Play) -> None:
-    one = next(iter(play.core.runs.values()))
+    one = next(iter(play.core.state.runs.values()))
     play.submit(1)
     play.play(RecallRequested([(1, 0, 2)]))
     assignment = one.number
     play.say(Crashed(assignment, 0, -11, CRASH, 1), b"", b"")
     play.play(RecallRequested([(1, 0, 2)]))
     assert recalled(play) == []
+
+
+# -------------------------------------------------------------------- calls that are cancelled
+
+
+def cancelled(play: Play) -> list[tuple[int, int, int]]:
+    """Return what was settled as cancelled: the task, the first call and the one after the last."""
+    ended = [one for one in play.seen(CallsFinished) if isinstance(one.error, Cancelled)]
+    assert not any(one.recalled for one in ended)
+    return [(one.task, one.start, one.stop) for one in ended]
+
+
+def test_one_call_of_a_task_that_waits_is_cancelled(play: Play) -> None:
+    play.submit(5)
+    play.play(CancelRequested([], 9, [(2, 3, 4)]))
+    assert cancelled(play) == [(2, 3, 4)]
+    assert play.seen(CallsFinished)[0].exitcode == -9
+    assert play.core.state.calls_waiting == 5
+
+
+def test_a_call_that_waits_for_another_attempt_is_cancelled(play: Play) -> None:
+    run = next(iter(play.core.state.runs))
+    play.submit(1, submitter=2)
+    play.say(Crashed(run, 0, -11, CRASH, 1), b"", b"")
+    play.play(CancelRequested([], 9, [(1, 0, 1)]))
+    assert cancelled(play) == [(1, 0, 1)]
+
+
+def batch() -> tuple[Play, int, int]:
+    """Return a core whose worker has two runs of quick calls, and their numbers."""
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.submit(60, retries=0)
+    first, second = play.assigned()
+    return play, first.run, second.run
+
+
+def test_of_a_run_that_waits_at_its_worker_one_call_is_cancelled_and_the_others_run_again() -> None:
+    play, _, run = batch()
+    span = play.core.state.runs[run].span
+    index = span.start + 2
+    play.play(CancelRequested([], 9, [(2, index, index + 1)]))
+    assert [message.runs for message in play.sent(Cancel)] == [[run]]
+    play.say(Crashed(run, -1, -9, CANCELLED, 0), b"", b"")
+    assert cancelled(play) == [(2, index, index + 1)]
+    one, *_ = play.assigned()
+    assert (one.start, one.stop, one.attempt) == (span.start, index, 1)
+
+
+def test_of_a_run_under_way_one_call_is_cancelled_and_the_others_run_again_uncharged() -> None:
+    play, run, _ = batch()
+    play.play(CancelRequested([], 9, [(2, 4, 5)]))
+    play.say(Crashed(run, 1, -9, CANCELLED, 1), b"out", b"")
+    assert cancelled(play) == [(2, 4, 5)]
+    waiting = [span for queue in play.core.state.queues.values() for span in queue.waiting]
+    held = [*waiting, *(run.rest for run in play.core.state.runs.values())]
+    attempts = {call: one.attempt for one in held for call in range(one.start, one.stop)}
+    assert attempts == {call: 1 for call in range(60) if call != 4}
+
+
+def test_the_call_that_was_at_its_runner_has_its_output() -> None:
+    play, run, _ = batch()
+    play.play(CancelRequested([], 9, [(2, 0, 1)]))
+    play.say(Crashed(run, 0, -9, CANCELLED, 1), b"out", b"err")
+    [ended] = play.seen(CallsFinished)
+    assert (ended.start, ended.stop, ended.exitcode, ended.stdout) == (0, 1, -9, b"out")
+
+
+def test_a_cancelled_call_that_ended_all_the_same_has_its_value() -> None:
+    play, run, _ = batch()
+    span = play.core.state.runs[run].span
+    play.play(CancelRequested([], 9, [(2, 0, 1)]))
+    play.say(Results([Result(run, 0, span.stop, VALUES, 1e-3)]), b"values")
+    assert [one.error for one in play.seen(CallsFinished)] == [None]
+
+
+def test_a_cancelled_call_is_not_tried_again_when_its_worker_is_lost() -> None:
+    play, _, _ = batch()
+    play.play(CancelRequested([], 9, [(2, 0, 1)]))
+    play.say(Goodbye("bye"))
+    assert (2, 0, 1) in cancelled(play)
+    assert play.core.state.calls_waiting == 59

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import (
+    assigner,
     failures,
     model,
     objects,
-    state,
-    task_queue,
+    state_machine,
     worker_lifecycle,
     worker_messages,
 )
@@ -89,19 +89,19 @@ from gridengine.wire.messages import (
 
 T = TypeVar("T")
 GOOD = {"version": "1", "python": "3.11", "run_id": "run"}
-SQUARE = Function(b"square", (b"pickled",), ("/code",), "/home", "square")
-CUBE = Function(b"cube", (b"pickled",), (), "/", "cube")
+SQUARE = Function(b"square", (b"pickled",), (b"/code",), b"/home", "square")
+CUBE = Function(b"cube", (b"pickled",), (), b"/", "cube")
 
 
 def function(number: int) -> Function:
-    return Function(f"f{number}".encode(), (b"pickled",), (), "/", f"f{number}")
+    return Function(f"f{number}".encode(), (b"pickled",), (), b"/", f"f{number}")
 
 
 class Play:
     """A core, a clock, and the words of those around it."""
 
     def __init__(self, **policy: Any) -> None:
-        self.core = state.StateMachine(Policy(**{"max_workers": 10, **GOOD, **policy}))
+        self.core = state_machine.StateMachine(Policy(**{"max_workers": 10, **GOOD, **policy}))
         self.now = 100.0
         self.effects: list[Effect] = []
         self.last_task = 0
@@ -302,14 +302,14 @@ def test_tasks_are_handed_out_in_the_order_of_submission() -> None:
 
 def test_quick_calls_are_handed_out_together() -> None:
     play = Play()
-    play.learn(seconds=task_queue.BATCH_SECONDS / 5)
+    play.learn(seconds=model.BATCH_SECONDS / 5)
     play.submit(1000)
     assert calls(play.assigned())[0] == (2, 0, 5)
 
 
 def test_quick_tasks_of_one_call_make_one_batch() -> None:
     play = Play()
-    play.learn(seconds=task_queue.BATCH_SECONDS / 4)
+    play.learn(seconds=model.BATCH_SECONDS / 4)
     play.submit(*[1] * 100)
     assert len(play.sent(Assign)[0].assignments) == 4
 
@@ -331,7 +331,7 @@ def test_a_batch_leaves_work_for_every_slot() -> None:
 
 def test_a_batch_of_the_quickest_calls_is_worth_its_message() -> None:
     play = Play()
-    play.learn(seconds=task_queue.LEAST_SECONDS / 6)
+    play.learn(seconds=model.LEAST_SECONDS / 6)
     play.hello(b"v", pid=8)
     play.submit(8)
     assert [one.stop - one.start for one in play.assigned()][:2] == [6, 2]
@@ -351,7 +351,7 @@ def test_a_longer_duration_counts_at_once() -> None:
 def test_a_batch_holds_calls_of_one_function() -> None:
     play = Play()
     play.learn(seconds=1e-6)
-    play.core.policy = Policy(**GOOD, max_workers=1)
+    play.core.state.policy = Policy(**GOOD, max_workers=1)
     play.submit(1)
     play.submit(1, function=CUBE)
     assert all(
@@ -360,7 +360,7 @@ def test_a_batch_holds_calls_of_one_function() -> None:
 
 
 def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_queue, "MOST_BYTES", 10)
+    monkeypatch.setattr(model, "MOST_BYTES", 10)
     play = Play()
     play.learn(seconds=1e-6)
     play.submit(*[1] * 20)
@@ -415,7 +415,7 @@ def test_a_task_submitted_twice_is_a_fault_and_changes_nothing() -> None:
     play.play(Submitted(SQUARE, [task]))
     with pytest.raises(ValueError, match="twice"):
         play.play(Submitted(SQUARE, [Task(2, (b"calls",)), task]))
-    assert play.core.calls_waiting == 1
+    assert play.core.state.calls_waiting == 1
 
 
 def test_a_task_without_calls_is_a_fault() -> None:
@@ -426,7 +426,7 @@ def test_a_task_without_calls_is_a_fault() -> None:
 def test_a_submission_of_nothing_leaves_no_function_behind() -> None:
     play = Play()
     play.play(Submitted(SQUARE, []))
-    assert not play.core.functions
+    assert not play.core.state.objects
 
 
 # -------------------------------------------------------------------- jobs_per_worker
@@ -651,7 +651,7 @@ def attempts_to_come(play: Play, below: int = 6) -> dict[int, int]:
     """Those of the first calls that wait, each with the number of its next attempt."""
     return {
         call: span.attempt
-        for pool in play.core.pools.values()
+        for pool in play.core.state.queues.values()
         for span in pool.waiting
         for call in range(span.start, min(span.stop, below))
     }
@@ -673,7 +673,7 @@ def test_results_before_a_crash_are_kept() -> None:
 
 def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     play = Play()
-    play.learn(seconds=task_queue.BATCH_SECONDS / 3)
+    play.learn(seconds=model.BATCH_SECONDS / 3)
     play.submit(*[1] * 10)
     first, second, third = play.sent(Assign)[0].assignments
     play.crash(first, 0)
@@ -811,7 +811,7 @@ def test_a_call_that_went_well_in_between_forgives_what_was_returned() -> None:
         play.say(Returned([one.run]))
         play.done(play.assigned()[0])
         one, *_ = play.assigned()
-    assert b"w" in play.core.workers
+    assert b"w" in play.core.state.workers
 
 
 # -------------------------------------------------------------------- lost workers
@@ -822,7 +822,7 @@ def test_a_lost_worker_gives_its_tasks_back() -> None:
     play.running()
     play.later(70)
     assert play.seen(Lost) == [Lost(b"w")]
-    assert play.core.calls_waiting == 1
+    assert play.core.state.calls_waiting == 1
 
 
 def test_a_lost_workers_calls_are_charged() -> None:
@@ -947,7 +947,7 @@ def test_a_worker_that_says_goodbye_gives_its_tasks_back() -> None:
     play.running()
     play.say(Goodbye("terminated"))
     assert play.seen(Lost) == [Lost(b"w")]
-    assert play.core.calls_waiting == 1
+    assert play.core.state.calls_waiting == 1
 
 
 def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
@@ -985,7 +985,7 @@ def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> No
     play.poll(HANDLE, WorkerStatus.FAILED, "was cancelled", deleted=True)
     play.later(1)
     assert [type(settled.error) for settled in play.seen(CallsFinished)] == [JobDeleted]
-    assert play.core.calls_waiting == 3
+    assert play.core.state.calls_waiting == 3
 
 
 def test_calls_whose_worker_made_room_for_another_job_run_again_at_no_charge() -> None:
@@ -1009,7 +1009,7 @@ def test_who_closes_does_not_wait_for_what_the_scheduler_says() -> None:
     play = terminated()
     play.play(Closing())
     assert play.seen(Lost) == [Lost(b"w")]
-    assert play.core.workers == {}
+    assert play.core.state.workers == {}
 
 
 def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
@@ -1017,7 +1017,7 @@ def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
     play.submit(1)
     failing_starts(play, 9, blameless=True)
     assert play.seen(CallsFinished) == []
-    assert play.core.calls_waiting == 1
+    assert play.core.state.calls_waiting == 1
 
 
 def test_a_suspended_worker_is_not_dead() -> None:
@@ -1378,7 +1378,7 @@ def test_refused_workers_leave_nothing_behind() -> None:
     play = Play()
     for number in range(100):
         play.hello(f"w{number}".encode(), pid=number, version="2", log=f"/logs/{number}")
-    assert play.core.strangers == {}
+    assert play.core.state.unmatched == {}
 
 
 # -------------------------------------------------------------------- cancelling
@@ -1479,7 +1479,7 @@ def test_cancelling_one_task_leaves_the_others() -> None:
     play = Play()
     play.submit(1, 2, 3)
     play.play(CancelRequested([2], signal.SIGTERM))
-    assert play.core.calls_waiting == 4
+    assert play.core.state.calls_waiting == 4
 
 
 # -------------------------------------------------------------------- closing
@@ -1556,7 +1556,9 @@ def test_workers_are_told_once_and_before_the_calls_that_modules_have_changed() 
     assert play.sent(Reload) == []
     play.done(play.assigned()[0])
     for generation, told in ((1, 1), (1, 0), (0, 0), (2, 1)):
-        play.play(Submitted(SQUARE, [Task(100 + play.core.last_run, (b"calls",), 1)], generation))
+        play.play(
+            Submitted(SQUARE, [Task(100 + play.core.state.last_run, (b"calls",), 1)], generation)
+        )
         assert [type(one.message) for one in play.seen(Send)] == [Reload] * told + [Assign]
         play.done(play.assigned()[0])
 
@@ -1688,7 +1690,7 @@ def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -
     play.done(play.running(needs=(lent(),)))
     play.play(Released(b"A"))
     assert play.sent(Forget) == [Forget([b"A"])]
-    assert b"A" not in play.core.functions
+    assert b"A" not in play.core.state.objects
 
 
 def test_a_function_that_holds_a_shared_object_is_forgotten_with_it() -> None:
@@ -1726,10 +1728,10 @@ def test_the_release_of_what_was_never_handed_in_is_nothing() -> None:
 def test_an_illegal_change_of_phase_is_a_fault() -> None:
     play = Play()
     play.hello()
-    worker = play.core.workers[b"w"]
-    worker.enter(model.Phase.STOPPING)
+    worker = play.core.state.workers[b"w"]
+    play.core.state.enter(worker, model.Phase.STOPPING)
     with pytest.raises(AssertionError, match="cannot go"):
-        worker.enter(model.Phase.READY)
+        play.core.state.enter(worker, model.Phase.READY)
 
 
 @pytest.mark.parametrize(
@@ -1795,7 +1797,7 @@ def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
 
 
 def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "MOST_GIVEN", 2)
+    monkeypatch.setattr(assigner, "MOST_ASSIGNED", 2)
     play = Play(slots=5)
     play.submit(1, 1, 1, 1, 1)
     play.hello(slots=5)
@@ -1804,7 +1806,7 @@ def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.Mon
     assert [one.task for one in play.assigned()] == [3, 4]
     play.play(Continue())
     assert [one.task for one in play.assigned()] == [5]
-    assert not play.core.unfilled
+    assert not play.core.state.deferred
 
 
 def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
@@ -1812,7 +1814,7 @@ def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
     play.play(LaunchFailed(ClusterError("no such memory"), demand=Demand(Memory(1))))
     assert [settled.last for settled in play.seen(CallsFinished)] == [True]
     play.later(0.3, beats=[b"w"])
-    assert list(play.core.pools) == [ANY]
+    assert list(play.core.state.provisioners) == list(play.core.state.queues) == [ANY]
 
 
 def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
@@ -1820,9 +1822,9 @@ def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
     play.play(LaunchFailed(ClusterError("not now"), for_now=True, demand=Demand(Memory(1))))
     play.play(CancelRequested([play.last_task], signal.SIGTERM))
     play.later(0.3, beats=[b"w"])
-    assert list(play.core.pools) == [ANY, Demand(Memory(1))]
+    assert list(play.core.state.provisioners) == [ANY, Demand(Memory(1))]
     play.later(1.0, beats=[b"w"])
-    assert list(play.core.pools) == [ANY]
+    assert list(play.core.state.provisioners) == list(play.core.state.queues) == [ANY]
 
 
 def test_a_process_of_this_machine_is_no_cluster_job() -> None:

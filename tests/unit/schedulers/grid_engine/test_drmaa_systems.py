@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     SLURM,
@@ -21,6 +18,8 @@ from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings, SlurmSite
 
 SLURM_HERE = system_of("SLURM 22.05.8", "slurm-drmaa 1.1.6")
+
+
 TORQUE = system_of("Torque 6.1.2", "PBS DRMAA 1.0.19")
 
 
@@ -185,20 +184,3 @@ def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system(
         native_request(TORQUE, request, Demand(held), held, Settings()).specification()
         == request.native
     )
-
-
-@pytest.mark.parametrize(
-    ("native", "seconds"),
-    [("--time=2:00:00", 7200), ("-l h_rt=1:00:00", 3600), ("-t 1-10", None), ("", None)],
-)
-def test_how_long_workers_may_stay_is_read_in_either_system_s_words(
-    native: str, seconds: float | None
-) -> None:
-    assert GridEngineScheduler(native=native).walltime == seconds
-
-
-def test_a_library_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"nolib\.so' is no file"):
-        GridEngineScheduler(drmaa_library=tmp_path / "nolib.so")
-    with pytest.raises(TypeError, match="drmaa_library must be a path, not 3"):
-        GridEngineScheduler(drmaa_library=3)  # type: ignore[arg-type]

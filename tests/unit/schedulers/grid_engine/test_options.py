@@ -1,4 +1,4 @@
-"""What calls ask for, in the words of Grid Engine and of Slurm."""
+"""What calls ask for, in Grid Engine's words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from gridengine.schedulers.grid_engine.options import (
     request_for,
 )
 from gridengine.schedulers.grid_engine.request import Request
-from gridengine.schedulers.slurm import options as slurm_words
-from gridengine.schedulers.slurm.options import sbatch_options
-from gridengine.settings.values import GridEngineSite, SlurmSite
+from gridengine.settings.values import GridEngineSite
 
 
 class Seats(Capacity):
@@ -61,12 +59,6 @@ def grid_engine(
     return request_for(
         request, Demand(resources, factor), site or GridEngineSite(), find
     ).specification()
-
-
-def slurm(
-    resources: Resource, factor: float = 1.0, *own: str, site: SlurmSite | None = None
-) -> list[str]:
-    return sbatch_options(own, Demand(resources, factor), site or SlurmSite())
 
 
 @pytest.mark.parametrize(
@@ -219,6 +211,8 @@ def test_words_of_a_user_s_own_kind_must_be_a_list() -> None:
 
 
 MPI = "pe_name            mpi\nslots              999\nallocation_rule    $round_robin\n"
+
+
 SMP = "pe_name            smp\nslots              999\nallocation_rule    $pe_slots\n"
 
 
@@ -232,107 +226,6 @@ def test_the_first_parallel_environment_on_one_machine_is_taken() -> None:
 def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there are: {there}"):
         first_environment(parse_environments(texts))
-
-
-@pytest.mark.parametrize(
-    ("resources", "words"),
-    [
-        (ZERO, []),
-        (Cores(4), ["--cpus-per-task=4"]),
-        (Memory(8), ["--mem=8192M"]),
-        (Memory(0.0001), ["--mem=1M"]),
-        (WTime("2:00:00"), ["--time=122", "--signal=B:TERM@30"]),
-        (WTime(61), ["--time=4", "--signal=B:TERM@30"]),
-        (WTime(softT=60), []),
-        (GPUs(2), ["--gres=gpu:2"]),
-        (Token("big"), ["--constraint=big"]),
-        (Capacity(3), []),
-        (Seats(2), ["--licenses=seats:2"]),
-        (
-            Node(2, 1) & WTime(60),
-            ["--cpus-per-task=2", "--mem=1024M", "--time=3", "--signal=B:TERM@30"],
-        ),
-    ],
-)
-def test_each_kind_has_its_words_for_slurm(resources: Resource, words: list[str]) -> None:
-    assert slurm(resources) == words
-
-
-def test_slurm_s_signal_comes_after_the_call_s_time_even_if_it_comes_early() -> None:
-    for seconds in range(1, 400):
-        limit = int(slurm(WTime(seconds))[0].removeprefix("--time=")) * 60
-        assert limit - slurm_words.SIGNAL_SECONDS - slurm_words.EARLY_SECONDS > seconds
-
-
-def test_a_slurm_site_has_its_own_names() -> None:
-    site = SlurmSite(
-        partition="main",
-        account="lab",
-        gpus="--gpus-per-task={n} --ntasks=1",
-        native="--nice=10",
-        tokens={"big": "-p big"},
-    )
-    assert slurm(GPUs(1), site=site) == [
-        "--gpus-per-task=1",
-        "--ntasks=1",
-        "--partition=main",
-        "--account=lab",
-        "--nice=10",
-    ]
-    assert slurm(Token("big"), site=site) == ["-p", "big", "--account=lab", "--nice=10"]
-    assert slurm(ZERO, 1.0, "-pshort", "--account", "mine", site=site) == [
-        "-pshort",
-        "--account",
-        "mine",
-        "--nice=10",
-    ]
-
-
-def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
-    assert slurm(ZERO, 2, "--mem=4G", "--mem-per-cpu=100", "--time=60") == [
-        "--mem=8192M",
-        "--mem-per-cpu=200M",
-        "--time=60",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("resources", "own", "named"),
-    [
-        (Memory(8), "--mem=4G", ["Memory(8)", "--mem=4G"]),
-        (Memory(8), "--mem-per-cpu=4G", ["Memory(8)", "--mem-per-cpu=4G"]),
-        (Cores(4), "-c2", ["Cores(4)", "-c2"]),
-        (Token("big"), "-Csmall", ["Token('big')", "-Csmall"]),
-        (WTime("2:00:00"), "--time=60", ["WTime('02:00:00')", "--time=60", "02:01:00"]),
-    ],
-)
-def test_what_scheduler_and_call_both_say_to_slurm_is_an_error_that_names_both(
-    resources: Resource, own: str, named: list[str]
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        slurm(resources, 1.0, own)
-    assert all(word in str(caught.value) for word in named)
-
-
-def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:
-    assert slurm(WTime("2:00:00"), 1.0, "--time=1-0") == ["--time=1-0", "--signal=B:TERM@30"]
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 5400),
-        ("90:30", 5430),
-        ("2:00:00", 7200),
-        ("1-12", 129600),
-        ("1-12:30", 131400),
-        ("1-0:0:1", 86401),
-        ("UNLIMITED", 0),
-        ("", 0),
-    ],
-)
-def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
-    assert slurm_words.parse_time(text) == seconds
 
 
 @pytest.mark.parametrize(

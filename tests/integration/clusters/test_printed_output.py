@@ -1,11 +1,11 @@
-"""Scripts that print on a real cluster: shared by the tests of Grid Engine and of Slurm."""
+"""What jobs print on a batch system arrives at their caller, and where calls print is said."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.conftest import Cluster
+    from tests.support.clusters import Cluster
 
 DROP_IN = """
 import sys
@@ -43,10 +43,7 @@ print("".join(path.read_text() for path in folder.glob("logs/*.log")))
 """
 
 
-def check_drop_in_jobs(cluster: Cluster) -> None:
-    """See that a script for `multiprocessing` prints here what it would print there, on the best
-    scheduler there is.
-    """
+def test_a_script_for_multiprocessing_prints_the_same(cluster: Cluster) -> None:
     done = cluster.run(DROP_IN)
     lines = [f"line {number:05d} ".ljust(999, "x") for number in range(3000)]
     assert done.stdout.splitlines() == [*lines, "all done"]
@@ -54,14 +51,12 @@ def check_drop_in_jobs(cluster: Cluster) -> None:
     assert (first, second, last) == ("that was all", "Process the dog:", "ValueError: no such dog")
 
 
-def check_logs_of_calls(cluster: Cluster) -> None:
-    """See that what calls print is in logs, and where is said."""
+def test_where_calls_print_is_said(cluster: Cluster) -> None:
     done = cluster.run(LOGGED)
     run, *printed = done.stdout.splitlines()
     assert (
         f"INFO what calls print goes to the workers' logs below {run}" in done.stderr.splitlines()
     )
-    calls = [
-        line for line in printed if line.startswith("call ")
-    ]  # the batch system may have put in words of its own
+    # The batch system may have put in words of its own.
+    calls = [line for line in printed if line.startswith("call ")]
     assert sorted(calls) == sorted(f"call {number}" for number in range(20))

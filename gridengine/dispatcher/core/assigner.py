@@ -1,0 +1,93 @@
+"""Assign queued calls to the slots that their queues have."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core.events import Send
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, may_go_ahead
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.resources.demand import ANY
+from gridengine.wire.messages import Assign, Assignment
+
+MOST_ASSIGNED = 2000
+"""How many runs of one queue an event assigns at most: some ten milliseconds' work."""
+
+
+def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
+    """Assign calls to the slots of a queue while it has both."""
+    last = state.last_run + MOST_ASSIGNED
+    while queue.calls and (group := queue.next_slot_group()) is not None:
+        if state.last_run >= last:
+            state.deferred[queue] = None
+            return
+        worker = group.worker
+        if worker.leave_at == math.inf or worker.has_seconds(queue.soft, now):
+            _assign(state, group, now)
+        else:
+            queue.unlist(group)
+
+
+def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
+    """Assign one batch."""
+    queue, worker = group.queue, group.worker
+    batch = Batch(answered_at=None if group.batches >= group.slots else now)
+    assignments, payload = [], list[Any]()
+    for span in queue.next_spans(worker):
+        assignments.append(_begin_run(state, span, group, batch, now))
+        payload += span.open_task.task.payload
+        for shared in span.open_task.needs:
+            if worker.id not in shared.workers:
+                objects.define(state, worker, shared)
+    if worker.id not in span.open_task.function.workers:
+        objects.define(state, worker, span.open_task.function)
+    if worker.generation != state.generation:
+        objects.reload(state, worker)
+    submitter = span.open_task.submitter
+    submitter.batches += 1
+    batch.load = 1 if may_go_ahead(span) else 2
+    submitter.load += batch.load
+    submitter.last_run = state.last_run
+    worker.batches += 1
+    group.batches += 1
+    worker.provisioner.idle.discard(worker.id)
+    if span.stop - span.start > 1 or batch.runs > 1 or group.batches > group.slots:
+        state.rebalance_due = True
+    state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
+    queue.relist(group)
+
+
+def _begin_run(
+    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float
+) -> Assignment:
+    one, calls, hard = span.open_task, span.stop - span.start, group.queue.hard
+    task = one.task
+    limit = task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    state.last_run = number = state.last_run + 1
+    run = Run(number, span, group, batch, span.start, now, now, limit)
+    state.runs[number] = group.worker.runs[number] = run
+    one.runs[number] = None
+    batch.runs += 1
+    group.queue.running += calls
+    group.worker.taken += calls
+    return Assignment(
+        number,
+        task.id,
+        one.function.function.digest,
+        span.start,
+        span.stop,
+        span.attempt,
+        task.form,
+        task.watched,
+        task.controlled,
+        limit,
+        0 if span.demand is ANY else span.demand.memory_limit,
+        task.first,
+        len(task.payload),
+        task.name,
+    )

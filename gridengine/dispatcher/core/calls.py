@@ -1,0 +1,118 @@
+"""Calls as the core keeps them: open tasks, the spans of their calls, and who submitted them."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from gridengine.dispatcher.core.tasks import Attempt, Function, Task
+from gridengine.resources.demand import Demand
+
+
+class Pace(Struct, eq=False):
+    """The mean duration of calls in seconds, as measured lately; None while it is not known."""
+
+    seconds: float | None = None
+
+    def measured(self, calls: int, seconds: float) -> None:
+        """Learn from a result; a longer duration counts at once, a shorter one bit by bit."""
+        mean = max(seconds, 0.0) / calls
+        known = self.seconds
+        self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
+
+    def exceeded(self, seconds: float) -> None:
+        """Learn that a call has taken so long already."""
+        self.seconds = max(seconds, self.seconds or 0.0)
+
+
+class RemoteObject(Struct):
+    """A function in use, or kept for a while after: its open tasks, the workers that have it, and
+    the pace of its calls, whoever submits them.
+
+    With `shared`, an object that functions and calls refer to. It is kept for as long as handles
+    for it are `held`. `size` is in bytes.
+    """
+
+    function: Function
+    size: int
+    open: int = 0
+    shared: bool = False
+    held: bool = False
+    workers: set[bytes] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
+
+
+class Submitter(Struct, eq=False):
+    """A client with calls here: its number of open tasks, and of batches that workers have, which
+    with their loads are its share of the workers.
+
+    `last_run` is the number of its latest run; `last` the function that it submitted last, and the
+    pace of its calls.
+    """
+
+    number: int
+    open: int = 0
+    batches: int = 0
+    load: int = 0
+    last_run: int = 0
+    last: tuple[RemoteObject, Pace] | None = None
+
+    def pace(self, function: RemoteObject) -> Pace:
+        """Return the pace of this submitter's calls of a function: at first that of others'."""
+        if self.last is None or self.last[0] is not function:
+            self.last = function, Pace(function.pace.seconds)
+        return self.last[1]
+
+
+class Unwanted(Struct, frozen=True):
+    """Calls of a task, from `start` to before `stop`, that somebody cancelled, by this `signal`; or
+    with 0 recalled: then they are not to begin their first attempt.
+    """
+
+    start: int
+    stop: int
+    signal: int = 0
+
+
+class OpenTask(Struct, gc=False):
+    """A task not all of whose calls are settled.
+
+    `needs` are the shared objects that it or its function refers to; `order` is its place among all
+    tasks, and `since` when it was submitted; `unwanted` are the parts of it that were cancelled or
+    recalled.
+    """
+
+    task: Task
+    function: RemoteObject
+    unsettled: int
+    submitter: Submitter
+    pace: Pace
+    needs: tuple[RemoteObject, ...] = ()
+    order: int = 0
+    since: float = 0.0
+    unwanted: tuple[Unwanted, ...] = ()
+    runs: dict[int, None] = field(default_factory=dict)
+    attempts: dict[int, list[Attempt]] = field(default_factory=dict)
+
+    def cancelled_by(self, index: int) -> int:
+        """Return the signal by which one of its calls was cancelled last, 0 when it was not."""
+        if not self.unwanted:
+            return 0
+        numbers = [one.signal for one in self.unwanted if one.start <= index < one.stop]
+        return next(filter(None, reversed(numbers)), 0)
+
+
+class Span(Struct, frozen=True, gc=False):
+    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker for
+    this demand.
+    """
+
+    open_task: OpenTask
+    start: int
+    stop: int
+    demand: Demand
+    attempt: int = 1
+
+    @property
+    def calls(self) -> int:
+        """How many calls there are."""
+        return self.stop - self.start

@@ -1,0 +1,185 @@
+"""How runs end and calls are settled, fail, or wait for another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import failures, objects
+from gridengine.dispatcher.core.calls import OpenTask, Span
+from gridengine.dispatcher.core.feasibility import fitting
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
+from gridengine.errors import GridEngineError
+
+# ------------------------------------------------------------------ runs
+
+
+def end_run(state: CoreState, run: Run) -> None:
+    """Forget a run, whatever way it ended."""
+    group, span = run.slot_group, run.span
+    worker = group.worker
+    del state.runs[run.number], worker.runs[run.number]
+    span.open_task.runs.pop(run.number, None)
+    group.queue.running -= span.stop - run.done
+    state.dirty_queues[group.queue] = None
+    run.batch.runs -= 1
+    if run.batch.runs:
+        return
+    submitter = span.open_task.submitter
+    submitter.batches -= 1
+    submitter.load -= run.batch.load
+    group.batches -= 1
+    worker.batches -= 1
+    if not worker.batches and worker.phase is Phase.READY:
+        worker.provisioner.idle.add(worker.id)
+    state.freed_slots[group] = None
+
+
+def record_attempt(
+    run: Run,
+    index: int,
+    now: float,
+    outcome: str,
+    exitcode: int | None = None,
+    peak_memory: int = 0,
+) -> None:
+    """Note how an attempt of a call ended, for its history."""
+    worker = run.worker
+    attempt = Attempt(
+        worker.hello.host,
+        worker.job,
+        run.since,
+        now,
+        outcome,
+        worker.hello.log,
+        exitcode,
+        peak_memory,
+    )
+    run.span.open_task.attempts.setdefault(index, []).append(attempt)
+
+
+# ------------------------------------------------------------------ calls that wait again
+
+
+def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
+    """Have calls that failed wait for another attempt, with more memory if they ran out of it."""
+    demand, factor = span.demand, span.open_task.task.escalate_memory
+    if out_of_memory and factor > 1:
+        demand = demand.with_factor(demand.factor * factor)
+    state.retried += span.stop - span.start
+    requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
+
+
+def may_grow(state: CoreState, span: Span) -> bool:
+    """Return whether calls that ran out of memory may run again with more."""
+    factor = span.open_task.task.escalate_memory
+    grown = span.demand.with_factor(span.demand.factor * factor)
+    return factor != 1 and fitting(state.policy, grown.request) > 0
+
+
+def requeue(state: CoreState, span: Span) -> None:
+    """Have calls that were assigned wait again, before all others; settle those that are not wanted
+    any more.
+    """
+    wanted, unwanted = split_unwanted(span) if span.open_task.unwanted else ([span], [])
+    for one in unwanted:
+        settle_unwanted(state, one)
+    for one in reversed(wanted):
+        if one.stop > one.start:
+            queue = state.queue_for(one.demand)
+            queue.put_back(one)
+            state.dirty_queues[queue] = None
+
+
+def split_unwanted(span: Span) -> tuple[list[Span], list[Span]]:
+    """Return what of a span is to run, and what somebody has cancelled, or recalled in time."""
+    wanted, unwanted = [span], list[Span]()
+    for one in span.open_task.unwanted:
+        if one.signal or span.attempt == 1:
+            parts, wanted = wanted, []
+            for part in parts:
+                start, stop = max(one.start, part.start), min(one.stop, part.stop)
+                if start >= stop:
+                    wanted.append(part)
+                    continue
+                unwanted.append(replace(part, start=start, stop=stop))
+                around = replace(part, stop=start), replace(part, start=stop)
+                wanted += [rest for rest in around if rest.calls]
+    return wanted, unwanted
+
+
+def drop_waiting(
+    state: CoreState, queues: Iterable[TaskQueue], settle: Callable[[CoreState, Span], None]
+) -> None:
+    """Take all out of these queues, and settle it."""
+    for queue in list(queues):
+        for span in queue.take_out(lambda span: ([], [span])):
+            settle(state, span)
+        state.dirty_queues[queue] = None
+
+
+def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
+    """Fail all calls that wait in these queues."""
+    drop_waiting(state, queues, lambda state, span: settle(state, span, error=error, exitcode=1))
+
+
+def give_up(
+    state: CoreState, error: GridEngineError, now: float, provisioners: Iterable[Provisioner]
+) -> None:
+    """Fail all that waits for these, since no worker can be had; the next that is submitted asks
+    anew.
+    """
+    for one in list(provisioners):
+        fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
+        state.effects += one.give_up(now)
+
+
+# ------------------------------------------------------------------ calls that are settled
+
+
+def settle_unwanted(state: CoreState, span: Span) -> None:
+    """Settle calls that somebody cancelled, or recalled before they began."""
+    number = span.open_task.cancelled_by(span.start)
+    if number:
+        settle_cancelled(state, span, -number)
+    else:
+        error = failures.why_cancelled(span, None)
+        settle(state, span, error=error, exitcode=1, recalled=True)
+
+
+def settle_cancelled(
+    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: bytes
+) -> None:
+    """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
+    settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
+
+
+def settle(state: CoreState, span: Span, **outcome: Any) -> None:
+    """Tell the outcome of calls, once."""
+    one, start, stop = span.open_task, span.start, span.stop
+    one.unsettled -= stop - start
+    attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
+    last = not one.unsettled
+    finished = CallsFinished(
+        one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last
+    )
+    state.effects.append(finished)
+    if finished.error is None and not finished.raised:
+        state.done += stop - start
+    elif not finished.recalled:
+        state.failed += stop - start
+    if last:
+        _close_task(state, one)
+
+
+def _close_task(state: CoreState, one: OpenTask) -> None:
+    del state.open_tasks[one.task.id]
+    objects.let_go(state, one)
+    one.submitter.open -= 1
+    if not one.submitter.open:
+        del state.submitters[one.submitter.number]

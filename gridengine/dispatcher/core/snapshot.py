@@ -1,0 +1,48 @@
+"""What the core lets others see of its state at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine.resources.demand import Demand
+
+
+class DemandCounts(Struct, frozen=True):
+    """Of one demand, the calls that wait, those that workers have, and the slots for them."""
+
+    waiting: int
+    running: int
+    slots: int
+
+
+class Snapshot(Struct, frozen=True):
+    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
+
+    waiting: calls that wait for a worker. running: runs (calls of one task that travel together)
+        that workers have, or of one submitter its batches. workers: how many are connected.
+    batches: by submitter, the batches that workers have.
+    calls_running, done, failed, retried: calls that workers have; calls that have ended since the
+        start, with a value or otherwise; attempts that were followed by another.
+    statuses: how many workers are `requested` of the scheduler, `launched` and not connected yet,
+        and of those connected `idle`, `busy`, `silent`, `stopping`.
+    demands: the calls by what they ask for.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    workers: int = 0
+    batches: Mapping[int, int] = MappingProxyType({})
+    calls_running: int = 0
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    statuses: Mapping[str, int] = MappingProxyType({})
+    demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
+
+    def of(self, submitter: int) -> Snapshot:
+        """Return the same, where only the batches of one submitter count as running."""
+        return replace(self, running=self.batches.get(submitter, 0))

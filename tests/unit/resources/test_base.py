@@ -1,0 +1,270 @@
+"""What resources have in common: how they combine, compare, and are given."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
+from gridengine.serialize.pickling import dump, load
+
+
+class Seats(Resource):
+    """A kind of a user's own, from nothing: seats of a licence."""
+
+    def __init__(self, product: str, seats: int = 1) -> None:
+        self.product, self.seats = product, seats
+        self._free = seats
+
+    def _request(self, res: Any) -> bool:
+        return bool(res.product == self.product and res.seats <= self._free)
+
+    def _alloc(self, res: Any) -> Seats:
+        self._free -= res.seats
+        return Seats(res.product, res.seats)
+
+    def _dealloc(self, res: Any) -> None:
+        self._free += res.seats
+
+    def _repr(self) -> str:
+        return f"Seats({self.product!r}, {self.seats})"
+
+    def _stat(self) -> tuple[int, int]:
+        return self.seats - self._free, self.seats
+
+    def _native(self, system: str) -> list[str]:
+        return (
+            ["-l", f"{self.product}={self.seats}"]
+            if system == "gridengine"
+            else [f"--licenses={self.product}:{self.seats}"]
+        )
+
+
+class Disk(Capacity):
+    """A kind of a user's own in two lines: so many tasks at a time on a slow disk."""
+
+
+class Moody(Capacity):
+    """Says yes, and fails when it comes to giving."""
+
+    def _alloc(self, res: Any) -> Resource:
+        raise RuntimeError("not today")
+
+
+class Forgetful(Capacity):
+    """Its `_alloc` returns nothing."""
+
+    def _alloc(self, res: Any) -> Resource:
+        super()._alloc(res)
+        return None  # type: ignore[return-value]
+
+
+def test_the_attributes_of_all_parts_are_on_the_combined_request() -> None:
+    request: Any = Cores(4) & Memory(8) & GPUs(2) & WTime("2:00:00", group="fold") & Token("fast")
+    said = request.N, request.M, len(request.g), request.T, request.softT
+    assert said == (4, 8, 2, 7200, 7200)
+    assert (request.group, request.countdown, request.name) == ("fold", False, "fast")
+
+
+def test_equal_requests_are_equal_and_hash_alike_in_whatever_order_they_were_combined() -> None:
+    one, other = Cores(4) & Memory(8) & WTime("2:00:00"), WTime(7200.0) & (Memory(8.0) & Cores(4))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert {one: "pool"}[other] == "pool"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Cores(5),
+        Cores(4, [0, 1, 2, 3]),
+        GPUs(4),
+        Capacity(4),
+        Disk(4),
+        Memory(4),
+        Cores(4) & Memory(1),
+        ZERO,
+        WTime(4),
+        Token("4"),
+        4,
+    ],
+    ids=repr,
+)
+def test_what_asks_for_something_else_is_not_equal(other: object) -> None:
+    assert Cores(4) != other
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ZERO,
+        Cores(4),
+        Cores(2, [5, 7]),
+        GPUs(2, ["GPU-1f", "GPU-2a"]),
+        Memory(8),
+        Memory(0.1),
+        Node(4, 8.5),
+        WTime(),
+        WTime(30.5),
+        WTime("1-02:03:04", softT=60, group="fold", countdown=True),
+        WTime(group="fold"),
+        Token("a 'b'"),
+        Capacity(),
+        Cores(1) & Disk(3) & Seats("matlab", 2),
+    ],
+    ids=repr,
+)
+def test_its_repr_is_the_call_that_makes_it(request_: Resource) -> None:
+    assert eval(repr(request_)) == request_
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ZERO, Cores(2, [5, 7]) & Memory(0.1) & WTime(60, group="a") & Seats("matlab")],
+    ids=repr,
+)
+def test_it_travels(request_: Resource) -> None:
+    assert pickle.loads(pickle.dumps(request_)) == request_
+    assert load(dump(request_)) == request_
+
+
+def test_a_kind_that_cannot_be_imported_travels_too() -> None:
+    class Local(Capacity):
+        pass
+
+    request = Cores(2) & Local(3)
+    arrived = load(dump(request))
+    assert arrived == request
+    assert arrived.get(Local).count == 3
+
+
+@pytest.mark.parametrize(
+    "combine", [lambda: Cores(1) & Cores(2), lambda: Node(1, 2) & (Token("a") & Memory(2))]
+)
+def test_one_kind_twice_is_an_error_that_names_it(combine: Callable[[], Resource]) -> None:
+    with pytest.raises(ValueError, match=r"(Cores|Memory) twice"):
+        combine()
+
+
+def test_nothing_changes_nothing() -> None:
+    assert Cores(4) & ZERO == ZERO & Cores(4) == Cores(4)
+    assert ZERO & ZERO == ZERO
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [(Cores(4), "N"), (Memory(8), "M"), (WTime(60), "T"), (Node(4, 8), "M"), (Node(4, 8), "new")],
+)
+def test_a_request_cannot_be_changed(request_: Resource, name: str) -> None:
+    with pytest.raises(AttributeError, match="does not change"):
+        setattr(request_, name, 1)
+
+
+def test_an_attribute_that_two_parts_have_must_be_asked_of_one() -> None:
+    both: Any = Capacity(1) & Disk(2)
+    with pytest.raises(AttributeError, match="Capacity and Disk have"):
+        _ = both.count
+    assert both.get(Disk).count == 2
+
+
+def test_an_attribute_that_no_part_has_is_an_attribute_error() -> None:
+    assert not hasattr(Cores(1) & Memory(1), "g")
+
+
+def test_a_part_is_found_by_its_kind() -> None:
+    assert Node(4, 8).get(Memory) == Memory(8)
+    assert Node(4, 8).get(GPUs) is None
+    assert Cores(4).get(Cores) == Cores(4)
+
+
+def test_a_holder_says_no_to_more_than_is_free() -> None:
+    holder = Node(4, 8).holder()
+    holder._alloc(Node(3, 2))
+    assert holder._request(Node(1, 6))
+    assert not holder._request(Cores(2))
+    assert not holder._request(Memory(6.1))
+
+
+def test_a_holder_says_no_to_a_kind_it_does_not_hold() -> None:
+    assert not Cores(4).holder()._request(Cores(1) & GPUs(1))
+    assert not ZERO.holder()._request(Capacity(1))
+
+
+def test_nothing_fits_everywhere() -> None:
+    assert ZERO.holder()._alloc(ZERO) == ZERO
+
+
+def test_giving_more_than_is_free_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"Cores\(4\) has not Cores\(5\) free"):
+        Cores(4).holder()._alloc(Cores(5))
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [(Cores(4), Cores(2)), (Memory(4), Memory(2)), (Capacity(4), Capacity(2))],
+    ids=repr,
+)
+def test_giving_back_twice_is_an_error(held: Resource, asked: Resource) -> None:
+    holder = held.holder()
+    given = holder._alloc(asked)
+    holder._dealloc(given)
+    with pytest.raises(ValueError, match="has it back already"):
+        holder._dealloc(given)
+
+
+def test_giving_back_what_was_never_held_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"Cores\(4\) never gave GPUs\(1\)"):
+        Cores(4).holder()._dealloc(GPUs(1))
+
+
+def test_the_parts_that_can_be_given_back_are_when_one_cannot() -> None:
+    holder = Node(4, 8).holder()
+    holder._alloc(Memory(8))
+    with pytest.raises(ValueError, match="never gave"):
+        holder._dealloc(Cores(1, [0]) & Memory(8))
+    assert holder._request(Memory(8))
+
+
+def test_a_combined_allocation_that_fails_in_one_part_gives_back_the_others() -> None:
+    holder = (Cores(4) & Memory(8) & Seats("matlab") & Moody(1)).holder()
+    with pytest.raises(RuntimeError, match="not today"):
+        holder._alloc(Cores(4) & Seats("matlab") & Moody(1) & Memory(8))
+    assert holder._request(Cores(4) & Memory(8) & Seats("matlab"))
+
+
+def test_an_alloc_that_returns_something_else_is_an_error_that_says_so() -> None:
+    holder = (Cores(4) & Forgetful(1)).holder()
+    with pytest.raises(TypeError, match="must return a Forgetful, not None"):
+        holder._alloc(Cores(4) & Forgetful(1))
+    assert holder._request(Cores(4))
+
+
+def test_a_holder_has_books_of_its_own() -> None:
+    resources = Node(4, 8) & Seats("matlab")
+    resources.holder()._alloc(resources)
+    assert resources.holder()._request(resources)
+
+
+def test_a_holder_stays_equal_to_what_it_was_made_of() -> None:
+    resources = Node(4, 8)
+    holder = resources.holder()
+    holder._alloc(Cores(3))
+    assert holder == resources
+    assert hash(holder) == hash(resources)
+
+
+def test_what_is_in_use_is_told_by_the_part_that_is_used_up_most() -> None:
+    holder = (Cores(4) & Memory(8) & Token("fast")).holder()
+    assert holder._stat() == (0, 4)
+    holder._alloc(Cores(1) & Memory(6.5))
+    assert holder._stat() == (6.5, 8)
+    assert ZERO._stat() == (0, 0)
+
+
+def test_a_subclass_is_a_kind_of_its_own() -> None:
+    holder = (Capacity(1) & Disk(5)).holder()
+    assert holder._request(Disk(5))
+    assert not holder._request(Capacity(5))

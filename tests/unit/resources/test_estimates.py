@@ -1,0 +1,70 @@
+"""Requests changed by what was learnt."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from gridengine.resources import ZERO, Cores, Memory, Resource, WTime
+from gridengine.resources.estimates import GroupTimes, scaled
+
+
+def limits(resource: Any) -> tuple[Any, Any]:
+    return resource.T, resource.softT
+
+
+def test_scaling_the_memory_leaves_the_rest() -> None:
+    assert scaled(Cores(2) & Memory(8) & WTime(60), memory=1.5) == Cores(2) & Memory(12) & WTime(60)
+    assert scaled(Memory(8), memory=2) == Memory(16)
+
+
+def test_without_memory_there_is_nothing_to_scale() -> None:
+    assert scaled(Cores(2), memory=2) == Cores(2)
+    assert scaled(ZERO, memory=2) == ZERO
+
+
+def known_group() -> GroupTimes:
+    times = GroupTimes()
+    for seconds in (20, 40, 20, 40, 20, 40, 20, 40):
+        times.ran("fold", seconds)
+    return times
+
+
+DEVIATION = math.sqrt(8 * 10**2 / 7)
+
+
+def test_a_group_is_unlimited_until_eight_runs_of_over_ten_seconds_are_known() -> None:
+    times = GroupTimes()
+    for seconds in (*range(11, 18), 10, 1):
+        times.ran("fold", seconds)
+    assert times.limits("fold") is None
+    times.ran("fold", 18)
+    assert times.limits("fold") is not None
+
+
+def test_a_groups_limits_are_its_mean_and_deviations() -> None:
+    assert known_group().limits("fold") == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
+
+
+def test_later_runs_do_not_move_the_limits() -> None:
+    times = known_group()
+    before = times.limits("fold")
+    times.ran("fold", 10_000)
+    assert times.limits("fold") == before
+
+
+def test_a_request_gets_the_limits_of_its_group() -> None:
+    limited = known_group().limited(Cores(2) & WTime(group="fold"))
+    assert limits(limited) == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
+    assert limited.get(Cores) == Cores(2)
+
+
+def test_a_shorter_limit_that_was_asked_for_stands() -> None:
+    assert limits(known_group().limited(WTime(45, group="fold"))) == (45, 45)
+
+
+@pytest.mark.parametrize("request_", [ZERO, Cores(2), WTime(60), WTime(group="other")], ids=repr)
+def test_a_request_of_no_known_group_stays_as_it_is(request_: Resource) -> None:
+    assert known_group().limited(request_) is request_

@@ -1,0 +1,111 @@
+"""What srun is asked for, and what is left to sbatch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gridengine.schedulers.slurm.commands import sbatch_command
+from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_options
+
+
+def command(
+    run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()
+) -> list[str]:
+    return sbatch_command(
+        options,
+        name="me",
+        count=count,
+        log=lambda task: f"{run}/logs/worker.1.{task}.log",
+        script=run / "worker.sh",
+    )
+
+
+def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
+    script = Path("/runs/r/worker.sh")
+    command = srun_command(
+        ["--mem=3M"],
+        name="me",
+        log="/runs/r/%/worker.1.\0.log",
+        script=script,
+        shell=["/bin/bash", "-l"],
+    )
+    assert command == [
+        "srun",
+        "--verbose",
+        "--immediate",
+        "--mem=3M",
+        "--nodes=1",
+        "--ntasks=1",
+        "--overlap",
+        "--no-kill",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--input=none",
+        "--job-name=me",
+        "--output=/runs/r/%%/worker.1.%t.log",
+        "--chdir=/runs/r",
+        "/bin/bash",
+        "-l",
+        "/runs/r/worker.sh",
+    ]
+
+
+def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
+    options = [
+        "--mem-per-cpu=5M",
+        "-C",
+        "a&b",
+        "-c4",
+        "--time=5",
+        "--signal=B:TERM@30",
+        "--gres",
+        "gpu:2",
+    ]
+    variables = {
+        "SBATCH_ACCOUNT": "a",
+        "SBATCH_TIMELIMIT": "9",
+        "SBATCH_MEM_PER_NODE": "7",
+        "HOME": "/h",
+    }
+    assert srun_options(options, variables) == [
+        "--account=a",
+        *options[:5],
+        "--signal=TERM@30",
+        *options[6:],
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--nodes=2"],
+        ["-N", "2"],
+        ["--ntasks=2"],
+        ["--exclusive"],
+        ["--requeue"],
+        ["--export=NONE"],
+        ["-n2"],
+    ],
+)
+def test_workers_whose_options_may_mean_another_thing_to_srun_are_left_to_sbatch(
+    options: list[str],
+) -> None:
+    with pytest.raises(Unsuitable, match=options[0].partition("=")[0]):
+        srun_options(options, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["SBATCH_EXPORT", "SBATCH_EXCLUSIVE", "SLURM_CLUSTERS", "SBATCH_SOMETHING_NEW"]
+)
+def test_variables_for_sbatch_that_srun_has_no_option_for_leave_workers_to_sbatch(
+    name: str,
+) -> None:
+    with pytest.raises(Unsuitable, match=name):
+        srun_options([], {name: "1"})
+
+
+def test_a_backslash_in_the_run_directory_leaves_it_to_sbatch_to_say_so() -> None:
+    with pytest.raises(Unsuitable, match="backslash"):
+        srun_command([], name="me", log="/a\\b/1.log", script=Path("/a\\b/worker.sh"), shell=[])

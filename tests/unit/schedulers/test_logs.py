@@ -1,0 +1,45 @@
+"""What log files of workers say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gridengine.schedulers.logs import is_empty, log_tail
+
+
+def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(10_000)))
+    assert log_tail(str(log)).splitlines()[-1] == "line 9999"
+    assert len(log_tail(str(log)).splitlines()) == 20
+    assert log_tail(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "empty"),
+    [
+        ("", True),
+        ("slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n", True),
+        (
+            "slurmstepd: error: *** STEP 62.0 ON node-7 CANCELLED AT 2026-11-22T01:44:36 ***\n" * 2,
+            True,
+        ),
+        (
+            "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME "
+            "LIMIT ***\n",
+            False,
+        ),
+        (
+            "hello\nslurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 ***\n",
+            False,
+        ),
+        ("x" * 10_000, False),
+    ],
+)
+def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
+    tmp_path: Path, text: str, empty: bool
+) -> None:
+    (tmp_path / "a.log").write_text(text)
+    assert is_empty(tmp_path / "a.log") is empty

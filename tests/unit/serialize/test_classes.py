@@ -1,0 +1,67 @@
+"""Classes by value, and the table of those that a process knows."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gridengine.serialize import classes, pickling
+
+
+def local_class() -> type:
+    class Local:
+        def me(self) -> bool:
+            return type(self) is Local
+
+    return Local
+
+
+def through(obj: Any) -> Any:
+    return pickling.load(pickling.dump(obj))
+
+
+def test_a_class_in_the_same_process_is_the_same_class() -> None:
+    cls = local_class()
+    assert through(cls) is cls
+    assert type(through(cls())) is cls
+    assert through(lambda: cls().me())() is True
+
+
+def test_a_method_hidden_by_a_subclass_stays_the_one_it_was() -> None:
+    class Base:
+        def who(self) -> str:
+            return "base"
+
+    class Sub(Base):
+        def who(self) -> str:
+            return "sub"
+
+        def base(self) -> Callable[[], str]:
+            return super().who
+
+    assert through(Sub().base())() == "base"
+
+
+def test_many_threads_agree_on_one_class() -> None:
+    cls = local_class()
+    with ThreadPoolExecutor(8) as pool:
+        back = list(pool.map(lambda _: type(through(cls())), range(200)))
+    assert set(back) == {cls}
+
+
+def test_classes_that_nobody_uses_are_forgotten_in_the_end() -> None:
+    first = weakref.ref(local_class())
+    pickling.dump(first())
+    gc.collect()
+    assert first() is not None
+    for _ in range(classes.KEPT_CLASSES):
+        pickling.dump(local_class())
+    gc.collect()
+    assert first() is None
+
+
+def back(error: BaseException) -> Any:
+    return pickling.load_exception(pickling.dump_exception(error))

@@ -1,0 +1,77 @@
+"""What dill takes apart, and that it is left alone before."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.errors import PicklingError
+from gridengine.serialize import pickling
+
+LOCK = threading.Lock()
+
+
+def local_class() -> type:
+    class Local:
+        def me(self) -> bool:
+            return type(self) is Local
+
+    return Local
+
+
+def through(obj: Any) -> Any:
+    return pickling.load(pickling.dump(obj))
+
+
+def test_what_only_dill_knows_travels_too() -> None:
+    assert list(through({1: 2}.keys())) == [1]
+    target = local_class()
+    assert through([weakref.ref(target), target])[0]() is target
+
+
+def test_a_class_may_hold_what_only_dill_knows() -> None:
+    class Choice:
+        keys = {"a": 1}.keys()
+
+    assert through(Choice).keys is Choice.keys
+
+
+def test_locks_and_files_do_not_arrive_as_others() -> None:
+    with Path(__file__).open() as file:
+        for obj in (LOCK, threading.RLock(), file):
+            with pytest.raises(PicklingError):
+                pickling.dump(obj)
+
+
+def run(text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_dill_is_not_imported_until_it_is_needed() -> None:
+    run(
+        "import sys; from gridengine.serialize.pickling import *\n"
+        "class A: pass\n"
+        "load(dump([A(), lambda: A, 1, ValueError(2)])); assert 'dill' not in sys.modules\n"
+        "dump({}.keys()); assert 'dill' in sys.modules"
+    )
+
+
+def test_plain_pickle_behaves_as_if_dill_were_not_there() -> None:
+    pickling.dump({}.keys())
+    for obj in (LOCK, lambda: 1, {}.keys()):
+        with pytest.raises((TypeError, pickle.PicklingError, AttributeError)):
+            pickle.dumps(obj)

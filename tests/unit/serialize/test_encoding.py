@@ -1,0 +1,39 @@
+"""Which buffers travel on their own, and which of them are copied."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from gridengine.serialize import encoding, pickling
+
+
+def test_large_buffers_of_results_are_not_copied_and_small_ones_are_in_band() -> None:
+    large, small = bytearray(encoding.OUT_OF_BAND), bytearray(encoding.OUT_OF_BAND - 1)
+    payload = pickling.dump_values([pickle.PickleBuffer(large), pickle.PickleBuffer(small)])
+    assert len(payload) == 2
+    assert memoryview(payload[1]).obj is large
+    assert pickling.load(payload) == [large, small]
+
+
+def test_an_argument_that_changes_after_it_was_handed_in_arrives_as_it_was() -> None:
+    array = bytearray(b"a" * encoding.OUT_OF_BAND)
+    payload = pickling.dump_calls([pickle.PickleBuffer(array)])
+    array[0] = 0
+    assert pickling.load(payload)[0][:1] == b"a"
+
+
+def test_a_writable_buffer_is_not_copied_when_it_arrives() -> None:
+    payload = pickling.dump(pickle.PickleBuffer(bytearray(encoding.OUT_OF_BAND)))
+    arrived = bytearray(payload[1])
+    back = pickling.load([payload[0], arrived])
+    assert memoryview(back).obj is arrived or back is arrived
+
+
+def test_a_payload_may_be_views_of_a_message() -> None:
+    message = b"xx" + bytes(pickling.dump_calls([1, "a"])[0]) + b"yy"
+    assert pickling.load([memoryview(message)[2:-2]]) == [1, "a"]
+
+
+def back(error: BaseException) -> Any:
+    return pickling.load_exception(pickling.dump_exception(error))

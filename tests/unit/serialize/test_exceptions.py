@@ -1,0 +1,148 @@
+"""Exceptions arrive as they were."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gridengine.errors import ConfigurationError, RemoteTraceback, WorkerCrashed
+from gridengine.serialize import pickling
+
+LOCK = threading.Lock()
+
+
+def through(obj: Any) -> Any:
+    return pickling.load(pickling.dump(obj))
+
+
+class NotBack:
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_our_own_errors_keep_all_they_know() -> None:
+    error = WorkerCrashed(
+        "died", host="node7", job="12.3", log="/log", log_tail="end", attempts=["one"], hint="look"
+    )
+    back = pickling.load_exception(pickling.dump_exception(error))
+    assert type(back) is WorkerCrashed
+    assert vars(back) == vars(error)
+    assert str(back) == str(error)
+    assert isinstance(through(ConfigurationError("x")), ValueError)
+
+
+class Odd(AttributeError):
+    def __init__(self, what: str, more: int) -> None:
+        super().__init__(f"no {what}", name=what)
+        self.more = more
+
+
+class Named(AttributeError):
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "its own"
+
+
+def raised_by(act: Callable[[], Any]) -> Exception:
+    try:
+        act()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def back(error: BaseException) -> Any:
+    return pickling.load_exception(pickling.dump_exception(error))
+
+
+def test_builtin_exceptions_keep_what_is_not_among_their_arguments() -> None:
+    assert back(raised_by(lambda: (3).nothing)).name == "nothing"  # type: ignore[attr-defined]
+    assert back(raised_by(lambda: undefined)).name == "undefined"  # type: ignore[name-defined]  # noqa: F821
+    missing = raised_by(lambda: exec("import nowhere.at_all"))
+    assert (back(missing).name, back(missing).msg) == ("nowhere", "No module named 'nowhere'")
+    syntax = raised_by(lambda: compile("a b", "file", "exec"))
+    syntax.text = "another"  # type: ignore[attr-defined]
+    assert (back(syntax).text, back(syntax).lineno) == ("another", 1)
+    leave = SystemExit(1)
+    leave.code = 3
+    assert back(leave).code == 3
+    assert back(raised_by(Path("/nowhere").open)).filename == "/nowhere"
+    assert back(raised_by(lambda: "ä".encode("ascii"))).start == 0
+    assert (
+        back(ExceptionGroup("two", [raised_by(lambda: (3).nothing)])).exceptions[0].name
+        == "nothing"
+    )  # type: ignore[attr-defined]
+
+
+def test_exceptions_of_ones_own_keep_what_their_builtin_base_has() -> None:
+    odd = back(Odd("colour", 3))
+    assert (odd.name, odd.more, str(odd)) == ("colour", 3, "no colour")
+    assert back(Named("x")).name == "its own"
+    locked = Odd("colour", 3)
+    locked.more = LOCK  # type: ignore[assignment]
+    assert back(locked).name == "colour"
+
+
+def test_the_object_that_lacked_an_attribute_comes_when_it_can() -> None:
+    assert back(AttributeError("no", name="x", obj=[1])).obj == [1]
+    for obj in (LOCK, b"x" * 1_000_000, NotBack()):
+        error = back(AttributeError("no", name="x", obj=obj))
+        assert (error.name, error.obj) == ("x", None)
+    circle = AttributeError("no", name="x")
+    circle.obj = [circle]
+    assert back(circle).obj[0].name == "x"
+
+
+def test_the_traceback_begins_with_the_users_frames() -> None:
+    space: dict[str, Any] = {}
+    ours = Path(pickling.__file__).with_name("runner.py")
+    exec(
+        compile(
+            "def call(f):\n    try: f()\n    except Exception as error: return error", ours, "exec"
+        ),
+        space,
+    )
+    error = space["call"](lambda: functools.reduce(lambda a, b: a / b, [1, 0]))
+    cause = pickling.load_exception(pickling.dump_exception(error)).__cause__
+    assert isinstance(cause, RemoteTraceback)
+    assert "runner.py" not in cause.text
+    assert "lambda a, b: a / b" in cause.text
+
+
+def test_an_exception_whose_repr_fails_still_arrives() -> None:
+    class Bad:
+        lock = LOCK
+
+        def __reduce__(self) -> Any:
+            raise TypeError("no")
+
+        def __repr__(self) -> str:
+            raise ValueError("no repr")
+
+    error = KeyError("key")
+    error.bad = Bad()  # type: ignore[attr-defined]
+    back = pickling.load_exception(pickling.dump_exception(error))
+    assert type(back) is KeyError
+    assert "whose repr raised ValueError" in back.bad  # type: ignore[attr-defined]
+
+
+class Unhelpful(Exception):
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_an_exception_whose_own_code_fails_still_arrives() -> None:
+    error = raised_by(lambda: (_ for _ in ()).throw(Unhelpful("text")))
+    came = back(error)
+    assert type(came) is Unhelpful
+    assert came.args == ("text",)
+    assert (
+        "Unhelpful (its text cannot be had: KeyError)"
+        if sys.version_info < (3, 13)
+        else "Unhelpful: text"
+    ) in came.__cause__.text
+    assert "raised_by" in came.__cause__.text

@@ -1,0 +1,144 @@
+"""Errors name the part that cannot be pickled."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gridengine.errors import PicklingError
+from gridengine.serialize import pickling, unpicklable
+from gridengine.serialize.payload import FULL, SINGLE, STAR
+
+LOCK = threading.Lock()
+
+
+class Holder:
+    def __init__(self, value: Any) -> None:
+        self.model = value
+
+
+def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    with pytest.raises(PicklingError) as caught:
+        dump(*arguments, **options)
+    assert caught.value.__cause__ is not None
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "form", "words"),
+    [
+        (LOCK, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
+        ((1, LOCK), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
+        ((1, LOCK), STAR, "argument 2 of call 1 (a _thread.lock)"),
+        ((1, LOCK), None, "argument 2 of call 1 (a _thread.lock)"),
+        (((1,), {"key": LOCK}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
+        (
+            {"a": [0, Holder(LOCK)]},
+            None,
+            "argument 1 of call 1, at ['a'][1].model (a _thread.lock)",
+        ),
+    ],
+)
+def test_an_error_names_the_call_the_argument_and_the_place_in_it(
+    call: Any, form: int | None, words: str
+) -> None:
+    fine: Any = ((1,), {}) if form == FULL else (1,)
+    text = text_of(pickling.dump_calls, [fine, call], form=form)
+    assert words in text
+    assert "cannot pickle '_thread.lock' object" in text
+
+
+def test_an_error_uses_the_callers_name_for_the_call() -> None:
+    assert "argument 1 of job 'train'" in text_of(
+        pickling.dump_calls, [LOCK], describe=lambda _: "job 'train'"
+    )
+
+
+def test_an_error_names_the_result() -> None:
+    assert "the result of call 1 (a generator)" in text_of(
+        pickling.dump_values, [0, (one for one in [])]
+    )
+
+
+def uses_lock() -> object:
+    return LOCK
+
+
+uses_lock.__qualname__ = "nowhere"
+
+
+def test_an_error_names_the_variable_of_a_function() -> None:
+    held = LOCK
+    assert "its global variable 'LOCK' (a _thread.lock)" in text_of(
+        pickling.dump_function, uses_lock
+    )
+    assert "its captured variable 'held' (a _thread.lock)" in text_of(
+        pickling.dump_function, lambda: held
+    )
+    assert "argument 1 of the function functools.partial (a _thread.lock)" in text_of(
+        pickling.dump_function, functools.partial(len, LOCK)
+    )
+    assert "its object, at .model (a _thread.lock)" in text_of(
+        pickling.dump_function, Holder(LOCK).__init__
+    )
+
+
+def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
+    circle: list[Any] = [LOCK]
+    circle.insert(0, circle)
+    assert "(a _thread.lock)" in text_of(pickling.dump, circle)
+
+
+def test_an_object_too_deep_to_pickle_is_an_error_not_a_crash() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "RecursionError" in text_of(pickling.dump_calls, [deep])
+
+
+class Node:
+    def __init__(self, following: Node | None) -> None:
+        self.following = following
+
+
+def test_what_is_nested_too_deeply_is_told_after_few_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node: Node | None = None
+    for _ in range(20_000):
+        node = Node(node)
+    attempts: list[Any] = []
+    really_try = unpicklable.failure_of
+    monkeypatch.setattr(
+        unpicklable, "failure_of", lambda obj: attempts.append(obj) or really_try(obj)
+    )
+    text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
+    assert "argument 1 of call 0, at ['first']" in text
+    assert "nested too deeply" in text
+    assert len(attempts) < 10
+    while node is not None:  # else its end would need as many frames
+        node = node.following
+
+
+class Full:
+    def __reduce__(self) -> Any:
+        raise MemoryError("full")
+
+
+def test_a_lack_of_memory_is_no_pickling_error() -> None:
+    for dump in (lambda: pickling.dump(Full()), lambda: pickling.dump_calls([Full()])):
+        with pytest.raises(MemoryError, match="full"):
+            dump()
+
+
+def test_an_object_that_is_nested_too_deeply_is_told_in_a_short_text() -> None:
+    nested: list[Any] = []
+    for _ in range(5000):
+        nested = [nested]
+    with pytest.raises(PicklingError, match="RecursionError") as caught:
+        pickling.dump_calls([nested])
+    assert len(str(caught.value)) < 600

@@ -1,0 +1,136 @@
+"""What the settings of this process are, and who said each: a default, a file, an environment
+variable.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.settings.schema import build
+from gridengine.settings.values import (
+    GridEngineSite,
+    Settings,
+    SlurmSite,
+    from_environment,
+    sources,
+)
+
+
+def from_variables(environment: Mapping[str, str]) -> Settings:
+    return build({name: one.value for name, one in from_environment(environment).items()})
+
+
+def test_without_variables_the_settings_are_the_defaults() -> None:
+    assert from_variables({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("GRIDENGINE_RUN_DIRECTORY", "/scratch/me", "run_directory", Path("/scratch/me")),
+        ("GRIDENGINE_HOST", "10.0.0.7", "host", "10.0.0.7"),
+        ("GRIDENGINE_MAX_WORKERS", "12", "max_workers", 12),
+        ("GRIDENGINE_LEASE_SECONDS", "0.5", "lease_seconds", 0.5),
+        ("GRIDENGINE_PROGRESS", "no", "progress", False),
+        ("GRIDENGINE_PROGRESS", "0", "progress", False),
+        ("GRIDENGINE_PROGRESS", "True", "progress", True),
+        ("GRIDENGINE_GRID_ENGINE_QUEUE", "long.q", "grid_engine", GridEngineSite(queue="long.q")),
+        ("GRIDENGINE_SLURM_PARTITION", "long", "slurm", SlurmSite(partition="long")),
+    ],
+)
+def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: object) -> None:
+    assert getattr(from_variables({variable: text}), field) == value
+
+
+def test_other_variables_are_left_alone() -> None:
+    assert from_variables({"GRIDENGINE_TEST_PYTHON": "/x", "HOME": "/home/me"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("GRIDENGINE_MAX_WORKERS", "many"),
+        ("GRIDENGINE_MAX_WORKERS", "2.5"),
+        ("GRIDENGINE_MAX_WORKERS", "0"),
+        ("GRIDENGINE_MAX_WORKERS", ""),
+        ("GRIDENGINE_BEAT_SECONDS", "-1"),
+        ("GRIDENGINE_BEAT_SECONDS", "nan"),
+        ("GRIDENGINE_LEASE_SECONDS", "inf"),
+        ("GRIDENGINE_PROGRESS", "perhaps"),
+        ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
+    variable: str, text: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_variables({variable: text})
+    assert f"{variable}={text!r}" in str(caught.value)
+
+
+def test_a_table_of_names_is_not_for_the_environment() -> None:
+    with pytest.raises(
+        ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"
+    ):
+        from_variables({"GRIDENGINE_SLURM_TOKENS": "big"})
+
+
+def test_the_project_overrules_the_user_and_the_environment_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = tmp_path / "home" / ".config" / "gridengine" / "settings.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text(
+        'host = "user"\nmax_workers = 1\npoll_seconds = 1\n[grid_engine]\nqueue = "user.q"\nmemory '
+        '= "mem_free"'
+    )
+    (tmp_path / "gridengine.toml").write_text(
+        'host = "project"\nmax_workers = 2\n[grid_engine]\nqueue = "project.q"'
+    )
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": str(tmp_path / "home"), "GRIDENGINE_HOST": "variable"}
+    said = sources(environment)
+    settings = build({name: one.value for name, one in said.items()})
+    assert (settings.host, settings.max_workers, settings.poll_seconds, settings.progress) == (
+        "variable",
+        2,
+        1.0,
+        True,
+    )
+    assert (settings.grid_engine.queue, settings.grid_engine.memory) == ("project.q", "mem_free")
+    assert said["host"].by == "GRIDENGINE_HOST"
+    assert said["grid_engine.queue"].by == f"{tmp_path}/gridengine.toml:4"
+    assert said["grid_engine.memory"].by == f"{users}:6"
+    assert said["progress"].by == "default"
+
+
+def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
+    script = (
+        "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    without = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (tmp_path / "gridengine.toml").write_text("max_workers = 3")
+    having = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (without.stdout, having.stdout) == ("False\n", "True\n")

@@ -1,0 +1,45 @@
+"""An agent keeps large buffers in blocks, and a runner maps them."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from gridengine.serialize import pickling
+from gridengine.serialize.shared_memory import LARGE, StoredPayload
+from gridengine.wire.messages import Define, Forget
+from gridengine.worker.agent import Agent
+from tests.support.agent_driver import NoForkServer
+from tests.support.runner_driver import RunnerDriver
+from tests.unit.serialize.test_shared_memory import PAYLOAD, Array, first, open_blocks
+
+
+def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
+    agent = Agent(
+        lambda message, buffers: None,
+        NoForkServer(),
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=None,
+    )  # type: ignore[arg-type]
+    agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
+    assert open_blocks() != []
+    agent.handle(Forget([b"f"]))
+    assert open_blocks() == []
+    agent.close()
+
+
+def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to_itself() -> None:
+    driver = RunnerDriver()
+    digest, payload = pickling.dump_function(
+        functools.partial(first, Array(bytearray(b"x" * LARGE)))
+    )
+    assert isinstance(payload, StoredPayload)
+    others = payload.others()
+    define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
+    driver.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])
+    driver.channel.incoming[0] = define, others
+    driver.play()
+    assert driver.values() == [ord("y")]
+    assert memoryview(payload[1])[0] == ord("x")
