@@ -155,7 +155,7 @@ class Agent:
         theirs, within the grace time.
         """
         pool = self.pool
-        dismissed = [runner for runner in pool.idle if runner.background]
+        dismissed = [runner for runner in pool.idle if runner.status.background]
         if not dismissed:
             return
         pool.clear()
@@ -231,11 +231,11 @@ class Agent:
         """
         runner.cancelled.update(dict.fromkeys(asked, number))
         if runner.ending is not None:
-            if number == signal.SIGKILL and runner.run in runner.cancelled:
+            if number == signal.SIGKILL and runner.status.run in runner.cancelled:
                 runner.kill()
             return
-        runner.hold()
-        if runner.run in runner.cancelled:
+        runner.status.hold()
+        if runner.status.run in runner.cancelled:
             runner.end(CANCELLED, number, time.monotonic() + self.pool.grace_seconds)
         else:
             self.pool.send(runner, Cancel(list(asked), number))

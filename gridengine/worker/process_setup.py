@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import ConfigurationError
+from gridengine.wire.messages import Assignment
 
 if TYPE_CHECKING:
     from gridengine.worker.forkserver_process import RunnerDescriptors
@@ -35,6 +38,15 @@ def exit_process(status: int) -> NoReturn:
     """End this process, and nothing of its parent's with it."""
     flush_output()
     os._exit(status)
+
+
+def exit_forked(error: BaseException | None) -> NoReturn:
+    """End a process that user code forked, as it would have ended at the end of a script."""
+    if isinstance(error, SystemExit):
+        exit_process(error.code if isinstance(error.code, int) else int(error.code is not None))
+    if error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+    exit_process(int(error is not None))
 
 
 def flush_output() -> None:
@@ -80,6 +92,28 @@ class Controller:
     def cancel(self) -> None:
         """Set `cancelled`."""
         self._cancelled = True
+
+
+def with_controller(
+    function: Callable[..., Any], assignment: Assignment, push: Callable[[int, Any], None]
+) -> Callable[..., Any]:
+    """Return a function that is given a controller. While it runs SIGTERM asks it to end, and does
+    not kill.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        controller = Controller(
+            job_id=assignment.task,
+            attempt=assignment.attempt,
+            push=partial(push, assignment.run),
+        )
+        before = signal.signal(signal.SIGTERM, lambda number, frame: controller.cancel())
+        try:
+            return function(*args, **kwargs, controller=controller)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+    return call
 
 
 def set_path_and_directory(path: list[str], directory: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -49,10 +48,11 @@ from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.function_table import FunctionTable, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
-    Controller,
+    exit_forked,
     exit_process,
     flush_output,
     redirect_streams,
+    with_controller,
 )
 from gridengine.worker.result_buffer import ResultBuffer
 from gridengine.worker.status_block import (
@@ -211,7 +211,7 @@ class Runner:
         try:
             function, self._retry_on = self.functions.load(assignment.function)
             if assignment.controlled:
-                function = self._with_controller(function, assignment)
+                function = with_controller(function, assignment, self._push)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
             GVAR.set_job(self._job_of(assignment))
@@ -266,11 +266,9 @@ class Runner:
         step = step_of(assignment) if assignment.stop - assignment.start > 1 else 1
         try:
             for first in range(assignment.start, assignment.stop, step):
-                words[INDEX] = (
-                    # before looking: the agent cuts, then looks here, so that one of the two sees
-                    # the other
-                    first
-                )
+                # Before looking: the agent cuts, then looks here, so that one of the two sees the
+                # other.
+                words[INDEX] = first
                 if words[CUT_RUN] == run and self._is_cut(assignment, first):
                     break
                 for index in range(first, min(first + step, assignment.stop)):
@@ -380,13 +378,12 @@ class Runner:
         """End a process that user code forked and that came back out of it, as it would have ended
         at the end of a script.
         """
-        if not self._result_buffer.is_forked():
-            return
-        if isinstance(error, SystemExit):
-            exit_process(error.code if isinstance(error.code, int) else int(error.code is not None))
-        if error is not None:
-            sys.excepthook(type(error), error, error.__traceback__)
-        exit_process(int(error is not None))
+        if self._result_buffer.is_forked():
+            exit_forked(error)
+
+    def _push(self, run: int, value: Any) -> None:
+        payload = pickling.dump(value)
+        self._result_buffer.deliver(Pushed(run, len(payload)), payload)
 
     def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return the function of a job of this name. It has ended when the threads and processes
@@ -401,27 +398,6 @@ class Runner:
                 if not self._result_buffer.is_forked() and background_work.is_running():
                     self._finished = True
                     background_work.finish()
-
-        return call
-
-    def _with_controller(
-        self, function: Callable[..., Any], assignment: Assignment
-    ) -> Callable[..., Any]:
-        """Return a function that is given a controller. While it runs SIGTERM asks it to end, and
-        does not kill.
-        """
-
-        def push(value: Any) -> None:
-            payload = pickling.dump(value)
-            self._result_buffer.deliver(Pushed(assignment.run, len(payload)), payload)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            controller = Controller(job_id=assignment.task, attempt=assignment.attempt, push=push)
-            before = signal.signal(signal.SIGTERM, lambda number, frame: controller.cancel())
-            try:
-                return function(*args, **kwargs, controller=controller)
-            finally:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
         return call
 

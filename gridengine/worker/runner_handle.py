@@ -19,29 +19,13 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.wire.socket_pairs import socket_pair
+from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.output import OutputExcerpt, OutputReader, Sink
-from gridengine.worker.status_block import (
-    BACKGROUND,
-    BARRED_FROM,
-    BARRED_TO,
-    CUT,
-    CUT_RUN,
-    DATA,
-    HOLD,
-    INDEX,
-    LATE,
-    RUN,
-    START,
-    WORDS_SIZE,
-    map_words,
-    step_of,
-)
+from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words, step_of
 from gridengine.worker.stream_writer import StandardStreams
 
-AssignedRun: TypeAlias = tuple[Assignment, Payload]
-Batch: TypeAlias = deque[AssignedRun]
 Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 """The machine's own numbers of processors and GPUs."""
 ANYWHERE: Place = ((), ())
@@ -61,15 +45,13 @@ class Ending(msgspec.Struct):
 
 
 class RunnerAllocation:
-    """What the calls of an allocation are given, their batches that wait, and the runner that has
-    one of them.
-    """
+    """What calls are given, their batches that wait, and the runner that has one of them."""
 
     def __init__(self, message: Allocate, payload: Payload) -> None:
         self.message = message
         self.payload = payload
         self.place: Place = tuple(message.cores or ()), tuple(message.gpus or ())
-        self.queue: deque[Batch] = deque()
+        self.queue = BatchQueue()
         self.runner: RunnerHandle | None = None
 
 
@@ -100,21 +82,15 @@ class RunnerHandle:
         self.backlog: Batch = deque()
         """The rest of its batch, which was not sent to it yet."""
         self.given: dict[int, Assignment] = {}
-        """The runs it was given and has not ended, by increasing number: in the order in which it
-        begins them.
-        """
+        """The runs it was given and has not ended, by number: in the order of their beginnings."""
         self.ahead: dict[int, AssignedRun] = {}
         """Of these, those of a batch that it was given before it had ended the one before."""
-        self._barred = (0, 0)
-        """The first and the last of the runs that it is not to begin, though it was given them."""
         self._to_skip: set[int] = set()
         """The runs that were taken back and that it has not come to yet."""
         self._maybe_barred = False
         """Whether runs were barred when some of them may have begun."""
         self.recalled: set[int] = set()
-        """The runs that the dispatcher wants back, where it is the runner that knows which of them
-        have begun.
-        """
+        """The runs that the dispatcher wants back, of which some may have begun."""
         self.last_ended = 0
         """The run that it ended last; the words may still name it."""
         self.answered: dict[int, int] = {}
@@ -142,7 +118,7 @@ class RunnerHandle:
             mine, its = socket_pair()
             theirs += [its.detach(), os.memfd_create("gridengine-runner")]
             os.ftruncate(theirs[3], WORDS_SIZE)
-            self._words = map_words(theirs[3])
+            self.status = RunnerStatus(map_words(theirs[3]))
             fork_server.fork(
                 id,
                 RunnerDescriptors(
@@ -161,54 +137,19 @@ class RunnerHandle:
             OutputReader(fd, stream) for fd, stream in zip(ours, streams, strict=True)
         )
 
-    @property
-    def run(self) -> int:
-        """The run in progress; 0 is none."""
-        return self._words[RUN]
-
-    @property
-    def index(self) -> int:
-        """The call in progress."""
-        return self._words[INDEX]
-
-    @property
-    def call_began(self) -> int:
-        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with
-        a time limit is in progress.
-        """
-        return self._words[START]
-
-    @property
-    def fresh_data(self) -> int:
-        """The bytes of data that its process had when it was new; 0 while it has not said."""
-        return self._words[DATA]
-
-    @property
-    def background(self) -> bool:
-        """Whether calls that it has made have left threads, or processes, running that it waits for
-        before it ends.
-        """
-        return bool(self._words[BACKGROUND])
-
     def extend_time_limit(self, seconds: float) -> None:
         """Have so many seconds not count against the time limit of the call in progress: nobody
         could run or look meanwhile.
         """
-        key = (self.run, self.call_began)
+        key = (self.status.run, self.status.call_began)
         before = self._excused[1] if self._excused[0] == key else 0.0
         self._excused = key, before + seconds
-
-    def hold(self) -> None:
-        """Have the runner read a `Cancel` message before it begins another run, or another call
-        with a time limit.
-        """
-        self._words[HOLD] += 1
 
     def time_limit(self) -> float:
         """Return the limit in seconds of the run in progress, or the least of those it has;
         infinite when there is none.
         """
-        current = self.given.get(self.run)
+        current = self.given.get(self.status.run)
         limits = [current] if current is not None else self.given.values()
         return min(
             (assignment.timeout for assignment in limits if assignment.timeout is not None),
@@ -219,6 +160,12 @@ class RunnerHandle:
     def is_settled(self) -> bool:
         """Whether nobody is ending it, or any of its runs."""
         return self.ending is None and not self.cancelled and not self.dead
+
+    def leave_allocation(self) -> None:
+        """Have it work for no allocation."""
+        if self.allocation is not None:
+            self.allocation.runner = None
+            self.allocation = None
 
     def give(self, batch: Sequence[AssignedRun]) -> None:
         """Note the runs that it is given now."""
@@ -234,7 +181,7 @@ class RunnerHandle:
         one in progress ends. Where it may have begun meanwhile the runner says itself, later, what
         it did not do.
         """
-        current, index = self.run, self.index
+        current, index = self.status.run, self.status.index
         if current not in self.given or not self.is_settled:
             return [], [], None
         later = [run for run in self.given if run > current]
@@ -243,11 +190,11 @@ class RunnerHandle:
         if not all(others):
             asked = []
         if asked:
-            self._bar(later, current)
+            self.status.bar(later[0], later[-1], current)
         shortened = self._cut(current, index) if current in runs else None
         if not asked:
             return [], [], shortened
-        if self.run != current:
+        if self.status.run != current:
             self.recalled.update(asked)
             self._maybe_barred = True
             return [], [], shortened
@@ -258,11 +205,11 @@ class RunnerHandle:
         """Take back the batch that it was given ahead, if it has not begun it, to give it to
         another.
         """
-        current = self.run
+        current = self.status.run
         if not self.can_give_ahead or current not in self.given or current in self.ahead:
             return []
-        self._bar(list(self.ahead), current)
-        current = self.run
+        self.status.bar(min(self.ahead), max(self.ahead), current)
+        current = self.status.run
         if current not in self.given or current in self.ahead:
             self._maybe_barred = True
             return []
@@ -275,15 +222,6 @@ class RunnerHandle:
         """Whether it may have a batch that can still be taken back."""
         return bool(self.ahead) and not self._maybe_barred and self.is_settled
 
-    def _bar(self, later: Sequence[int], current: int) -> None:
-        """Have the runner not begin these runs, all that it has from some one on, nor those barred
-        before that it has not come to yet.
-        """
-        first, last = later[0], later[-1]
-        if self._barred[1] > current:
-            first, last = min(first, self._barred[0]), max(last, self._barred[1])
-        self._barred = self._words[BARRED_FROM], self._words[BARRED_TO] = first, last
-
     @property
     def is_skipping(self) -> bool:
         """Whether it has still to come to runs that it is not to begin."""
@@ -293,11 +231,11 @@ class RunnerHandle:
         """Whether it can be given a run: one that was taken back from it only once it has skipped
         all that it was to skip.
         """
-        if run > self._barred[1]:
+        if self.status.is_beyond_barred(run):
             return True
         if self.is_skipping:
             return False
-        self._barred = self._words[BARRED_TO], self._words[BARRED_FROM] = 0, 0
+        self.status.unbar()
         return True
 
     def skipped(self, runs: Sequence[int]) -> None:
@@ -322,9 +260,8 @@ class RunnerHandle:
         stop = assignment.start + ((index - assignment.start) // step + 1) * step
         if stop >= assignment.stop or self._shortened == run:
             return None
-        if self._words[CUT_RUN] != run:
-            self._words[CUT], self._words[CUT_RUN] = stop, run
-        if self.run != run or self.index >= stop:
+        self.status.cut(run, stop)
+        if self.status.run != run or self.status.index >= stop:
             return None
         self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
@@ -366,7 +303,10 @@ class RunnerHandle:
         (monotonic seconds).
         """
         self.ending = Ending(
-            reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at
+            reason,
+            self.status.run,
+            self.status.index,
+            math.inf if number == signal.SIGKILL else kill_at,
         )
         self._signal(number)
 
@@ -374,7 +314,7 @@ class RunnerHandle:
         """Have a runner without work end when its threads have; kill it when it has not by
         `kill_at` (monotonic seconds).
         """
-        self.ending = Ending(CANCELLED, self.run, self.index, kill_at)
+        self.ending = Ending(CANCELLED, self.status.run, self.status.index, kill_at)
         self.channel.end()
 
     def kill(self) -> None:
@@ -397,8 +337,8 @@ class RunnerHandle:
             return self.ending.kill_at - now
         if self.cancelled:
             # It may have begun a run just when it was to be dropped, and not have noticed in time.
-            if self.run in self.cancelled:
-                self.end(CANCELLED, self.cancelled[self.run], now + grace_seconds)
+            if self.status.run in self.cancelled:
+                self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
             return _LOOK_SECONDS
         return self._enforce_time_limit(now, grace_seconds) if self.given else math.inf
 
@@ -406,14 +346,14 @@ class RunnerHandle:
         """End the call in progress if it is over its time limit, else return how many seconds it
         has left at least.
         """
-        limit, run, began = self.time_limit(), self.run, self.call_began
+        limit, run, began = self.time_limit(), self.status.run, self.status.call_began
         excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
         left = limit + excused - (now - began * 1e-9) if began else limit
         if left > 0:
             return left
-        self.hold()
-        if (self.run, self.call_began) == (run, began):
-            self._words[LATE] = began
+        self.status.hold()
+        if (self.status.run, self.status.call_began) == (run, began):
+            self.status.mark_late(began)
             self.end(TIMEOUT, signal.SIGTERM, now + grace_seconds)
             return grace_seconds
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
@@ -435,10 +375,10 @@ class RunnerHandle:
         """Return the run and call in which it died; None when it was in none that is not
         answered.
         """
-        run, index = self.run, self.index
+        run, index = self.status.run, self.status.index
         if self.ending is not None and self.ending.run == run:
             index = self.ending.index
-        barred = self._barred[0] <= run <= self._barred[1]  # and so it only skips it
+        barred = self.status.is_barred(run)  # and so it only skips it
         if run not in self.given and run not in (0, self.last_ended) and not barred:
             # User code has overwritten the words; it was in the first run that has not ended.
             run = next(iter(self.given), 0)

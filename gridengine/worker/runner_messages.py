@@ -163,7 +163,7 @@ class RunnerMessages:
     def _reap(self, runner: RunnerHandle, event: Exited) -> None:
         """Report what became of a dead runner's work; what it had answered before counts."""
         self.handle_last_messages(runner)
-        worked = runner.has_answered or runner.run
+        worked = runner.has_answered or runner.status.run
         self._failed_starts = 0 if worked else self._failed_starts + 1
         self._send_crashed(runner, event)
         for run, number in list(runner.cancelled.items()):

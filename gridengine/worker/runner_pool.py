@@ -4,7 +4,6 @@ is started or ended.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
@@ -18,6 +17,7 @@ from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message
 from gridengine.wire.open_files import allow_one_more_runner
+from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
 from gridengine.worker.definitions import Definitions
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.memory_limit import data_bytes
@@ -26,8 +26,6 @@ from gridengine.worker.output_relay import Relay, RunOutput
 from gridengine.worker.poller import Poller
 from gridengine.worker.runner_handle import (
     ANYWHERE,
-    AssignedRun,
-    Batch,
     Place,
     RunnerAllocation,
     RunnerHandle,
@@ -47,8 +45,8 @@ _LOOK_SECONDS = 0.05
 
 
 class RunnerPool:
-    """Up to `slots` runners and their work. A runner has one batch at a time, and while there are
-    more than runners, the next one ahead: so it does not wait for it between the two.
+    """Up to `slots` runners and their work. A runner has one batch at a time and, while there are
+    more than runners, the next one ahead: so it need not wait between the two.
 
     Args:
         fork_server: where runners are forked.
@@ -86,7 +84,7 @@ class RunnerPool:
         self.grace_seconds = grace_seconds
         self._output_bytes = output_bytes
         self._relay = relay
-        self._queue: deque[Batch] = deque()
+        self._queue = BatchQueue()
         """The batches of calls that ask for nothing."""
         self._allocations: dict[int, RunnerAllocation] = {}
         self.runners: dict[int, RunnerHandle] = {}
@@ -127,23 +125,18 @@ class RunnerPool:
     def enqueue_again(self, runner: RunnerHandle, batch: list[AssignedRun]) -> None:
         """Have runs that a runner was given, and has not begun, wait before all others."""
         if batch:
-            self._queue_of(runner).appendleft(deque(batch))
+            self._queue_of(runner).prepend(deque(batch))
             self.assign_queued()
 
-    def _queue_of(self, runner: RunnerHandle) -> deque[Batch]:
+    def _queue_of(self, runner: RunnerHandle) -> BatchQueue:
         return self._queue if runner.allocation is None else runner.allocation.queue
 
     def take_queued(self, runs: set[int]) -> list[int]:
         """Take these runs out of what waits for a runner; return those that did."""
-        taken: list[int] = []
         queues = [self._queue, *(one.queue for one in self._allocations.values())]
-        for waiting in itertools.chain(*queues, [one.backlog for one in self.runners.values()]):
-            dropped = [assignment.run for assignment, _ in waiting if assignment.run in runs]
-            if dropped:
-                kept = [work for work in waiting if work[0].run not in runs]
-                waiting.clear()
-                waiting.extend(kept)
-                taken += dropped
+        taken = [run for queue in queues for run in queue.take_out(runs)]
+        for runner in self.runners.values():
+            taken += take_out(runner.backlog, runs)
         return taken
 
     def clear(self) -> None:
@@ -161,12 +154,12 @@ class RunnerPool:
             return
         lacking = 0
         for allocation in self._allocations.values():
-            if _has_batch(allocation.queue):
+            if allocation.queue:
                 if allocation.runner is not None:
                     self._give_ahead(allocation.runner, allocation.queue)
                 else:
                     lacking += not self._begin(allocation, allocation.queue)
-        while _has_batch(self._queue) and self._has_plain_slot():
+        while self._queue and self._has_plain_slot():
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
@@ -176,7 +169,7 @@ class RunnerPool:
             self._end_idle(self.idle.pop(0))
         if self._queue:
             for runner in self.runners.values():
-                if runner.allocation is None and _has_batch(self._queue):
+                if runner.allocation is None and self._queue:
                     self._give_ahead(runner, self._queue)
         elif self.idle or len(self.runners) < self._slots:
             self._take_from_busy()
@@ -185,14 +178,11 @@ class RunnerPool:
         """Whether the allocations leave a slot for calls that ask for nothing."""
         if not self._allocations:
             return True
-        idle = set(map(id, self.idle))
         busy = sum(
-            runner.allocation is None and runner.id not in self._leaving and id(runner) not in idle
+            runner.allocation is None and runner.id not in self._leaving
             for runner in self.runners.values()
-        )
-        return busy < self._slots - sum(
-            allocation.message.slots for allocation in self._allocations.values()
-        )
+        ) - len(self.idle)
+        return busy + sum(one.message.slots for one in self._allocations.values()) < self._slots
 
     def _take_from_busy(self) -> None:
         """Give to runners that have nothing to do the batches that others were given ahead."""
@@ -212,10 +202,10 @@ class RunnerPool:
             if runner.ahead and runner.allocation is None and runner.can_give_ahead
         ]
 
-    def _begin(self, allocation: RunnerAllocation | None, queue: deque[Batch]) -> bool:
+    def _begin(self, allocation: RunnerAllocation | None, queue: BatchQueue) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
         place = ANYWHERE if allocation is None else allocation.place
-        runner = self._take_idle(place, queue[0][0][0]) or self._start_runner(place)
+        runner = self._take_idle(place, queue.first[0][0]) or self._start_runner(place)
         if runner is None:
             return False
         runner.allocation = allocation
@@ -227,7 +217,7 @@ class RunnerPool:
         elif runner.told_allocation:
             runner.told_allocation = 0
             self.send(runner, NOTHING)
-        runner.backlog = queue.popleft()
+        runner.backlog = queue.pop_first()
         self._give_backlog(runner)
         return True
 
@@ -242,7 +232,8 @@ class RunnerPool:
                 continue
             self.idle.remove(runner)
             if not runner.outdated and (
-                not first.memory or data_bytes(runner.pid) - runner.fresh_data <= first.memory // 2
+                not first.memory
+                or data_bytes(runner.pid) - runner.status.fresh_data <= first.memory // 2
             ):
                 return runner
             self._end_idle(runner)
@@ -251,7 +242,7 @@ class RunnerPool:
     def _end_idle(self, runner: RunnerHandle) -> None:
         self._leaving.add(runner.id)
         kill_at = time.monotonic() + self.grace_seconds
-        if runner.background:
+        if runner.status.background:
             runner.dismiss(kill_at)
         else:
             runner.end(CANCELLED, signal.SIGTERM, kill_at)
@@ -306,9 +297,9 @@ class RunnerPool:
             )
         self._give(runner, portion)
 
-    def _give_ahead(self, runner: RunnerHandle, queue: deque[Batch]) -> None:
+    def _give_ahead(self, runner: RunnerHandle, queue: BatchQueue) -> None:
         """Give a busy runner the first batch of a queue as its next, where that can do no harm."""
-        batch = queue[0]
+        batch = queue.first
         if (
             runner.takes_ahead
             and runner.may_begin(batch[0][0].run)
@@ -316,18 +307,15 @@ class RunnerPool:
             and not any(assignment.watched or assignment.memory for assignment, _ in batch)
             and sum(len(buffer) for _, payload in batch for buffer in payload) <= MOST_AHEAD_BYTES
         ):
-            self._give(runner, queue.popleft())
+            self._give(runner, queue.pop_first())
 
     def _give(self, runner: RunnerHandle, batch: Batch) -> None:
         for assignment, _ in batch:
             if assignment.function not in runner.defined:
                 self.define_to(runner, assignment.function)
         runner.give(batch)
-        self.send(
-            runner,
-            Assign([assignment for assignment, _ in batch]),
-            [buffer for _, payload in batch for buffer in payload],
-        )
+        buffers = [buffer for _, payload in batch for buffer in payload]
+        self.send(runner, Assign([assignment for assignment, _ in batch]), buffers)
 
     def define_to(self, runner: RunnerHandle, name: bytes) -> None:
         """Send a runner the definition of a function or a shared object, once."""
@@ -350,7 +338,7 @@ class RunnerPool:
     def end_run(self, runner: RunnerHandle, run: int) -> None:
         """Note that a runner has a run no more, and give it the next batch ahead."""
         runner.forget(run)
-        if runner.given and not runner.ahead and _has_batch(queue := self._queue_of(runner)):
+        if runner.given and not runner.ahead and (queue := self._queue_of(runner)):
             self._give_ahead(runner, queue)
 
     def go_on(self, runner: RunnerHandle) -> None:
@@ -364,19 +352,13 @@ class RunnerPool:
         elif runner.backlog:
             self._give_backlog(runner)
         else:
-            self._leave_allocation(runner)
+            runner.leave_allocation()
             self.idle.append(runner)
             self.assign_queued()
 
-    @staticmethod
-    def _leave_allocation(runner: RunnerHandle) -> None:
-        if runner.allocation is not None:
-            runner.allocation.runner = None
-            runner.allocation = None
-
     def remove(self, runner: RunnerHandle) -> None:
         """Forget a runner that is no more."""
-        self._leave_allocation(runner)
+        runner.leave_allocation()
         self._leaving.discard(runner.id)
         del self.runners[runner.id]
         if runner in self.idle:
@@ -404,9 +386,8 @@ class RunnerPool:
         if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners too
             for runner in self.runners.values():
                 runner.extend_time_limit(lost)
-        waits = [
-            runner.enforce_deadlines(now, self.grace_seconds) for runner in self.runners.values()
-        ]
+        grace = self.grace_seconds
+        waits = [runner.enforce_deadlines(now, grace) for runner in self.runners.values()]
         timed = any(wait < 3600.0 for wait in waits)
         self._ticked = now if timed else math.inf
         if timed:
@@ -415,10 +396,3 @@ class RunnerPool:
             self.assign_queued()
             waits.append(_LOOK_SECONDS)
         return min([3600.0, *waits])
-
-
-def _has_batch(queue: deque[Batch]) -> bool:
-    """Return whether there is a batch to begin; those of which all was taken out are dropped."""
-    while queue and not queue[0]:
-        queue.popleft()
-    return bool(queue)

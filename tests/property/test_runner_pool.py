@@ -39,7 +39,7 @@ class PlayedRunner:
 
     def __init__(self, handle: RunnerHandle) -> None:
         self.handle = handle
-        self.words = handle._words
+        self.words = handle.status.words
         self.queue: deque[Assignment] = deque()
         self.current: Assignment | None = None
         self.calls: list[int] = []
@@ -124,7 +124,7 @@ class Play:
         played = self.played.get(runner.id)
         if played is None:
             played = self.played[runner.id] = PlayedRunner(runner)
-            runner._words = RacingWords(played, self.dice, self.begun)  # type: ignore[assignment]
+            runner.status.words = RacingWords(played, self.dice, self.begun)  # type: ignore[assignment]
         if isinstance(message, Assign):
             played.queue.extend(message.assignments)
 
