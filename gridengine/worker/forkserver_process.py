@@ -82,7 +82,8 @@ def be_fork_server(
         # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and
         # finds little
         gc.freeze()
-        _ForkServerProcess(sock, run, parent).serve()
+        process = _ForkServerProcess(sock, run, parent)  # its sockets stay open to the end
+        process.serve()
         status = 0
     except BaseException:
         traceback.print_exc()
