@@ -167,7 +167,7 @@ class Play:
         if self.played:
             list(self.played.values())[number % len(self.played)].step(self.begun)
 
-    def hear(self, number: int) -> None:
+    def read(self, number: int) -> None:
         """Have the agent read one message of a runner."""
         if self.played:
             played = list(self.played.values())[number % len(self.played)]
@@ -181,12 +181,12 @@ class Play:
                 return
             for number in range(len(self.played)):
                 self.step(number)
-                self.hear(number)
+                self.read(number)
             self.agent.tick(0.0)
         raise AssertionError(f"runs {list(self.next)} have no end")
 
 
-ACTS = [Play.assign, Play.recall, Play.recall_all, Play.step, Play.step, Play.hear, Play.hear]
+ACTS = [Play.assign, Play.recall, Play.recall_all, Play.step, Play.step, Play.read, Play.read]
 
 
 @given(st.integers(0, 2**32), st.integers(0, 300))

@@ -65,7 +65,7 @@ def listen(worker: Worker, start: float, stop: float) -> None:
         worker.check_connection(now)
 
 
-def test_a_worker_that_hears_its_dispatcher_stays() -> None:
+def test_a_worker_stays_while_its_dispatcher_sends() -> None:
     worker, client, _ = make()
     listen(worker, 1000, 1030)
     client.received_at = 1030
@@ -73,7 +73,7 @@ def test_a_worker_that_hears_its_dispatcher_stays() -> None:
     assert worker.reason == ""
 
 
-def test_a_worker_that_hears_nothing_for_its_lease_leaves() -> None:
+def test_a_worker_that_receives_nothing_for_its_lease_leaves() -> None:
     worker, _, _ = make()
     listen(worker, 1000, 1058)
     assert worker.reason == ""
