@@ -64,7 +64,7 @@ class Work:
 
 class Cluster:
     """Simulated workers, and the time that the core takes for them; `shared` ones hold a core each,
-    which is lent to calls.
+    which is allocated to calls.
     """
 
     def __init__(self, workers: int, *, shared: Resource | None = None) -> None:
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=10_000)
     parser.add_argument(
-        "--shared", action="store_true", help="have calls share the workers, by lending"
+        "--shared", action="store_true", help="have calls share the workers, by allocations"
     )
     parser.add_argument("--profile", action="store_true", help="say where the time goes instead")
     options = parser.parse_args()

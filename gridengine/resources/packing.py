@@ -19,7 +19,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
-from gridengine.resources.base import Combined, Resource, ResourceKey, key_of
+from gridengine.resources.base import Resource, ResourceKey, key_of
+from gridengine.resources.books import Books
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
@@ -37,44 +38,6 @@ class RequestFailed(Exception):
         super().__init__()
         self.request = request
         self.tasks = tasks
-
-
-class Books:
-    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none
-    of its code, which may be a user's.
-
-    Args:
-        resources: what there is.
-        since: since when, in monotonic seconds; None is for who does not care for the time.
-    """
-
-    def __init__(self, resources: Resource, since: float | None = None) -> None:
-        self._resources = resources
-        self._since = since
-        self._parts: dict[type[Resource], Resource] = {}
-
-    def of(self, request: Resource, now: float | None = None) -> Combined:
-        """Return the books of the kinds in a request, told the time.
-
-        Raises:
-            BaseException: what a kind raised.
-        """
-        parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
-        if now is not None:
-            for part in parts:
-                part._at(now)
-        return Combined(tuple(parts))
-
-    def _part(self, kind: type[Resource]) -> Resource | None:
-        if kind not in self._parts:
-            held = self._resources.get(kind)
-            if held is None:
-                return None
-            part = held._held()
-            if self._since is not None:
-                part._at(self._since)
-            self._parts[kind] = part
-        return self._parts[kind]
 
 
 class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
@@ -174,10 +137,6 @@ class Packer(Generic[TaskT, HolderT]):
     def waiting(self) -> int:
         """How many tasks have no place yet."""
         return len(self._entries)
-
-    def offer(self, resources: Resource) -> None:
-        """Count on holders of these resources to come."""
-        self._offers.append(resources)
 
     # ---------------------------------------------------------------- holders
 

@@ -108,16 +108,16 @@ OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
 
-def lent(name: bytes, *within: SharedObject) -> SharedObject:
+def shared_object(name: bytes, *within: SharedObject) -> SharedObject:
     """Return a shared object in which others are named."""
     payload = PayloadWithObjects([b"object"])
     payload.needs = within
     return SharedObject(name, payload)
 
 
-FIRST, SECOND = lent(b"A"), lent(b"B")
-THIRD = lent(b"C", FIRST)
-LENT = FIRST, SECOND, THIRD
+FIRST, SECOND = shared_object(b"A"), shared_object(b"B")
+THIRD = shared_object(b"C", FIRST)
+SHARED = FIRST, SECOND, THIRD
 NEEDS_OF_FUNCTION = {0: (SECOND,), 1: (THIRD,)}
 
 
@@ -170,7 +170,7 @@ class Peer:
 
     @property
     def running(self) -> list[list[Item]]:
-        """The batches that runners are at: the first of each lane, and of those without one as many
+        """The batches that runners are at: the first of each allocation, and of those without one as many
         as there are slots left.
         """
         first: list[list[Item]] = []
@@ -213,7 +213,7 @@ class Peer:
         for one in message.assignments:
             assert {one.function, *self.needs[one.task]} <= self.functions
         assert not message.allocation or message.allocation in self.allocations, (
-            "a lane that was not lent"
+            "an allocation that was not granted"
         )
         self.batches.append(
             [
@@ -223,7 +223,7 @@ class Peer:
         )
         assert len(self.batches) <= 2 * self.slots
 
-    def lent(self, grant: Grant) -> None:
+    def granted(self, grant: Grant) -> None:
         self.allocations[grant.allocation] = grant.given, grant.takes
         assert not self.shared or sum(takes for _, takes in self.allocations.values()) <= self.slots
         books = (HELD(self.slots) if self.shared else grant.given).holder()
@@ -237,11 +237,11 @@ class Peer:
         ]
         assert len(set(cores)) == len(cores), "a core was given twice"
 
-    def taken_back(self, message: Release) -> None:
+    def released(self, message: Release) -> None:
         for allocation in message.allocations:
             assert not any(
                 item.allocation == allocation for batch in self.batches for item in batch
-            ), "taken back from calls that run"
+            ), "released under calls that run"
             del self.allocations[allocation]
 
     def cancelled(self, message: Cancel) -> None:
@@ -345,8 +345,8 @@ def ignore(peer: Peer, message: Message) -> None:
 READ: dict[type, Callable[[Peer, object], None]] = {
     Welcome: ignore,
     Beat: ignore,
-    Grant: lambda peer, grant: peer.lent(grant),
-    Release: Peer.taken_back,
+    Grant: lambda peer, grant: peer.granted(grant),
+    Release: Peer.released,
     Refuse: lambda peer, message: peer.end(),
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: lambda peer, message: peer.functions.difference_update(message.functions),
@@ -525,11 +525,11 @@ class Play(RuleBasedStateMachine):
         if self.policy.resources is None and not self.policy.pooled:
             demand = ANY
         tasks = []
-        lent, of_function = (
-            tuple(LENT[number] for number in sorted(needs)),
+        needed, of_function = (
+            tuple(SHARED[number] for number in sorted(needs)),
             NEEDS_OF_FUNCTION.get(function, ()),
         )
-        names = {one.name for one in all_needed(lent, of_function)}
+        names = {one.name for one in all_needed(needed, of_function)}
         for size in sizes:
             self.last_task += 1
             self.left[self.last_task] = set(range(size))
@@ -538,7 +538,7 @@ class Play(RuleBasedStateMachine):
             options = {
                 "retries": retries,
                 "watched": watched,
-                "needs": lent,
+                "needs": needed,
                 "demand": demand,
                 "submitter": submitter,
             }
@@ -552,7 +552,7 @@ class Play(RuleBasedStateMachine):
         for name in sorted(names & self.released):
             self.play(Released(name))
 
-    @rule(which=st.sampled_from(LENT))
+    @rule(which=st.sampled_from(SHARED))
     def release(self, which: SharedObject) -> None:
         self.released.add(which.name)
         self.play(Released(which.name))
@@ -804,7 +804,7 @@ class Play(RuleBasedStateMachine):
         )
         self.books_agree()
         assert not self.core.state.unmatched
-        for one in LENT:
+        for one in SHARED:
             self.play(Released(one.name))
         assert not any(known.shared for known in self.core.state.objects.values()), (
             "a shared object is kept for nobody"

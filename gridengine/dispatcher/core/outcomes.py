@@ -8,13 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
-from gridengine.dispatcher.core.calls import OpenTask, Span
+from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import GridEngineError
+from gridengine.serialize.payload import Payload
 
 # ------------------------------------------------------------------ runs
 
@@ -86,31 +87,35 @@ def requeue(state: CoreState, span: Span) -> None:
     """Have calls that were assigned wait again, before all others; settle those that are not wanted
     any more.
     """
-    wanted, unwanted = split_unwanted(span) if span.open_task.unwanted else ([span], [])
-    for one in unwanted:
-        settle_unwanted(state, one)
-    for one in reversed(wanted):
-        if one.stop > one.start:
-            queue = state.queue_for(one.demand)
-            queue.put_back(one)
+    wanted = [span]
+    for one in sorted(span.open_task.unwanted, key=_recalled_last):
+        if one.signal or span.attempt == 1:
+            wanted, rejected = cut(wanted, one)
+            for part in rejected:
+                settle_unwanted(state, part, one.signal)
+    for part in reversed(wanted):
+        if part.stop > part.start:
+            queue = state.queue_for(part.demand)
+            queue.put_back(part)
             state.dirty_queues[queue] = None
 
 
-def split_unwanted(span: Span) -> tuple[list[Span], list[Span]]:
-    """Return what of a span is to run, and what somebody has cancelled, or recalled in time."""
-    wanted, unwanted = [span], list[Span]()
-    for one in span.open_task.unwanted:
-        if one.signal or span.attempt == 1:
-            parts, wanted = wanted, []
-            for part in parts:
-                start, stop = max(one.start, part.start), min(one.stop, part.stop)
-                if start >= stop:
-                    wanted.append(part)
-                    continue
-                unwanted.append(replace(part, start=start, stop=stop))
-                around = replace(part, stop=start), replace(part, start=stop)
-                wanted += [rest for rest in around if rest.calls]
-    return wanted, unwanted
+def _recalled_last(unwanted: Unwanted) -> bool:
+    return not unwanted.signal
+
+
+def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
+    """Return what of spans of a task is wanted, and what is not."""
+    outside, inside = list[Span](), list[Span]()
+    for span in spans:
+        start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
+        if start >= stop:
+            outside.append(span)
+            continue
+        inside.append(replace(span, start=start, stop=stop))
+        around = replace(span, stop=start), replace(span, start=stop)
+        outside += [part for part in around if part.calls]
+    return outside, inside
 
 
 def drop_waiting(
@@ -142,9 +147,8 @@ def give_up(
 # ------------------------------------------------------------------ calls that are settled
 
 
-def settle_unwanted(state: CoreState, span: Span) -> None:
-    """Settle calls that somebody cancelled, or recalled before they began."""
-    number = span.open_task.cancelled_by(span.start)
+def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
+    """Settle calls that somebody cancelled by a signal, or with 0 recalled before they began."""
     if number:
         settle_cancelled(state, span, -number)
     else:
@@ -153,26 +157,27 @@ def settle_unwanted(state: CoreState, span: Span) -> None:
 
 
 def settle_cancelled(
-    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: bytes
+    state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: Any
 ) -> None:
     """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
     settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
-def settle(state: CoreState, span: Span, **outcome: Any) -> None:
+def settle(state: CoreState, span: Span, payload: Payload | None = None, **outcome: Any) -> None:
     """Tell the outcome of calls, once."""
     one, start, stop = span.open_task, span.start, span.stop
-    one.unsettled -= stop - start
-    attempts = tuple(one.attempts.get(start, ())) if stop - start == 1 and one.attempts else ()
+    calls = stop - start
+    one.unsettled -= calls
+    attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
     finished = CallsFinished(
-        one.task.id, start, stop, **{"payload": None, **outcome}, attempts=attempts, last=last
+        one.task.id, start, stop, payload, attempts=attempts, last=last, **outcome
     )
     state.effects.append(finished)
-    if finished.error is None and not finished.raised:
-        state.done += stop - start
+    if payload is not None and not finished.raised:
+        state.done += calls
     elif not finished.recalled:
-        state.failed += stop - start
+        state.failed += calls
     if last:
         _close_task(state, one)
 

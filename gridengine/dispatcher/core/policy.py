@@ -22,8 +22,8 @@ class Policy(Struct, frozen=True):
     for, it is asked for. overtake_seconds: how long calls that want much may be overtaken by those
     that want less. gather_seconds: how long demand is gathered before workers are asked for, so
     that one array job serves it; for the first of all it is not where these `start_at_once`.
-    failed_starts: how many cluster tasks in a row may end without a call home before that is an
-    error.
+    failed_starts: how many cluster tasks in a row may end before their workers connect, until that
+    is an error.
     """
 
     max_workers: int = 1

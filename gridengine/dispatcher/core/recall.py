@@ -4,13 +4,13 @@ their submitter, or by the core for the sake of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from gridengine.dispatcher.core.calls import Submitter, Unwanted
+from gridengine.dispatcher.core.calls import OpenTask, Span, Submitter, Unwanted
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.model import Phase, Run, Worker
-from gridengine.dispatcher.core.outcomes import settle_unwanted, split_unwanted
+from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.wire.messages import Cancel, Recall
 
@@ -51,24 +51,52 @@ def _is_unwanted_after(run: Run) -> bool:
 def reject(
     state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
 ) -> list[tuple[Worker, list[Run]]]:
-    """Note that calls of tasks, from one to before another, are not wanted; settle those that wait,
-    and return the runs of the others, by worker.
+    """Settle those of these calls of tasks, from one to before another, that wait; note that the
+    others are not wanted, and return their runs, by worker.
     """
-    submitters: dict[Submitter, None] = {}
-    runs: dict[int, Run] = {}
+    rejected: dict[int, list[Unwanted]] = {}
     for task, start, stop in calls:
-        one, unwanted = state.open_tasks.get(task), Unwanted(start, stop, number)
-        if one is None:
-            continue
-        one.unwanted = *(other for other in one.unwanted if other != unwanted), unwanted
-        submitters[one.submitter] = None
-        its = map(state.runs.__getitem__, one.runs)
-        runs |= {run.number: run for run in its if start < run.span.stop and run.done < stop}
+        if task in state.open_tasks:
+            rejected.setdefault(task, []).append(Unwanted(start, stop, number))
+    tasks = [state.open_tasks[task] for task in rejected]
+    runs: dict[int, Run] = {}
+    for one in tasks:
+        for unwanted in rejected[one.task.id]:
+            its = _runs_of(state, one, unwanted)
+            if its and unwanted not in one.unwanted:
+                one.unwanted = *one.unwanted, unwanted
+            runs |= {run.number: run for run in its}
+    _take_waiting(state, rejected, dict.fromkeys(one.submitter for one in tasks))
+    return _by_worker(runs.values())
+
+
+def _runs_of(state: CoreState, one: OpenTask, unwanted: Unwanted) -> list[Run]:
+    return [
+        run
+        for run in map(state.runs.__getitem__, one.runs)
+        if unwanted.start < run.span.stop
+        and run.done < unwanted.stop
+        and (unwanted.signal or run.span.attempt == 1)
+    ]
+
+
+def _take_waiting(
+    state: CoreState, rejected: Mapping[int, list[Unwanted]], submitters: Iterable[Submitter]
+) -> None:
+    """Take such calls of these submitters out of all queues, and settle them."""
+
+    def split(span: Span) -> tuple[list[Span], list[Span]]:
+        stays, goes = [span], list[Span]()
+        for one in rejected.get(span.open_task.task.id, ()):
+            if one.signal or span.attempt == 1:
+                stays, parts = cut(stays, one)
+                goes += parts
+        return stays, goes
+
     for queue in state.queues.values():
-        for span in queue.take_out(split_unwanted, submitters):
-            settle_unwanted(state, span)
+        for span in queue.take_out(split, submitters):
+            settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
         state.dirty_queues[queue] = None
-    return _by_worker(run for run in runs.values() if number or run.span.attempt == 1)
 
 
 def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:

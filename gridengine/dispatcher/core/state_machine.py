@@ -72,7 +72,8 @@ class StateMachine:
         _HANDLERS[type(event)](state, event, now)
         if tick:
             state.effects += self._long_wait.check(state, now)
-        allocator.settle(state, now, again=tick)
+        if tick or state.dirty_queues or state.freed_slots or state.room_freed:
+            allocator.settle(state, now, again=tick)
         if state.scale_due:
             state.scale_due = False
             if not state.closing:

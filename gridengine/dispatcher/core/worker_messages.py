@@ -95,7 +95,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     settle(
         state,
         span,
-        payload=payload,
+        payload,
         raised=raised,
         exitcode=int(raised),
         stdout=stdout,
@@ -144,7 +144,7 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
     """Decide on the one call that its runner was in when it died."""
     index, reason, retries = message.index, message.reason, run.span.open_task.task.retries
     call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
-    output = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
+    output: dict[str, Any] = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
     if call.open_task.cancelled_by(index):
         settle_cancelled(state, call, exitcode, run.worker, **output)
         return

@@ -9,9 +9,9 @@ from gridengine.resources import ZERO, Cores, Memory, Node, Resource, Token, WTi
 from gridengine.resources.packing import Packer
 
 
-def packer(**holders: Resource) -> Packer[str, str]:
+def packer(*offers: Resource, **holders: Resource) -> Packer[str, str]:
     """Return a packer with these holders; a large task may be overtaken for a minute."""
-    made: Packer[str, str] = Packer(overtake_seconds=60)
+    made: Packer[str, str] = Packer(offers, overtake_seconds=60)
     for name, resources in holders.items():
         made.open(name, resources, 0.0)
     return made
@@ -26,11 +26,11 @@ def add(packer: Packer[str, str], now: float = 0.0, **tasks: Resource) -> None:
         packer.add(task, request, now)
 
 
-def overtaken() -> Packer[str, str]:
+def overtaken(*offers: Resource) -> Packer[str, str]:
     """Return a packer of four cores where `large`, which wants them all, was overtaken at time 0;
     `small` and `other` run.
     """
-    made = packer(node=Cores(4))
+    made = packer(*offers, node=Cores(4))
     add(made, small=Cores(1))
     places(made)
     add(made, large=Cores(4), other=Cores(1))
@@ -126,9 +126,8 @@ def test_what_does_not_fit_now_is_no_error() -> None:
     assert made.waiting == 1
 
 
-def test_an_offer_made_later_counts() -> None:
-    made = packer(node=Cores(4))
-    made.offer(Cores(8))
+def test_what_is_on_offer_counts() -> None:
+    made = packer(Cores(8), node=Cores(4))
     add(made, one=Cores(8))
     assert made.waiting == 1
 
@@ -201,9 +200,8 @@ def test_when_the_draining_holder_has_gone_another_drains() -> None:
 
 @pytest.mark.parametrize("looked_between", [True, False])
 def test_a_holder_that_comes_later_may_drain(looked_between: bool) -> None:
-    made = overtaken()
+    made = overtaken(Cores(4))
     places(made, 60.0)
-    made.offer(Cores(4))
     made.shut("node")
     if looked_between:
         assert places(made, 60.0) == []

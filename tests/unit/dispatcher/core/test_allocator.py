@@ -1,4 +1,4 @@
-"""Calls that ask for resources, in the core: who is lent what, and when it is given back."""
+"""Calls that ask for resources, played on the core: what is allocated, and released."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched
-from gridengine.dispatcher.core.feasibility import booked, can_hold
-from gridengine.dispatcher.core.policy import Policy, spare_of
+from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
 from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
-from tests.unit.dispatcher.core.test_state_machine import GOOD, Play
+from tests.support.core_play import Play
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -58,7 +57,7 @@ def test_calls_that_ask_for_nothing_have_as_many_slots_as_there_are_cores() -> N
     assert play.given() == [ZERO] * 4
 
 
-def test_calls_that_ask_for_nothing_are_lent_nothing_by_name() -> None:
+def test_calls_that_ask_for_nothing_have_no_allocation() -> None:
     play = shared()
     assert play.seen(Grant) == []
 
@@ -84,7 +83,7 @@ def test_a_request_without_cores_takes_one() -> None:
     assert play.given() == [Memory(1)] * 4
 
 
-def test_a_lane_is_used_again_without_asking_anybody() -> None:
+def test_an_allocation_is_used_again_without_asking_anybody() -> None:
     play = shared()
     play.ask(Cores(4), calls=3)
     play.done(play.assigned()[0])
@@ -92,7 +91,7 @@ def test_a_lane_is_used_again_without_asking_anybody() -> None:
     assert len(play.assigned()) == 1
 
 
-def test_cores_that_nobody_uses_are_taken_back_for_who_waits() -> None:
+def test_cores_that_nobody_uses_are_released_for_who_waits() -> None:
     play = Shared()
     play.ask(calls=4)
     play.here()
@@ -102,7 +101,7 @@ def test_cores_that_nobody_uses_are_taken_back_for_who_waits() -> None:
     assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
-def test_a_lane_that_nobody_uses_is_taken_back_for_who_waits() -> None:
+def test_an_allocation_that_nobody_uses_is_released_for_who_waits() -> None:
     play = shared()
     play.ask(Cores(4))
     play.done(play.assigned()[0])
@@ -145,19 +144,6 @@ def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
             return
         running += play.assigned()
     pytest.fail("it never ran")
-
-
-def test_what_no_worker_can_hold_is_an_error() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"no worker can ever hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)",
-    ):
-        can_hold(Policy(**GOOD, resources=NODE), Cores(5))
-
-
-def test_a_time_that_no_worker_has_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="no worker can ever hold"):
-        can_hold(Policy(**GOOD, resources=NODE & WTime(100)), WTime(99))
 
 
 def test_what_no_worker_can_hold_fails_though_it_was_submitted() -> None:
@@ -207,9 +193,7 @@ class Upset(Capacity):
         raise KeyboardInterrupt
 
 
-def test_a_worker_of_its_own_that_cannot_be_given_what_was_asked_fails_those_calls_each_time_and_leaves() -> (
-    None
-):
+def test_a_worker_that_cannot_give_what_it_was_launched_for_fails_those_calls_and_leaves() -> None:
     play = Play(pooled=True)
     for worker in (b"u", b"v"):
         play.submit(1, demand=Demand(Upset(1)))
@@ -243,7 +227,7 @@ def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
     assert play.seen(Launch) == [Launch(3, Demand(NODE))]
 
 
-def test_a_worker_that_leaves_takes_its_lanes_along() -> None:
+def test_a_worker_that_leaves_takes_its_allocations_along() -> None:
     play = shared()
     play.ask(Cores(4))
     play.later(100)
@@ -378,12 +362,3 @@ def test_a_group_is_limited_once_its_times_are_known() -> None:
         play.done(one, seconds=float(seconds))
     assert limits[:8] == [None] * 8
     assert limits[8] == pytest.approx(14.5 + 5 * 6**0.5)
-
-
-@pytest.mark.parametrize("request_", [Memory(1), ZERO, Token("t")])
-def test_who_does_not_say_how_many_cores_has_one(request_: Resource) -> None:
-    assert booked(request_) == request_ & Cores(1)
-
-
-def test_who_says_how_many_cores_has_them() -> None:
-    assert booked(Cores(3)) == Cores(3)

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.events import Rebalance
 from gridengine.dispatcher.core.model import Run
 from gridengine.resources import Cores
 from gridengine.wire.messages import Assignment, Recall, Returned, Shortened
-from tests.unit.dispatcher.core.test_state_machine import Play, function
+from tests.support.core_play import Play, function
 
 SHARED = [None, Cores(4)]
 

@@ -6,7 +6,7 @@ import itertools
 
 from gridengine.dispatcher.core.events import Launched, Warn
 from gridengine.schedulers.launcher import Handle
-from tests.unit.dispatcher.core.test_state_machine import Play
+from tests.support.core_play import Play
 
 
 def held_by_jobs(*names: str) -> Play:

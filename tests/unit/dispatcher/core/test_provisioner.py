@@ -235,7 +235,7 @@ def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> 
     assert [one.handle for one in provisioner.expected.values()] == handles(2)
 
 
-def test_a_second_worker_with_the_same_log_is_a_stranger() -> None:
+def test_a_second_worker_with_the_same_log_is_not_recognised() -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
     provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5))
@@ -392,9 +392,7 @@ def test_a_worker_that_is_starting_needs_no_explanation() -> None:
     assert [explain(provisioner, now) for now in (0, 100)] == [[], []]
 
 
-def test_a_reason_that_comes_before_the_first_minute_is_asked_for_when_calls_may_not_wait_so_long() -> (
-    None
-):
+def test_a_reason_is_asked_for_earlier_when_calls_may_not_wait_for_a_minute() -> None:
     provisioner = make(start_timeout=4.0)
     provisioner.add_launched(handles(1), 0)
     assert [now for now in range(10) if explain(provisioner, now)] == [2]

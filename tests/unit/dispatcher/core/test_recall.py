@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import CancelRequested, RecallRequested
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    RecallRequested,
+    Send,
+)
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.errors import Cancelled
+from gridengine.errors import (
+    Cancelled,
+)
 from gridengine.resources import Cores
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
+    RETRYABLE,
     VALUES,
     Cancel,
     Crashed,
@@ -23,7 +31,7 @@ from gridengine.wire.messages import (
     Returned,
     Shortened,
 )
-from tests.unit.dispatcher.core.test_state_machine import Play
+from tests.support.core_play import Play
 
 
 def recalled(play: Play) -> list[tuple[int, int, int]]:
@@ -201,3 +209,111 @@ def test_a_cancelled_call_is_not_tried_again_when_its_worker_is_lost() -> None:
     play.say(Goodbye("bye"))
     assert (2, 0, 1) in cancelled(play)
     assert play.core.state.calls_waiting == 59
+
+
+def test_a_cancelled_task_that_waits_never_runs() -> None:
+    play = Play()
+    play.submit(3)
+    play.play(CancelRequested([1], signal.SIGTERM))
+    [settled] = play.seen(CallsFinished)
+    assert (type(settled.error), settled.stop, settled.exitcode) == (Cancelled, 3, -signal.SIGTERM)
+    play.hello()
+    assert play.assigned() == []
+
+
+def test_a_cancelled_task_that_runs_has_its_worker_told() -> None:
+    play = Play()
+    one = play.running()
+    assert play.play(CancelRequested([1], signal.SIGTERM)) == [
+        Send(b"w", Cancel([one.run], signal.SIGTERM))
+    ]
+
+
+def test_a_cancelled_call_settles_when_its_worker_says_so() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.crash(one, 0, CANCELLED, -15)
+    [settled] = play.seen(CallsFinished)
+    assert (type(settled.error), settled.exitcode, settled.stdout) == (Cancelled, -15, b"out")
+
+
+def test_a_cancelled_run_that_had_not_begun_settles_too() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.crash(one, -1, CANCELLED, -15)
+    assert type(play.seen(CallsFinished)[0].error) is Cancelled
+
+
+def test_a_cancelled_call_that_ends_by_itself_has_its_value() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.done(one)
+    assert play.seen(CallsFinished)[0].payload == (b"values",)
+
+
+def test_a_cancelled_call_is_never_retried() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.crash(one, 0, CRASH, -11)
+    assert len(play.seen(CallsFinished)) == 1
+
+
+def test_a_cancelled_call_is_not_retried_for_its_exception() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
+    assert play.seen(CallsFinished)[0].raised
+
+
+def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    assert play.play(CancelRequested([1], signal.SIGKILL)) == [
+        Send(b"w", Cancel([one.run], signal.SIGKILL))
+    ]
+
+
+def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_signal_asked_for() -> None:
+    play = Play()
+    play.running()
+    play.play(CancelRequested([1], signal.SIGKILL))
+    play.later(70)
+    [settled] = play.seen(CallsFinished)
+    assert (type(settled.error), settled.exitcode) == (Cancelled, -signal.SIGKILL)
+
+
+def test_a_cancelled_call_whose_worker_gives_it_back_settles() -> None:
+    play = Play()
+    one = play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
+    play.say(Returned([one.run]))
+    assert type(play.seen(CallsFinished)[0].error) is Cancelled
+
+
+def test_cancelling_what_has_settled_does_nothing() -> None:
+    play = Play()
+    play.done(play.running())
+    assert play.play(CancelRequested([1, 99], signal.SIGTERM)) == []
+
+
+def test_cancelling_one_task_leaves_the_others() -> None:
+    play = Play()
+    play.submit(1, 2, 3)
+    play.play(CancelRequested([2], signal.SIGTERM))
+    assert play.core.state.calls_waiting == 4
+
+
+def test_what_was_recalled_is_not_cancelled_with_one_call_of_it() -> None:
+    play, _, run = batch()
+    span = play.core.state.runs[run].span
+    play.play(RecallRequested([(2, span.start, span.stop)]))
+    play.play(CancelRequested([], 9, [(2, span.start, span.start + 1)]))
+    play.say(Returned([run]))
+    assert recalled(play) == [(2, span.start + 1, span.stop)]
+    assert [one.start for one in play.seen(CallsFinished) if not one.recalled] == [span.start]

@@ -8,7 +8,7 @@ from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import RAISED, RETRYABLE, Result, Results
-from tests.unit.dispatcher.core.test_state_machine import Play
+from tests.support.core_play import Play
 
 
 def seen(play: Play) -> Snapshot:

@@ -1,0 +1,223 @@
+"""Which calls are assigned to which workers, and how many at a time, played on the core."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.dispatcher.core import (
+    assigner,
+    model,
+)
+from gridengine.dispatcher.core.events import (
+    Continue,
+    Send,
+)
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.wire.messages import (
+    Assign,
+    Define,
+    Stop,
+    Welcome,
+)
+from tests.support.core_play import CUBE, GOOD, Play, calls
+
+
+def test_a_worker_that_calls_home_is_welcomed_and_given_work() -> None:
+    play = Play()
+    play.submit(1)
+    play.hello()
+    assert [type(effect.message) for effect in play.seen(Send)] == [Welcome, Define, Assign]
+
+
+def test_a_function_comes_with_its_path_and_directory() -> None:
+    play = Play()
+    play.submit(1)
+    play.hello()
+    assert play.sent(Define) == [Define(b"square", [b"/code"], b"/home", 1)]
+
+
+def test_a_function_is_sent_to_a_worker_once() -> None:
+    play = Play()
+    one = play.running()
+    play.submit(1)
+    play.done(one)
+    assert len(play.assigned()) == 1
+    assert play.sent(Define) == []
+
+
+def test_an_assignment_carries_the_options_of_its_task() -> None:
+    one = Play().running(form=1, watched=True, controlled=True, timeout=9.0)
+    assert (one.form, one.watched, one.controlled, one.timeout, one.attempt) == (
+        1,
+        True,
+        True,
+        9.0,
+        1,
+    )
+
+
+def test_a_worker_is_given_one_call_for_each_slot() -> None:
+    play = Play(slots=3)
+    play.submit(1, 1, 1, 1)
+    play.hello(slots=3)
+    assert [len(message.assignments) for message in play.sent(Assign)] == [1, 1, 1]
+
+
+def test_of_a_function_not_measured_yet_one_call_is_handed_out() -> None:
+    one = Play().running(100)
+    assert (one.start, one.stop) == (0, 1)
+
+
+def test_tasks_are_handed_out_in_the_order_of_submission() -> None:
+    play = Play()
+    play.submit(1, 1)
+    play.hello()
+    first = play.assigned()
+    play.done(first[0])
+    assert calls(first + play.assigned()) == [(1, 0, 1), (2, 0, 1)]
+
+
+def test_quick_calls_are_handed_out_together() -> None:
+    play = Play()
+    play.learn(seconds=model.BATCH_SECONDS / 5)
+    play.submit(1000)
+    assert calls(play.assigned())[0] == (2, 0, 5)
+
+
+def test_quick_tasks_of_one_call_make_one_batch() -> None:
+    play = Play()
+    play.learn(seconds=model.BATCH_SECONDS / 4)
+    play.submit(*[1] * 100)
+    assert len(play.sent(Assign)[0].assignments) == 4
+
+
+def test_slow_calls_are_handed_out_one_at_a_time() -> None:
+    play = Play()
+    play.learn(seconds=1.0)
+    play.submit(1000)
+    assert calls(play.assigned()) == [(2, 0, 1)]
+
+
+def test_a_batch_leaves_work_for_every_slot() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.hello(b"v", pid=8)
+    play.submit(8)
+    assert [one.stop - one.start for one in play.assigned()][:2] == [2, 2]
+
+
+def test_a_batch_of_the_quickest_calls_is_worth_its_message() -> None:
+    play = Play()
+    play.learn(seconds=model.LEAST_SECONDS / 6)
+    play.hello(b"v", pid=8)
+    play.submit(8)
+    assert [one.stop - one.start for one in play.assigned()][:2] == [6, 2]
+
+
+def test_a_longer_duration_counts_at_once() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.submit(2)
+    first, second = play.assigned()
+    play.done(first, seconds=100.0)
+    play.done(second, seconds=1e-3)
+    play.submit(100)
+    assert [one.stop - one.start for one in play.assigned()] == [1]
+
+
+def test_a_batch_holds_calls_of_one_function() -> None:
+    play = Play()
+    play.learn(seconds=1e-6)
+    play.core.state.policy = Policy(**GOOD, max_workers=1)
+    play.submit(1)
+    play.submit(1, function=CUBE)
+    assert all(
+        len({one.function for one in message.assignments}) == 1 for message in play.sent(Assign)
+    )
+
+
+def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "MOST_BYTES", 10)
+    play = Play()
+    play.learn(seconds=1e-6)
+    play.submit(*[1] * 20)
+    assert len(play.sent(Assign)[0].assignments) == 3
+
+
+def test_of_quick_calls_a_worker_gets_the_next_batch_ahead() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.submit(1000)
+    assert len(play.sent(Assign)) == 2
+
+
+def test_of_slow_calls_a_worker_gets_nothing_ahead() -> None:
+    play = Play()
+    play.learn(seconds=1.0)
+    play.submit(1000)
+    assert len(play.sent(Assign)) == 1
+
+
+def test_nothing_is_given_ahead_while_another_worker_is_idle() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.hello(b"v", pid=8)
+    play.submit(1, 1)
+    assert sorted(one.worker for one in play.seen(Send) if isinstance(one.message, Assign)) == [
+        b"v",
+        b"w",
+    ]
+
+
+def test_a_worker_of_jobs_per_worker_gets_nothing_ahead() -> None:
+    play = Play(jobs_per_worker=50)
+    play.learn(seconds=1e-3)
+    play.submit(1000)
+    assert len(play.sent(Assign)) == 1
+
+
+def test_a_retry_is_handed_out_alone() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.submit(10)
+    first, second = play.assigned()
+    play.crash(first, 3)
+    play.done(second)
+    assert calls(play.assigned()) == [(2, 3, 4)]
+
+
+def test_a_worker_that_has_done_its_share_is_stopped() -> None:
+    play = Play(jobs_per_worker=1)
+    one = play.running()
+    play.submit(1)
+    play.done(one)
+    assert play.sent(Stop) == [Stop()]
+    assert play.assigned() == []
+
+
+def test_a_worker_is_never_given_more_than_its_share() -> None:
+    play = Play(jobs_per_worker=3)
+    one = play.running(100)
+    play.done(one, seconds=1e-6)
+    assert [one.stop - one.start for one in play.assigned()] == [2]
+
+
+def test_what_a_worker_with_its_share_done_gives_back_goes_to_an_idle_one() -> None:
+    play = Play(jobs_per_worker=1)
+    one = play.running()
+    play.hello(b"v", pid=8)
+    play.crash(one, 0)
+    assert calls(play.assigned(b"v")) == [(1, 0, 1)]
+
+
+def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigner, "MOST_ASSIGNED", 2)
+    play = Play(slots=5)
+    play.submit(1, 1, 1, 1, 1)
+    play.hello(slots=5)
+    assert [one.task for one in play.assigned()] == [1, 2]
+    play.play(Continue())
+    assert [one.task for one in play.assigned()] == [3, 4]
+    play.play(Continue())
+    assert [one.task for one in play.assigned()] == [5]
+    assert not play.core.state.deferred

@@ -1,0 +1,331 @@
+"""Workers that are lost, silent, suspended or not needed, played on the core."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from gridengine.dispatcher.core import (
+    worker_lifecycle,
+)
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Launch,
+    Launched,
+    Lost,
+    Withdraw,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.errors import (
+    JobDeleted,
+    WorkerLost,
+)
+from gridengine.resources import Memory
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.wire.messages import (
+    Beat,
+    Goodbye,
+    Stop,
+)
+from tests.support.core_play import (
+    Play,
+    attempts_to_come,
+    calls,
+    chunk,
+    failing_starts,
+    lost_for_good,
+    two_demands,
+)
+
+
+def test_a_lost_worker_gives_its_tasks_back() -> None:
+    play = Play()
+    play.running()
+    play.later(70)
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.core.state.calls_waiting == 1
+
+
+def test_a_lost_workers_calls_are_charged() -> None:
+    play = Play()
+    play.running()
+    play.later(70)
+    play.hello(b"v", pid=8)
+    assert [one.attempt for one in play.assigned()] == [2]
+
+
+def test_what_a_lost_worker_gives_back_waits_in_its_order() -> None:
+    play = Play()
+    chunk(play)
+    play.later(70)
+    assert list(attempts_to_come(play, below=12)) == list(range(12))
+
+
+def test_results_before_a_loss_are_kept() -> None:
+    play = Play()
+    one = chunk(play)
+    play.values(one, 0, 4)
+    play.later(70)
+    assert set(attempts_to_come(play)) == {4, 5}
+
+
+def test_a_lost_worker_is_replaced() -> None:
+    play = Play(max_workers=1)
+    play.running()
+    play.later(70)
+    assert play.seen(Launch) == [Launch(1)]
+
+
+def test_a_worker_that_is_lost_by_silence_is_stopped_by_the_scheduler() -> None:
+    play = Play()
+    play.running()
+    play.later(70)
+    assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
+
+
+def test_silence_shorter_than_the_lease_is_no_death() -> None:
+    play = Play()
+    play.running()
+    play.later(60)
+    assert play.seen(Lost) == []
+
+
+def test_a_silent_worker_is_given_nothing() -> None:
+    play = Play(idle_seconds=100)
+    play.learn(seconds=1.0)
+    play.later(7)
+    play.submit(1)
+    assert play.assigned() == []
+
+
+def test_a_silent_worker_that_is_heard_again_is_given_work() -> None:
+    play = Play(idle_seconds=100)
+    play.learn(seconds=1.0)
+    play.later(7)
+    play.submit(1)
+    play.say(Beat())
+    assert calls(play.assigned()) == [(2, 0, 1)]
+
+
+def test_a_silent_worker_whose_first_word_is_goodbye_is_given_nothing() -> None:
+    play = Play(idle_seconds=100)
+    play.learn(seconds=1.0)
+    play.later(7)
+    play.submit(1)
+    play.say(Goodbye("terminated"))
+    assert play.assigned() == []
+
+
+def test_the_schedulers_word_of_a_death_is_enough() -> None:
+    play = Play()
+    play.running()
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.FAILED, "killed by SIGKILL")
+    play.later(1)
+    assert play.seen(Lost) == [Lost(b"w")]
+
+
+def test_what_an_ended_worker_sent_before_is_still_taken() -> None:
+    play = Play()
+    one = play.running()
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.ENDED)
+    play.done(one)
+    assert len(play.seen(CallsFinished)) == 1
+
+
+def test_a_call_whose_workers_are_lost_fails_after_its_retries() -> None:
+    settled = lost_for_good(Play())
+    assert type(settled.error) is WorkerLost
+    assert settled.exitcode == -signal.SIGKILL
+
+
+def test_a_deletion_is_told_as_such() -> None:
+    assert type(lost_for_good(Play(), deleted=True).error) is JobDeleted
+
+
+def test_a_worker_that_says_goodbye_gives_its_tasks_back() -> None:
+    play = Play()
+    play.running()
+    play.say(Goodbye("terminated"))
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.core.state.calls_waiting == 1
+
+
+def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
+    play = Play()
+    one = chunk(play)
+    play.values(one, 0, 1)
+    play.say(Goodbye("terminated"))
+    assert attempts_to_come(play) == {1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
+
+
+def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
+    play = Play(max_workers=1)
+    play.submit(1, retries=1)
+    for name in (b"a", b"b"):
+        play.hello(name)
+        play.say(Goodbye("walltime"), worker=name)
+    assert type(play.seen(CallsFinished)[0].error) is WorkerLost
+
+
+HANDLE = Handle("41", "/runs/x/1.log")
+
+
+def terminated(**options: Any) -> Play:
+    """A worker of a cluster that somebody ended in the second of five calls."""
+    play = Play(pooled=True, **options)
+    one = play.running(5, retries=0)
+    play.values(one, 0, 1)
+    play.say(Goodbye("terminated"))
+    return play
+
+
+def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> None:
+    play = terminated()
+    assert play.effects == []
+    play.poll(HANDLE, WorkerStatus.FAILED, "was cancelled", deleted=True)
+    play.later(1)
+    assert [type(settled.error) for settled in play.seen(CallsFinished)] == [JobDeleted]
+    assert play.core.state.calls_waiting == 3
+
+
+def test_calls_whose_worker_made_room_for_another_job_run_again_at_no_charge() -> None:
+    play = terminated()
+    play.poll(HANDLE, WorkerStatus.FAILED, "was preempted", blameless=True)
+    play.later(1)
+    assert play.seen(CallsFinished) == []
+    assert set(attempts_to_come(play).values()) == {1}
+
+
+def test_a_worker_that_was_ended_is_waited_for_no_longer_than_for_one_that_leaves() -> None:
+    play = terminated()
+    play.later(5)
+    assert play.seen(Lost) == []
+    play.later(6)
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
+    assert [type(settled.error) for settled in play.seen(CallsFinished)] == [WorkerLost]
+
+
+def test_who_closes_does_not_wait_for_what_the_scheduler_says() -> None:
+    play = terminated()
+    play.play(Closing())
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.core.state.workers == {}
+
+
+def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 9, blameless=True)
+    assert play.seen(CallsFinished) == []
+    assert play.core.state.calls_waiting == 1
+
+
+def test_a_suspended_worker_is_not_dead() -> None:
+    play = Play()
+    play.running()
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.later(1000)
+    play.later(1000)
+    assert play.seen(Lost) == []
+
+
+def test_a_suspended_worker_is_given_nothing() -> None:
+    play = Play(idle_seconds=100)
+    play.learn(seconds=1.0)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.later(1)
+    play.submit(1)
+    assert play.assigned() == []
+
+
+def test_a_worker_that_goes_on_after_a_suspension_finishes_its_work() -> None:
+    play = Play()
+    one = play.running()
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.later(1000)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.RUNNING)
+    play.later(10)
+    play.done(one)
+    assert len(play.seen(CallsFinished)) == 1
+
+
+def test_a_lost_workers_late_words_are_not_taken() -> None:
+    play = Play()
+    one = play.running()
+    play.later(70)
+    assert play.done(one) == [Lost(b"w")]
+
+
+def test_an_idle_worker_is_stopped() -> None:
+    play = Play(idle_seconds=5)
+    play.learn(seconds=1.0)
+    play.later(4, beats=[b"w"])
+    assert play.sent(Stop) == []
+    play.later(2, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_busy_worker_is_not_stopped() -> None:
+    play = Play(idle_seconds=5)
+    play.running()
+    play.later(6, beats=[b"w"])
+    assert play.sent(Stop) == []
+
+
+def test_a_worker_that_was_told_to_stop_is_given_nothing_more() -> None:
+    play = Play(idle_seconds=5)
+    play.learn(seconds=1.0)
+    play.later(5.5, beats=[b"w"])
+    play.submit(1)
+    assert play.assigned() == []
+
+
+def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
+    play = Play(idle_seconds=5, max_workers=1)
+    play.learn(seconds=1.0)
+    play.later(5.5, beats=[b"w"])
+    play.submit(1)
+    play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
+    assert play.seen(Launch) == [Launch(1)]
+
+
+def test_queued_workers_that_are_not_needed_any_more_are_withdrawn() -> None:
+    play = Play(idle_seconds=5)
+    one = play.running()
+    play.submit(1)
+    play.play(Launched([Handle("42")]))
+    play.done(one)
+    play.done(play.assigned()[0])
+    play.later(1, beats=[b"w"])
+    assert play.seen(Withdraw) == []
+    play.later(5, beats=[b"w"])
+    assert play.seen(Withdraw) == [Withdraw((Handle("42"),))]
+
+
+def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place() -> (
+    None
+):
+    play = two_demands()
+    play.play(Launched([Handle("42", "/runs/x/2.log")], Demand(Memory(1))))
+    play.later(0.3, beats=[b"w"])
+    assert play.sent(Stop) == []
+    play.later(0.3, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_worker_with_nothing_to_do_leaves_where_another_demand_wants_one_and_no_more_may_be() -> (
+    None
+):
+    play = two_demands(max_workers=1)
+    play.later(0.6, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+
+
+def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
+    play = Play(pooled=True, idle_seconds=5)
+    play.done(play.running())
+    play.later(0.6, beats=[b"w"])
+    assert play.sent(Stop) == []

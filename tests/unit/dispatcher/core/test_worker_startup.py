@@ -1,0 +1,292 @@
+"""Workers that start, fail to start, or are refused, played on the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher.core.events import (
+    Explain,
+    Explained,
+    Launch,
+    Launched,
+    LaunchFailed,
+    Lost,
+    Polled,
+    Warn,
+    Withdraw,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.errors import (
+    ClusterError,
+    JobDeleted,
+    SubmissionRefused,
+    VersionMismatch,
+    WorkerNotStarted,
+)
+from gridengine.resources import Cores
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.wire.messages import (
+    Goodbye,
+    Refuse,
+    Stop,
+)
+from tests.support.core_play import Play, failing_starts
+
+
+def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 2)
+    assert play.seen(CallsFinished) == []
+    failing_starts(play, 1)
+    assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted
+
+
+def test_the_error_of_a_worker_that_never_called_home_has_the_schedulers_words() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 3)
+    text = str(play.seen(CallsFinished)[0].error)
+    for part in ("no such interpreter", "cluster job: 52", "log: /runs/x/52.log"):
+        assert part in text
+
+
+def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own() -> None:
+    play = Play()
+    play.submit(1)
+    error = ClusterError("as the batch system tells it")
+    failing_starts(play, 3, error=error)
+    assert play.seen(CallsFinished)[0].error is error
+
+
+def test_workers_deleted_before_they_start_are_told_as_such() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 3, deleted=True)
+    assert type(play.seen(CallsFinished)[0].error) is JobDeleted
+
+
+def test_a_worker_that_calls_home_forgives_failed_starts() -> None:
+    play = Play()
+    play.submit(1, 1)
+    failing_starts(play, 2)
+    play.hello()
+    play.say(Goodbye("terminated"))
+    failing_starts(play, 2)
+    assert play.seen(CallsFinished) == []
+
+
+def test_while_others_work_failed_starts_are_a_warning() -> None:
+    play = Play()
+    play.submit(1, 1)
+    play.hello()
+    for number in range(3):
+        play.play(Launched([Handle(str(number))]))
+        play.poll(Handle(str(number)), WorkerStatus.FAILED, "no such interpreter")
+    assert play.seen(CallsFinished) == []
+    assert "no such interpreter" in play.seen(Warn)[0].text
+
+
+def test_an_array_that_fails_as_a_whole_is_one_error_and_the_next_submission_asks_at_once() -> None:
+    play = Play(max_workers=100)
+    play.submit(*[1] * 100)
+    handles = [Handle(str(number)) for number in range(100)]
+    play.play(Launched(handles))
+    play.play(Polled({handle: Report(WorkerStatus.FAILED, "no") for handle in handles}))
+    assert len(play.seen(CallsFinished)) == 100
+    play.submit(1)
+    assert play.effects == [Launch(1)]
+
+
+def test_a_worker_that_can_never_start_is_an_error_of_the_calls_that_wait_for_it_alone() -> None:
+    play = Play(pooled=True, max_workers=10)
+    four, eight = Demand(Cores(4)), Demand(Cores(8))
+    play.submit(1, demand=four)
+    play.submit(1, demand=eight)
+    play.play(Launched([Handle("4")], four))
+    play.play(Launched([Handle("8")], eight))
+    error = SubmissionRefused("never")
+    play.poll(Handle("8"), WorkerStatus.QUEUED, "PartitionConfig", error=error)
+    assert [(one.task, one.error) for one in play.seen(CallsFinished)] == [(2, error)]
+    assert play.seen(Withdraw) == [Withdraw((Handle("8"),))]
+    play.submit(1, demand=eight)
+    assert play.effects == [Launch(1, eight)]
+
+
+def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_calls() -> None:
+    play = Play(max_workers=2)
+    play.running()
+    play.submit(1)
+    play.play(Launched([Handle("42")]))
+    play.poll(Handle("42"), WorkerStatus.QUEUED, error=SubmissionRefused("never"))
+    assert play.seen(CallsFinished) == []
+
+
+def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None:
+    play = Play(start_timeout=30.0)
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    play.later(29)
+    assert play.seen(CallsFinished) == []
+    play.play(Explained(Handle("1"), "no licence"))
+    play.later(1)
+    [settled] = play.seen(CallsFinished)
+    assert "within 30 s (start_timeout): no licence" in str(settled.error)
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+    play.submit(1)
+    assert play.effects == [Launch(1)]
+    play.later(29)
+    assert play.seen(CallsFinished) == []
+
+
+def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() -> None:
+    play = Play(start_timeout=5.0)
+    play.submit(1)
+    play.play(LaunchFailed(ClusterError("the master is away"), for_now=True))
+    play.later(5)
+    assert "(start_timeout): the master is away" in str(play.seen(CallsFinished)[0].error)
+
+
+def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    play.poll(Handle("1"), WorkerStatus.RUNNING)
+    play.later(31)
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+    assert "has not called home" in play.seen(Warn)[0].text
+
+
+def test_workers_overdue_three_times_are_an_error() -> None:
+    play = Play()
+    play.submit(1, 1, 1)
+    handles = [Handle(str(number)) for number in range(3)]
+    play.play(Launched(handles))
+    play.play(Polled({handle: Report(WorkerStatus.RUNNING) for handle in handles}))
+    play.later(31)
+    assert "never called home" in str(play.seen(CallsFinished)[0].error)
+
+
+def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    play.poll(Handle("1"), WorkerStatus.QUEUED)
+    play.later(1000)
+    assert play.seen(Withdraw) == []
+
+
+def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(Launched([Handle("7")]))
+    play.poll(Handle("7"), WorkerStatus.RUNNING)
+    play.later(31)
+    play.hello(pid=7)
+    assert play.sent(Stop) == [Stop()]
+    assert play.assigned() == []
+
+
+def test_what_waits_for_a_queued_worker_is_explained() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    assert play.later(5) == []
+    assert [type(effect) for effect in play.later(10)] == [Explain]
+
+
+def test_a_launch_refused_for_now_is_tried_again_later() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
+    assert play.seen(CallsFinished) == []
+    assert play.later(0.5) == []
+    assert play.later(0.6) == [Launch(1)]
+
+
+def test_each_refusal_for_now_doubles_the_wait() -> None:
+    play = Play()
+    play.submit(1)
+    for seconds in (1, 2, 4):
+        play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
+        assert play.later(seconds - 0.1) == []
+        assert play.later(0.2) == [Launch(1)]
+
+
+def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
+    play = Play()
+    play.submit(2)
+    error = SubmissionRefused("unknown resource")
+    play.play(LaunchFailed(error))
+    assert play.seen(CallsFinished) == [
+        CallsFinished(1, 0, 2, None, error=error, exitcode=1, last=True)
+    ]
+
+
+def test_after_a_refusal_for_good_the_next_submission_asks_at_once() -> None:
+    play = Play()
+    play.submit(1)
+    play.play(LaunchFailed(SubmissionRefused("unknown resource")))
+    play.submit(1)
+    assert play.effects == [Launch(1)]
+
+
+def test_while_others_work_a_refusal_is_a_warning() -> None:
+    play = Play()
+    play.submit(1)
+    play.hello()
+    play.submit(1)
+    play.play(LaunchFailed(SubmissionRefused("unknown resource")))
+    assert [type(effect) for effect in play.effects] == [Warn]
+
+
+def test_a_launch_of_no_workers_is_tried_again_later() -> None:
+    play = Play()
+    play.submit(1)
+    assert play.play(Launched([])) == []
+    assert play.later(1.1) == [Launch(1)]
+
+
+@pytest.mark.parametrize("other", [{"version": "2"}, {"python": "3.12"}, {"protocol": 99}])
+def test_a_worker_of_another_version_is_refused_and_told_which_is_which(
+    other: dict[str, Any],
+) -> None:
+    play = Play()
+    play.submit(1)
+    play.hello(**other)
+    [refusal] = play.sent(Refuse)
+    assert "the worker on node-w has gridengine" in refusal.reason
+    assert play.seen(Lost) == [Lost(b"w")]
+
+
+def test_a_version_mismatch_fails_what_waits_when_nobody_else_works() -> None:
+    play = Play()
+    play.submit(1)
+    play.hello(version="2")
+    assert type(play.seen(CallsFinished)[0].error) is VersionMismatch
+
+
+def test_a_version_mismatch_of_one_node_holds_nobody_up() -> None:
+    play = Play()
+    play.submit(1, 1)
+    play.hello()
+    play.hello(b"v", version="2")
+    assert play.seen(CallsFinished) == []
+
+
+def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:
+    play = Play()
+    play.submit(1)
+    play.hello(run_id="yesterday")
+    assert len(play.sent(Refuse)) == 1
+    assert play.seen(CallsFinished) == []
+
+
+def test_refused_workers_leave_nothing_behind() -> None:
+    play = Play()
+    for number in range(100):
+        play.hello(f"w{number}".encode(), pid=number, version="2", log=f"/logs/{number}")
+    assert play.core.state.unmatched == {}
