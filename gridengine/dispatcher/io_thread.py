@@ -102,8 +102,8 @@ class DispatcherThread:
         )
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
-        for outlet in self._link.outlets:
-            outlet.start()
+        for stream in self._link.streams:
+            stream.start()
         atexit.register(self._at_exit)
 
     # ---------------------------------------------------------------- for clients, from any thread
@@ -209,7 +209,7 @@ class DispatcherThread:
         """Wait until our standard output and error have taken what was printed up to now, or so
         many seconds, at most five.
         """
-        self._link.outlets.flush(seconds)
+        self._link.streams.flush(seconds)
 
     def _post(self, event: Event) -> None:
         if os.getpid() == self._owner and not self._closed:
@@ -242,11 +242,11 @@ class DispatcherThread:
         try:
             self._wait_for_jobs()
             self._end(wait=True)
-            self._link.outlets.close()
+            self._link.streams.close()
         except KeyboardInterrupt:
             # Another one: what is left ends by itself when its connection to us is gone.
             self._end(wait=False)
-            self._link.outlets.drop("interrupted")
+            self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
         """Wait for what is not daemon, until an interrupt, and not at all when an exception ends
@@ -290,7 +290,7 @@ class DispatcherThread:
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
             steps.callback(objects.clear, self._core.state)
-            steps.callback(self._link.outlets.end)
+            steps.callback(self._link.streams.end)
             steps.callback(self._link.close)
             steps.callback(self._launcher.close)
             # Fork servers end what is below them, and then their processes need not be killed.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Message
-from gridengine.worker.output import Outlets
+from gridengine.worker.stream_writer import StandardStreams
 
 
 class Poller(Protocol):
@@ -21,12 +21,12 @@ class Poller(Protocol):
 class Link(Protocol):
     """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those of this machine.
 
-    `context` is how the launcher has workers connect to it, and `outlets` are where what calls
+    `context` is how the launcher has workers connect to it, and `streams` are where what calls
     print is passed on to.
     """
 
     context: LaunchContext
-    outlets: Outlets
+    streams: StandardStreams
 
     def poller(self) -> Poller:
         """Return what wakes when there is something to receive; more may be registered."""

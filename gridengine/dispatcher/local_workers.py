@@ -27,10 +27,10 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
-from gridengine.worker.agent import Agent, introduce
+from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.forkserver import ForkServer, is_ready
-from gridengine.worker.multiprocessing_server import here
-from gridengine.worker.output import Outlets
+from gridengine.worker.parent_requests import answer_in_user_process
+from gridengine.worker.stream_writer import StandardStreams
 
 TICK_DELAY_SECONDS = 0.01
 """How soon after it has done something an agent looks at its time limits: for each message it would
@@ -59,7 +59,7 @@ class LocalWorkers:
         self._spare = self._slots if scheduler.spare is None else scheduler.spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
         self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
-        self.outlets = Outlets(self._outlet_has_room)
+        self.streams = StandardStreams(self._stream_has_room)
         self._settings = settings
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()
@@ -83,7 +83,7 @@ class LocalWorkers:
             self._close_adopted()
         self._wake()
 
-    def _outlet_has_room(self) -> None:
+    def _stream_has_room(self) -> None:
         """Have agents read on what runners print. For any thread."""
         self._has_room = True
         self._wake()
@@ -146,13 +146,13 @@ class LocalWorkers:
             spare=self._spare,
             grace_seconds=self._settings.grace_seconds,
             output_bytes=self._settings.output_bytes,
-            outlets=self.outlets,
-            answer=here,
+            streams=self.streams,
+            answer=answer_in_user_process,
         )
         self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)
         self._tick_at = 0.0
-        hello = introduce(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
+        hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
         self._post(peer, hello)
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:

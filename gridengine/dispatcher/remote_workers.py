@@ -14,8 +14,8 @@ from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Message, Output, OutputTaken
 from gridengine.wire.transport import Server
-from gridengine.worker.output import Outlets
 from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
@@ -39,8 +39,8 @@ class RemoteWorkers:
         except BaseException:
             self._server.close()
             raise
-        self.outlets = Outlets(wake)
-        self._jobs_output = JobsOutput(self.outlets)
+        self.streams = StandardStreams(wake)
+        self._jobs_output = JobsOutput(self.streams)
         self.send = self._server.send
         self.forget = self._server.forget
         log.info("what calls print goes to the workers' logs below %s", self.context.directory)

@@ -166,7 +166,7 @@ class Allocate(_MessageWithBuffers, frozen=True):
     """
 
     allocation: int
-    takes: int = 0
+    slots: int = 0
     cores: list[int] | None = None
     gpus: list[int | str] | None = None
     exact: bool = False

@@ -29,7 +29,7 @@ CLAIM = "gridengine-core"
 
 
 class Processors:
-    """Tells which processors the cores 0, 1, ... of a worker that holds so many are.
+    """Maps the cores 0, 1, ... of a worker that holds so many to processors.
 
     They are those that the batch system has bound it to. Where it has not, each worker on a machine
     claims some that no other has, by a name that only one process can have at a time and that the
@@ -43,7 +43,7 @@ class Processors:
         self._numbers: list[int] = []
         self._claims: list[socket.socket] = []
 
-    def actual(self, message: Allocate) -> Allocate:
+    def resolve(self, message: Allocate) -> Allocate:
         """Return the same with the machine's own numbers."""
         if message.exact:
             return message
@@ -90,7 +90,7 @@ class Processors:
             claim.close()
 
 
-def present(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
+def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
     """Return the processors for these cores, as many different ones as there are; numbers of none
     share those of others.
     """
@@ -103,15 +103,16 @@ def present(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
 
 
 def _gpu(visible: Sequence[str], one: int | str) -> int | str:
-    """Return a GPU as CUDA is told of it, by its number among those that this worker may see."""
+    """Return CUDA's name of a GPU, by its number among those that this worker may see."""
     if isinstance(one, str) or one >= len(visible):
         return one
     name = visible[one]
     return int(name) if name.isdigit() else name
 
 
-def keep_to(message: Allocate) -> None:
-    """Have this process, and all that it starts, use the processors and GPUs of a lane. Before
+def bind_process(message: Allocate) -> None:
+    """Have this process, and all that it starts, use the processors and GPUs of an
+    allocation. Before
     libraries are imported, which look once.
 
     Raises:
@@ -123,7 +124,7 @@ def keep_to(message: Allocate) -> None:
                 0,
                 message.cores
                 if message.exact
-                else present(message.cores, sorted(os.sched_getaffinity(0))),
+                else processors_for(message.cores, sorted(os.sched_getaffinity(0))),
             )
         except OSError as error:
             raise ConfigurationError(
@@ -131,6 +132,6 @@ def keep_to(message: Allocate) -> None:
                 hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
                 "worker_resources",
             ) from error
-        os.environ.update(dict.fromkeys(THREADS, str(max(message.takes, 1))))
+        os.environ.update(dict.fromkeys(THREADS, str(max(message.slots, 1))))
     if message.gpus:
         os.environ[GPUS] = ",".join(map(str, message.gpus))

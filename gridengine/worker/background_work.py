@@ -10,9 +10,11 @@ import sys
 import threading
 
 
-def is_running() -> bool:
-    """Say whether something is left that a process waits for before it ends."""
-    if threading.active_count() > 1:
+def is_running(own_threads: int = 0) -> bool:
+    """Return whether something is left that a process waits for before it ends; so many daemons
+    are our own.
+    """
+    if threading.active_count() > 1 + own_threads:
         main = threading.main_thread()
         if any(not thread.daemon and thread is not main for thread in threading.enumerate()):
             return True
@@ -25,7 +27,7 @@ def is_running() -> bool:
 def finish() -> None:
     """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does.
 
-    After that this process can only end: executors, having been told to finish, take no more work.
+    After that this process can only end: executors that have finished take no more work.
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:

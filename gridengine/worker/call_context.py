@@ -81,9 +81,9 @@ class Variables:
         """Whether this code runs inside a call, or in a process that is there for calls alone."""
         return self.in_runner or self.job is not None
 
-    def occupy(self, job: CurrentJob) -> None:
-        """Have all of this process run this job from now on: threads that the job starts know it
-        too.
+    def set_job(self, job: CurrentJob) -> None:
+        """Have all of this process run this job from now on: also threads that the job
+        starts.
         """
         self._job = job
 

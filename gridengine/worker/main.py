@@ -1,7 +1,7 @@
 """What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`.
 
-It calls the dispatcher and is its agent there, until it is told to leave, is terminated, or hears
-nothing for too long.
+It connects to the dispatcher and runs an agent, until the dispatcher stops it, it is terminated, or
+nothing comes from the dispatcher for too long.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.connection import BEGAN, JOB_END, Connection
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
-from gridengine.worker.agent import Agent, introduce
-from gridengine.worker.forkserver import ForkServer, adopt_orphans, end_children
-from gridengine.worker.output import Outlets
+from gridengine.worker.agent import Agent, make_hello
+from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.output_relay import Relay
+from gridengine.worker.process_tree import adopt_orphans, end_children
 from gridengine.worker.signals import restore_dispositions, unblock
+from gridengine.worker.stream_writer import StandardStreams
 
 if TYPE_CHECKING:
     from gridengine.wire.transport import Client
@@ -74,33 +75,33 @@ def main(arguments: Sequence[str]) -> int:
     wake, woken = socket.socketpair()
     for end in (wake, woken):
         end.setblocking(False)
-    outlets = Outlets(partial(_rouse, woken))
+    streams = StandardStreams(partial(_wake, woken))
     agent = Agent(
         client.send,
         fork_server,
         slots=connection.slots,
         grace_seconds=connection.grace_seconds,
         output_bytes=connection.output_bytes,
-        outlets=outlets,
+        streams=streams,
         relay=Relay(client.send),
     )
     try:
         return Worker(connection, client, agent).work(wake, woken)
     finally:
         client.close()
-        outlets.close()
+        streams.close()
         wake.close()
         woken.close()
 
 
-def _rouse(woken: socket.socket) -> None:
+def _wake(woken: socket.socket) -> None:
     """Wake who waits at the other end."""
     with contextlib.suppress(OSError):  # it has enough to read, or has ended
         woken.send(b"\0")
 
 
 class Worker:
-    """Joins an agent to its dispatcher, and judges when to leave."""
+    """Joins an agent to its dispatcher, and decides when to leave."""
 
     def __init__(self, connection: Connection, client: Client, agent: Agent) -> None:
         self._connection = connection
@@ -126,7 +127,7 @@ class Worker:
         )  # some batch systems announce a suspension by it
         try:
             elapsed = seconds_since(os.environ.get(BEGAN, ""))
-            hello = introduce(
+            hello = make_hello(
                 run_id=self._connection.run_id,
                 slots=self._connection.slots,
                 pid=os.getpid(),
@@ -143,7 +144,7 @@ class Worker:
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
         self._agent.close()
         if self._agent.broken:
-            end_children()  # those that fell to us with the nursery's death
+            end_children()  # those that were the fork server's
         self._client.send(Goodbye(self.reason), ())
         if self._abandoned:
             end_job(os.environ.get(JOB_END, ""))
@@ -176,16 +177,18 @@ class Worker:
             if self._agent.fileno() in ready:
                 self._agent.on_ready()
             for message, buffers in self._client.receive():
-                self.hear(message, buffers)
+                self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
         """Do what is due; return after how many seconds to be called again, at least a millisecond,
         or 0 when there is reason to leave.
         """
-        wait = max(0.001, min(self._client.tick(now), self._agent.tick(now), self.judge(now)))
+        wait = max(
+            0.001, min(self._client.tick(now), self._agent.tick(now), self.check_connection(now))
+        )
         return 0 if self.reason else wait
 
-    def hear(self, message: Message, buffers: Payload = ()) -> None:
+    def handle(self, message: Message, buffers: Payload = ()) -> None:
         """Act on a message of the dispatcher.
 
         Raises:
@@ -206,11 +209,11 @@ class Worker:
             case _ if not self.reason:
                 self._agent.handle(message, buffers)
 
-    def judge(self, now: float) -> float:
-        """See whether there is a reason to leave; return after how many seconds to look again."""
+    def check_connection(self, now: float) -> float:
+        """Find whether there is a reason to leave; return after how many seconds to look again."""
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
-            # This process was stopped (a suspended job), or the machine was: what was said
+            # This process was stopped (a suspended job), or the machine was: what was sent
             # meanwhile has yet to be read.
             self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
         self._looked_at = now

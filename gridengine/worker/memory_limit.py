@@ -26,7 +26,8 @@ class MemoryLimit:
 
     def __init__(self, base: int) -> None:
         self._base = base
-        self._wanted = 0
+        self.wanted = 0
+        """How many bytes were allowed by `set`."""
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
     @property
@@ -34,8 +35,8 @@ class MemoryLimit:
         """The limit in force in bytes: ours, or one of address space or data that somebody else has
         set; 0 when there is none.
         """
-        if self._wanted:
-            return self._wanted
+        if self.wanted:
+            return self.wanted
         others = [
             resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
         ]
@@ -43,20 +44,20 @@ class MemoryLimit:
 
     def set(self, size: int) -> None:
         """Allow so many bytes, but no more than were allowed before; 0 is just as many as that."""
-        if size != self._wanted:
-            self._wanted = size
+        if size != self.wanted:
+            self.wanted = size
             self._apply(size)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
         """Within, there is no limit."""
-        if self._wanted:
+        if self.wanted:
             self._apply(0)
         try:
             yield
         finally:
-            if self._wanted:
-                self._apply(self._wanted)
+            if self.wanted:
+                self._apply(self.wanted)
 
     def _apply(self, size: int) -> None:
         limits = [self._base + size] * bool(size) + [self._before] * (
@@ -67,7 +68,7 @@ class MemoryLimit:
         )
 
 
-def data_of(pid: int | None = None) -> int:
+def data_bytes(pid: int | None = None) -> int:
     """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and
     its stack); 0 when it is gone.
     """
@@ -82,7 +83,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def forget_peak() -> None:
+def reset_peak_memory() -> None:
     """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows
     it.
     """
@@ -94,42 +95,42 @@ class KillCounter:
     """Counts the processes that the kernel has killed for want of memory in this process's control
     group.
 
-    It does not say whom. A kill that nobody has claimed soon was another's: one of the user's own
-    processes, say, outside our workers.
+    The kernel does not report which. A kill that is not claimed soon was of another process: of
+    the user, say, outside our workers.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file or _events_file()
         self._seen = self._count()
         self._unclaimed = 0
-        self._looked_at = -math.inf
+        self._updated_at = -math.inf
         self._rose_at = -math.inf
 
-    def look(self, now: float) -> None:
+    def update(self, now: float) -> None:
         """See whether there are more, at most once a second; to be called from time to time (`now`
         in monotonic seconds).
         """
-        if now - self._looked_at >= _CLAIM_SECONDS / 2:
-            self._look(now)
+        if now - self._updated_at >= _CLAIM_SECONDS / 2:
+            self._count_new(now)
 
     def claim(self, now: float) -> bool:
-        """Say whether a process that was killed just now may be one of them, and if so take it for
-        that.
+        """Return whether a process that was killed just now may be one of them; if so that kill
+        counts for no other.
         """
-        self._look(now)
+        self._count_new(now)
         if not self._unclaimed:
             return False
         self._unclaimed -= 1
         return True
 
-    def _look(self, now: float) -> None:
+    def _count_new(self, now: float) -> None:
         before, self._seen = self._seen, self._count()
         if now - self._rose_at > _CLAIM_SECONDS:
             self._unclaimed = 0
         if self._seen > before:
             self._unclaimed += self._seen - before
             self._rose_at = now
-        self._looked_at = now
+        self._updated_at = now
 
     def _count(self) -> int:
         try:
@@ -161,7 +162,7 @@ def _events_file(
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
-    """Judge whether a process died for want of memory: the kernel says so, or under a limit it
+    """Return whether a process died for want of memory: the kernel counted it, or under a limit it
     aborted, or died near it.
 
     Args:

@@ -18,32 +18,31 @@ from gridengine.worker import parent_requests
 
 
 def prepare(descriptor: int) -> None:
-    """Have this process inherit what its agent has to give, by the socket of this descriptor, once
-    it is wanted.
+    """Have this process inherit, once it is wanted, what its agent gives by the socket of this
+    descriptor.
     """
     parent_requests.connect(descriptor)
     shared_objects.fetch_descriptors_by(
         lambda name: parent_requests.ask(parent_requests.DESCRIPTOR + name)[1]
     )
     sys.meta_path.insert(0, _Finder())
-    for name, act in _ACTS.items():
+    for name, adapt in _ADAPTATIONS.items():
         if name in sys.modules:
-            act(sys.modules[name])
+            adapt(sys.modules[name])
 
 
-def _take_key(process: Any) -> None:
+def _inherit_key(process: Any) -> None:
     """Have proxies of the caller's managers accepted (multiprocessing.process); elsewhere this
     process keeps a key of its own.
     """
     try:
-        process.current_process().authkey = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)[
-            0
-        ]
+        key, _ = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)
+        process.current_process().authkey = key
     except LookupError:
         return
 
 
-def _share_tracker(module: Any) -> None:
+def _share_resource_tracker(module: Any) -> None:
     """Have what calls make and let go of noted where the caller notes it
     (multiprocessing.resource_tracker).
 
@@ -70,7 +69,7 @@ def _share_tracker(module: Any) -> None:
     tracker.__class__ = Tracker
 
 
-def _leave_to_its_maker(module: Any) -> None:
+def _leave_segments_to_their_makers(module: Any) -> None:
     """Have a segment of shared memory noted by who has made it alone
     (multiprocessing.shared_memory).
 
@@ -108,11 +107,11 @@ def _leave_to_its_maker(module: Any) -> None:
     module.resource_tracker = SimpleNamespace(register=register, unregister=tracker.unregister)
 
 
-_ACTS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
+_ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
-        "multiprocessing.process": _take_key,
-        "multiprocessing.resource_tracker": _share_tracker,
-        "multiprocessing.shared_memory": _leave_to_its_maker,
+        "multiprocessing.process": _inherit_key,
+        "multiprocessing.resource_tracker": _share_resource_tracker,
+        "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }
 )
 """What is done once these modules have been imported."""
@@ -124,17 +123,19 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        act = _ACTS.get(name)
-        spec = None if act is None else importlib.machinery.PathFinder.find_spec(name, path, target)
-        if act is not None and spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, act)  # type: ignore[assignment]
+        adapt = _ADAPTATIONS.get(name)
+        spec = (
+            None if adapt is None else importlib.machinery.PathFinder.find_spec(name, path, target)
+        )
+        if adapt is not None and spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, adapt)  # type: ignore[assignment]
         return spec
 
 
 class _Loader:
-    def __init__(self, loader: Any, act: Callable[[Any], None]) -> None:
+    def __init__(self, loader: Any, adapt: Callable[[Any], None]) -> None:
         self._loader = loader
-        self._act = act
+        self._adapt = adapt
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)  # type: ignore[no-any-return]
@@ -144,4 +145,4 @@ class _Loader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._act(module)
+        self._adapt(module)

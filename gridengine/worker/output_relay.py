@@ -11,14 +11,16 @@ from msgspec import Struct
 
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Message, Output
-from gridengine.worker.output import Outlet, Outlets
+from gridengine.worker.stream_writer import StandardStreams, StreamWriter
 
 WINDOW_BYTES = 64 * 1024
 """How much of a worker's output may be on its way."""
 
 
 class Relay:
-    """A worker's side: sends output, and is told how much of it the caller's streams have taken."""
+    """A worker's side: sends output, no more than a window ahead of what the caller's streams have
+    taken.
+    """
 
     def __init__(self, send: Callable[[Message, Payload], None]) -> None:
         self._send = send
@@ -58,24 +60,24 @@ class RunOutput(Struct, frozen=True):
 
 
 class JobsOutput:
-    """The caller's side: passes on what workers send, and says how much of whose has been taken."""
+    """The caller's side: passes on what workers send, and counts how much of whose is taken."""
 
-    def __init__(self, outlets: Outlets) -> None:
-        self._ways: list[tuple[Outlet, deque[tuple[int, bytes, int]]]] = [
-            (outlet, deque()) for outlet in outlets
+    def __init__(self, streams: StandardStreams) -> None:
+        self._streams: list[tuple[StreamWriter, deque[tuple[int, bytes, int]]]] = [
+            (stream, deque()) for stream in streams
         ]
 
     def take(self, worker: bytes, message: Output, data: bytes) -> None:
         """Pass on what a worker sent."""
-        outlet, under_way = self._ways[message.stream - 1]
-        outlet.write(data)
-        under_way.append((outlet.accepted, worker, len(data)))
+        stream, under_way = self._streams[message.stream - 1]
+        stream.write(data)
+        under_way.append((stream.accepted, worker, len(data)))
 
     def taken(self) -> Iterator[tuple[bytes, int]]:
         """Yield how many bytes of which worker have been taken since."""
-        for outlet, under_way in self._ways:
+        for stream, under_way in self._streams:
             if under_way:
-                outlet.awaited = True  # before looking: what is taken after that wakes us
-            while under_way and under_way[0][0] <= outlet.passed:
+                stream.awaited = True  # before looking: what is taken after that wakes us
+            while under_way and under_way[0][0] <= stream.passed:
                 _, worker, count = under_way.popleft()
                 yield worker, count

@@ -1,9 +1,9 @@
-"""What a runner asks of its worker's agent in the midst of a call: what a child of
-`multiprocessing` is given at its start.
+"""What a runner requests of its worker's agent in the midst of a call: what a child of
+`multiprocessing` is given at its start. Both ends.
 
-All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). A question brings along the
-descriptor that the answer goes to, so that processes which user code forks may ask as well, and an
-answer never meets another runner. Nothing leaves this machine.
+All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). A request brings along the
+descriptor that the answer goes to, so that processes which user code forks may send one as well,
+and an answer never reaches another runner. Nothing leaves this machine.
 """
 
 from __future__ import annotations
@@ -18,50 +18,53 @@ from typing import TypeAlias
 from gridengine.wire.socket_pairs import socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR = b"k", b"r", b"d"
-"""The questions: the key of `multiprocessing`; the descriptor of its resource tracker; that of a
+"""The requests: the key of `multiprocessing`; the descriptor of its resource tracker; that of a
 `Descriptor`, whose name follows.
 """
 _GIVEN, _REFUSED = b"+", b"-"
 _DESCRIPTOR = struct.Struct("i")
 _LARGEST = 4096
 _MOST = 64
-"""How many questions are answered at a time."""
+"""How many requests are answered at a time."""
 
 Answer: TypeAlias = tuple[bytes, int | None]
 """A value, or a descriptor that stays the answerer's."""
 
 
-class _Line:
+# The runner's end
+
+
+class _AgentSocket:
     """This process's way to its agent, if it is a runner."""
 
     sock: socket.socket | None = None
 
 
 @functools.cache
-def _line() -> _Line:
-    return _Line()
+def _agent() -> _AgentSocket:
+    return _AgentSocket()
 
 
 def connect(descriptor: int) -> None:
-    """Have this process's questions go there."""
-    _line().sock = socket.socket(fileno=descriptor)
+    """Have this process's requests go there."""
+    _agent().sock = socket.socket(fileno=descriptor)
 
 
-def ask(question: bytes) -> tuple[bytes, int]:
+def ask(request: bytes) -> tuple[bytes, int]:
     """Return the agent's answer: a value, and a descriptor, -1 where there is none, which is now
     this process's own.
 
     Raises:
         LookupError: there is no answer; the text says why.
     """
-    sock = _line().sock
+    sock = _agent().sock
     if sock is None:
         raise LookupError("this process runs no calls for another")
     ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
     with ours:
         try:
             with theirs:
-                socket.send_fds(sock, [question], [theirs.fileno()])
+                socket.send_fds(sock, [request], [theirs.fileno()])
             data, descriptor = _receive(ours)
         except OSError as error:
             raise LookupError(
@@ -74,30 +77,33 @@ def ask(question: bytes) -> tuple[bytes, int]:
     return data[1:], descriptor
 
 
+# The agent's end
+
+
 def reply(sock: socket.socket, answer: Callable[[bytes], Answer]) -> bool:
-    """Answer what has been asked; never waits. Return False when nobody is left who could ask."""
+    """Answer the requests that have come; never waits. Return False when none can come any more."""
     for _ in range(_MOST):
         try:
-            question, descriptor = _receive(sock, socket.MSG_DONTWAIT)
+            request, descriptor = _receive(sock, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        if not question:
+        if not request:
             return False
         if descriptor != -1:
             with (
                 contextlib.suppress(OSError),
                 socket.socket(fileno=descriptor) as asker,
             ):  # who has asked may be gone
-                _send(asker, question, answer)
+                _send(asker, request, answer)
     return True
 
 
-def _send(asker: socket.socket, question: bytes, answer: Callable[[bytes], Answer]) -> None:
+def _send(asker: socket.socket, request: bytes, answer: Callable[[bytes], Answer]) -> None:
     asker.setblocking(False)
     try:
-        value, descriptor = answer(question)
+        value, descriptor = answer(request)
     except Exception as error:
         reason = (
             str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
@@ -105,6 +111,40 @@ def _send(asker: socket.socket, question: bytes, answer: Callable[[bytes], Answe
         asker.send(_REFUSED + reason.encode(errors="replace")[: _LARGEST - 1])
         return
     socket.send_fds(asker, [_GIVEN + value], [] if descriptor is None else [descriptor])
+
+
+def answer_in_user_process(request: bytes) -> Answer:
+    """Answer in the user's own process, for workers of this machine.
+
+    Raises:
+        LookupError: what is requested is no more.
+    """
+    if request == AUTHENTICATION_KEY:
+        from multiprocessing.process import current_process
+
+        return bytes(current_process().authkey), None
+    if request[:1] == DESCRIPTOR:
+        from gridengine.serialize.descriptors import Descriptor
+
+        return b"", Descriptor.find(request[1:])
+    return answer_on_any_machine(request)
+
+
+def answer_on_any_machine(request: bytes) -> Answer:
+    """Answer in a worker that may be on any machine: its runners share a resource tracker, and
+    nothing of the user's process.
+
+    Raises:
+        LookupError: it is something of the user's process.
+    """
+    if request != RESOURCE_TRACKER:
+        raise LookupError(
+            f"the worker on {socket.gethostname()} has nothing of the process that the calls come "
+            "from"
+        )
+    from multiprocessing.resource_tracker import getfd
+
+    return b"", getfd()
 
 
 def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int]:

@@ -6,20 +6,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import ConfigurationError
+from gridengine.wire.messages import Assignment
 
 if TYPE_CHECKING:
-    from gridengine.worker.forkserver import Ends
+    from gridengine.worker.forkserver_process import RunnerDescriptors
 
 
-def take_over_streams(ends: Ends) -> None:
+def redirect_streams(descriptors: RunnerDescriptors) -> None:
     """Make the pipes that a runner was given its standard output and error."""
-    for fd, number in ((ends.stdout, 1), (ends.stderr, 2)):
+    for fd, number in ((descriptors.stdout, 1), (descriptors.stderr, 2)):
         os.dup2(fd, number)
         os.close(fd)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
@@ -31,23 +34,36 @@ def take_over_streams(ends: Ends) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """End this process, and nothing of its parent's with it."""
     flush_output()
     os._exit(status)
+
+
+def exit_forked(error: BaseException | None) -> NoReturn:
+    """End a process that user code forked, as it would have ended at the end of a script."""
+    if isinstance(error, SystemExit):
+        exit_process(error.code if isinstance(error.code, int) else int(error.code is not None))
+    if error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+    exit_process(int(error is not None))
 
 
 def flush_output() -> None:
     """Write out what Python has buffered for standard output and error; user code may have closed
     or replaced them.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
 
 class Controller:
-    """What a call is given to speak with the one who asked for it.
+    """What a call is given to exchange data with its caller.
 
     `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
     """
@@ -78,7 +94,29 @@ class Controller:
         self._cancelled = True
 
 
-def move_to(path: list[str], directory: str) -> None:
+def with_controller(
+    function: Callable[..., Any], assignment: Assignment, push: Callable[[int, Any], None]
+) -> Callable[..., Any]:
+    """Return a function that is given a controller. While it runs SIGTERM asks it to end, and does
+    not kill.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        controller = Controller(
+            job_id=assignment.task,
+            attempt=assignment.attempt,
+            push=partial(push, assignment.run),
+        )
+        before = signal.signal(signal.SIGTERM, lambda number, frame: controller.cancel())
+        try:
+            return function(*args, **kwargs, controller=controller)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+    return call
+
+
+def set_path_and_directory(path: list[str], directory: str) -> None:
     """Set the module search path and the working directory to the caller's: the call before may
     have changed them.
 
@@ -87,7 +125,11 @@ def move_to(path: list[str], directory: str) -> None:
     """
     if sys.path != path:
         sys.path[:] = path
-    if _here() == directory:
+    try:
+        here = os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
+    except OSError:  # a call has removed the directory it was in
+        here = ""
+    if here == directory:
         return
     try:
         os.chdir(directory)
@@ -97,10 +139,3 @@ def move_to(path: list[str], directory: str) -> None:
             f"{error.strerror}",
             hint="run from a folder that every node has",
         ) from error
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109 - compared with the caller's own, as text
-    except OSError:  # a call has removed the folder it was in
-        return ""

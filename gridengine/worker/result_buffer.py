@@ -1,13 +1,12 @@
-"""What a runner has to say, in order: values joined while they are small and many, and never held
-back for long.
+"""What a runner has to report, in order: values joined while they are small and many, and never
+held back for long.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from time import monotonic, sleep
 
 from gridengine.errors import PicklingError
@@ -26,7 +25,7 @@ _LOOP_SECONDS = 0.03
 not.
 """
 _IDLE_LOOKS = 10
-"""After how many looks in a row that found no batch the backstop lies down."""
+"""After how many looks in a row that found no batch the backstop goes to sleep."""
 
 
 class ResultBuffer:
@@ -36,7 +35,7 @@ class ResultBuffer:
     was (`ended`, monotonic seconds): that is all that a call costs. In batches of several calls a
     thread, the backstop, sends what there is, from time to time, while the next calls are made: to
     send takes half a millisecond, for whoever is woken wants a processor. It looks, rather than
-    being told of each batch, since to wake it costs more than quick batches do; it lies down when
+    being told of each batch, since to wake it costs more than quick batches do; it sleeps when
     there has been none for a while. Where it does not get to it, the loop calls `flush` when `due`
     has come.
     """
@@ -53,27 +52,31 @@ class ResultBuffer:
         self._measured = False
         self._began = 0.0
         self._pid = os.getpid()
-        self._backstop: threading.Thread | None = None
+        self.threads = 0
+        """How many threads it has started, daemons."""
         self._in_batch = self._looking = False
-        self._get_up = threading.Event()
+        self._wanted = threading.Event()
         self._stuck = False
-        os.register_at_fork(after_in_child=self._notice_fork)
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    def _notice_fork(self) -> None:
+    def _after_fork(self) -> None:
         self.due = float("-inf")
 
-    def forked(self) -> bool:
-        """Say whether this is a process that user code has forked from the runner: only the runner
-        may speak.
+    def is_forked(self) -> bool:
+        """Return whether this is a process that user code has forked from the runner: only the
+        runner may send.
         """
         return os.getpid() != self._pid
 
     def begin(self, run: int, start: int, *, named: int = 0, measured: bool = False) -> None:
-        """Say whose calls follow, and the index of the first.
+        """Note whose calls follow, and the index of the first.
 
         named: what people call the call with index 0. measured: whether to tell how much memory
         this process has had.
         """
+        if self.values:
+            with self._lock:
+                self._join_values()
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self.ended = self._began
         self._measured = measured
@@ -89,11 +92,6 @@ class ResultBuffer:
             self._add(index, index + 1, status, payload, peak_memory)
             self._first, self._began = index + 1, monotonic()
 
-    def end(self) -> None:
-        """Say that the run has ended."""
-        with self._lock:
-            self._join_values()
-
     def flush(self) -> None:
         """Send all there is."""
         with self._lock:
@@ -107,31 +105,28 @@ class ResultBuffer:
             self._send()
             self._channel.deliver(message, payload)
 
-    @contextmanager
-    def backstop(self) -> Iterator[None]:
-        """Within, no outcome waits for the end of the call after it."""
-        if self._backstop is None:
-            self._backstop = threading.Thread(
-                target=self._watch, name="gridengine-results", daemon=True
-            )
-            self._backstop.start()
+    def begin_batch(self) -> None:
+        """Until `end_batch` no outcome waits for the end of the call after it."""
+        if not self.threads:
+            threading.Thread(target=self._watch, name="gridengine-results", daemon=True).start()
+            self.threads = 1
         self._in_batch = True
         self.due = monotonic() + _LOOP_SECONDS
         if not self._looking:
-            self._get_up.set()
-        try:
-            yield
-        finally:
-            self._in_batch = False
+            self._wanted.set()
+
+    def end_batch(self) -> None:
+        """Send no more by the backstop."""
+        self._in_batch = False
 
     def _watch(self) -> None:
         while True:
-            self._get_up.clear()
+            self._wanted.clear()
             self._looking = False
             if (
                 not self._in_batch
             ):  # a batch that begins after this line sees that nobody is looking
-                self._get_up.wait()
+                self._wanted.wait()
             self._looking = True
             fruitless = 0
             while fruitless < _IDLE_LOOKS:
@@ -218,13 +213,11 @@ class ResultBuffer:
         self._buffers.append(payload)
 
     def _send(self) -> None:
-        results, buffers = (
-            self._results,
-            [buffer for payload in self._buffers for buffer in payload],
-        )
+        results, payloads = self._results, self._buffers
         self._results, self._buffers = [], []
         now = monotonic()
         self._due, self.due = now + _HOLD_SECONDS, now + _LOOP_SECONDS
         self._stuck = False
         if results:
+            buffers = payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads))
             self._channel.deliver(Results(results), buffers)

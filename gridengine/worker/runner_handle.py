@@ -1,4 +1,4 @@
-"""An agent's hold on one runner: its channel, its output, the words it shares, and the work it was
+"""An agent's side of one runner: its channel, its output, its status block, and the runs it was
 given.
 """
 
@@ -19,36 +19,23 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.wire.socket_pairs import socket_pair
-from gridengine.worker.forkserver import Ends, ForkServer
-from gridengine.worker.output import Kept, Outlets, Sink, Tap
-from gridengine.worker.runner import (
-    BACKGROUND,
-    BARRED_FROM,
-    BARRED_TO,
-    CUT,
-    CUT_RUN,
-    DATA,
-    HOLD,
-    INDEX,
-    LATE,
-    RUN,
-    START,
-    WORDS_SIZE,
-    map_words,
-    step_of,
-)
+from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
+from gridengine.worker.forkserver import ForkServer
+from gridengine.worker.forkserver_process import RunnerDescriptors
+from gridengine.worker.output import OutputExcerpt, OutputReader, Sink
+from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words, step_of
+from gridengine.worker.stream_writer import StandardStreams
 
-AssignedRun: TypeAlias = tuple[Assignment, Payload]
-Allocation: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
+Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 """The machine's own numbers of processors and GPUs."""
-NOWHERE: Allocation = ((), ())
-"""What calls have that were given no certain ones."""
+ANYWHERE: Place = ((), ())
+"""The place of calls that were allocated no certain ones."""
 _LOOK_SECONDS = 0.05
 
 
 class Ending(msgspec.Struct):
-    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to stop
-    asking (monotonic seconds).
+    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to kill
+    it (monotonic seconds).
     """
 
     reason: str
@@ -58,16 +45,14 @@ class Ending(msgspec.Struct):
 
 
 class RunnerAllocation:
-    """What the calls of a lane are given, their batches that wait, and the runner that has one of
-    them.
-    """
+    """What calls are given, their batches that wait, and the runner that has one of them."""
 
-    def __init__(self, lend: Allocate, payload: Payload) -> None:
-        self.lend = lend
+    def __init__(self, message: Allocate, payload: Payload) -> None:
+        self.message = message
         self.payload = payload
-        self.place: Allocation = tuple(lend.cores or ()), tuple(lend.gpus or ())
-        self.queue: deque[deque[AssignedRun]] = deque()
-        self.hand: RunnerHandle | None = None
+        self.place: Place = tuple(message.cores or ()), tuple(message.gpus or ())
+        self.queue = BatchQueue()
+        self.runner: RunnerHandle | None = None
 
 
 class RunnerHandle:
@@ -75,29 +60,37 @@ class RunnerHandle:
 
     Args:
         id: the agent's own number for it.
+        fork_server: forks it; whether it could is one of the fork server's events.
+        streams: where its standard output and error are passed on to.
         place: the processors and GPUs that it keeps to for all its life.
-        nursery: forks it; the outcome is told by the nursery's events.
-        outlets: where its standard output and error are passed on to.
 
     Raises:
-        OSError: no descriptors, or no nursery, left.
+        OSError: no descriptors, or no fork server, left.
     """
 
     def __init__(
-        self, id: int, fork_server: ForkServer, outlets: Outlets, place: Allocation
+        self, id: int, fork_server: ForkServer, streams: StandardStreams, place: Place
     ) -> None:
         self.id = id
         self.place = place
         self.allocation: RunnerAllocation | None = None
-        """The lane that it works for now."""
-        self.lent = 0
-        """The lane of which it was told."""
+        """The allocation that it has a batch of."""
+        self.told_allocation = 0
+        """The allocation that it was sent last."""
         self._fork_server = fork_server
         self.pid = 0
-        self.backlog: deque[AssignedRun] = deque()
-        """The rest of its batch, which it has not got yet."""
+        self.backlog: Batch = deque()
+        """The rest of its batch, which was not sent to it yet."""
         self.given: dict[int, Assignment] = {}
-        """The runs it was given and has not ended, in their order."""
+        """The runs it was given and has not ended, by number: in the order of their beginnings."""
+        self.ahead: dict[int, AssignedRun] = {}
+        """Of these, those of a batch that it was given before it had ended the one before."""
+        self._to_skip: set[int] = set()
+        """The runs that were taken back and that it has not come to yet."""
+        self._maybe_barred = False
+        """Whether runs were barred when some of them may have begun."""
+        self.recalled: set[int] = set()
+        """The runs that the dispatcher wants back, of which some may have begun."""
         self.last_ended = 0
         """The run that it ended last; the words may still name it."""
         self.answered: dict[int, int] = {}
@@ -108,110 +101,152 @@ class RunnerHandle:
         self.outdated = False
         """Whether it may have loaded modules that have changed since."""
         self.ending: Ending | None = None
-        self.spoke = False
+        self.has_answered = False
         self.dead = False
         self._shortened = 0
         self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
         """Which call is excused for how many seconds."""
         self.stalled = False
         """Whether its channel has more to send than it takes now."""
-        mine: list[int] = []
+        ours: list[int] = []
         theirs: list[int] = []
         try:
             for _ in range(2):
                 reading, writing = os.pipe()
-                mine.append(reading)
+                ours.append(reading)
                 theirs.append(writing)
-            ours, its = socket_pair()
-            words = os.memfd_create("gridengine-runner")
-            theirs += [its.detach(), words]
-            os.ftruncate(words, WORDS_SIZE)
-            self._words = map_words(words)
+            mine, its = socket_pair()
+            theirs += [its.detach(), os.memfd_create("gridengine-runner")]
+            os.ftruncate(theirs[3], WORDS_SIZE)
+            self.status = RunnerStatus(map_words(theirs[3]))
             fork_server.fork(
-                id, Ends(stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3])
+                id,
+                RunnerDescriptors(
+                    stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3]
+                ),
             )
         except BaseException:
-            for fd in mine:
+            for fd in ours:
                 os.close(fd)
             raise
         finally:
             for fd in theirs:
                 os.close(fd)
-        self.channel = Channel(ours)
-        self.taps = tuple(Tap(fd, outlet) for fd, outlet in zip(mine, outlets, strict=True))
+        self.channel = Channel(mine)
+        self.outputs = tuple(
+            OutputReader(fd, stream) for fd, stream in zip(ours, streams, strict=True)
+        )
 
-    @property
-    def run(self) -> int:
-        """The run in progress; 0 is none."""
-        return self._words[RUN]
-
-    @property
-    def index(self) -> int:
-        """The call in progress."""
-        return self._words[INDEX]
-
-    @property
-    def call_began(self) -> int:
-        """When the call in progress began, in nanoseconds of the monotonic clock; 0 when none with
-        a time limit is in progress.
-        """
-        return self._words[START]
-
-    @property
-    def fresh_data(self) -> int:
-        """The bytes of data that its process had when it was new; 0 while it has not said."""
-        return self._words[DATA]
-
-    @property
-    def background(self) -> bool:
-        """Whether calls that it has made have left threads, or processes, running that it waits for
-        before it ends.
-        """
-        return bool(self._words[BACKGROUND])
-
-    def excuse(self, seconds: float) -> None:
+    def extend_time_limit(self, seconds: float) -> None:
         """Have so many seconds not count against the time limit of the call in progress: nobody
         could run or look meanwhile.
         """
-        key = (self.run, self.call_began)
+        key = (self.status.run, self.status.call_began)
         before = self._excused[1] if self._excused[0] == key else 0.0
         self._excused = key, before + seconds
-
-    def hold(self) -> None:
-        """Have the runner hear a `Cancel` message before it begins another run, or another call
-        with a time limit.
-        """
-        self._words[HOLD] += 1
 
     def time_limit(self) -> float:
         """Return the limit in seconds of the run in progress, or the least of those it has;
         infinite when there is none.
         """
-        current = self.given.get(self.run)
+        current = self.given.get(self.status.run)
         limits = [current] if current is not None else self.given.values()
         return min(
             (assignment.timeout for assignment in limits if assignment.timeout is not None),
             default=math.inf,
         )
 
-    def take_back(self, runs: set[int]) -> tuple[list[int], Shortened | None]:
-        """Take back of these runs what the runner has not begun: whole runs, and the rest of the
-        one in progress.
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody is ending it, or any of its runs."""
+        return self.ending is None and not self.cancelled and not self.dead
 
-        Where it may have begun meanwhile it says itself, later, what it did not do.
+    def leave_allocation(self) -> None:
+        """Have it work for no allocation."""
+        if self.allocation is not None:
+            self.allocation.runner = None
+            self.allocation = None
+
+    def give(self, batch: Sequence[AssignedRun]) -> None:
+        """Note the runs that it is given now."""
+        runs = {assignment.run: (assignment, payload) for assignment, payload in batch}
+        if self.given:
+            self.ahead = runs
+        self.given.update((run, assignment) for run, (assignment, _) in runs.items())
+
+    def recall(self, runs: set[int]) -> tuple[list[int], list[AssignedRun], Shortened | None]:
+        """Take back what the runner has not begun: whole runs, and the rest of the one in progress.
+
+        Return those of `runs`, the others, which are to be given to somebody again, and where the
+        one in progress ends. Where it may have begun meanwhile the runner says itself, later, what
+        it did not do.
         """
-        current, index = self.run, self.index
-        if current not in self.given or self.ending is not None or self.cancelled:
-            return [], None
+        current, index = self.status.run, self.status.index
+        if current not in self.given or not self.is_settled:
+            return [], [], None
         later = [run for run in self.given if run > current]
-        if later and runs.issuperset(later):
-            self._words[BARRED_FROM], self._words[BARRED_TO] = later[0], later[-1]
+        asked = [run for run in later if run in runs]
+        others = [self.ahead.get(run) for run in later if run not in runs]
+        if not all(others):
+            asked = []
+        if asked:
+            self.status.bar(later[0], later[-1], current)
         shortened = self._cut(current, index) if current in runs else None
-        if not runs.issuperset(later) or self.run != current:
-            later = []
-        for run in later:
+        if not asked:
+            return [], [], shortened
+        if self.status.run != current:
+            self.recalled.update(asked)
+            self._maybe_barred = True
+            return [], [], shortened
+        self._drop(later)
+        return asked, [work for work in others if work], shortened
+
+    def take_ahead(self) -> list[AssignedRun]:
+        """Take back the batch that it was given ahead, if it has not begun it, to give it to
+        another.
+        """
+        current = self.status.run
+        if not self.can_give_ahead or current not in self.given or current in self.ahead:
+            return []
+        self.status.bar(min(self.ahead), max(self.ahead), current)
+        current = self.status.run
+        if current not in self.given or current in self.ahead:
+            self._maybe_barred = True
+            return []
+        batch = list(self.ahead.values())
+        self._drop(list(self.ahead))
+        return batch
+
+    @property
+    def can_give_ahead(self) -> bool:
+        """Whether it may have a batch that can still be taken back."""
+        return bool(self.ahead) and not self._maybe_barred and self.is_settled
+
+    @property
+    def is_skipping(self) -> bool:
+        """Whether it has still to come to runs that it is not to begin."""
+        return bool(self._to_skip) or self._maybe_barred
+
+    def may_begin(self, run: int) -> bool:
+        """Whether it can be given a run: one that was taken back from it only once it has skipped
+        all that it was to skip.
+        """
+        if self.status.is_beyond_barred(run):
+            return True
+        if self.is_skipping:
+            return False
+        self.status.unbar()
+        return True
+
+    def skipped(self, runs: Sequence[int]) -> None:
+        """Note that it has come to runs that were taken back."""
+        self._to_skip.difference_update(runs)
+
+    def _drop(self, runs: Sequence[int]) -> None:
+        self._to_skip.update(runs)
+        for run in runs:
             del self.given[run]
-        return later, shortened
+            self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
         """Have the run in progress end where the runner next looks; None when it may have got there
@@ -225,27 +260,53 @@ class RunnerHandle:
         stop = assignment.start + ((index - assignment.start) // step + 1) * step
         if stop >= assignment.stop or self._shortened == run:
             return None
-        if self._words[CUT_RUN] != run:
-            self._words[CUT], self._words[CUT_RUN] = stop, run
-        if self.run != run or self.index >= stop:
+        self.status.cut(run, stop)
+        if self.status.run != run or self.status.index >= stop:
             return None
         self._shortened = run
         self.given[run] = msgspec.structs.replace(assignment, stop=stop)
         return Shortened(run, stop)
 
-    def forget(self, run: int) -> None:
-        """Note that a run has ended, whatever way."""
+    def forget(self, run: int) -> AssignedRun | None:
+        """Note that a run has ended, whatever way; return it if it was given ahead and can be given
+        to another.
+        """
         del self.given[run]
         self.last_ended = run
         self.answered.pop(run, None)
         self.cancelled.pop(run, None)
+        work = self.ahead.pop(run, None)
+        if run in self.recalled:
+            self.recalled.remove(run)
+            work = None
+        if not self.given:
+            self._maybe_barred = False
+        elif self.ahead and not self._maybe_barred and len(self.given) == len(self.ahead):
+            self.ahead = {}  # it has ended the batch before, and so begins this one
+        return work
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether it may be given another batch before it has ended the one that it has."""
+        return (
+            bool(self.given)
+            and not self.ahead
+            and not self._maybe_barred
+            and not self.backlog
+            and not self.outdated
+            and self.is_settled
+            and not next(iter(self.given.values())).watched
+        )
 
     def end(self, reason: str, number: int, kill_at: float) -> None:
         """Signal the runner and its process group; kill it when it has not ended by `kill_at`
         (monotonic seconds).
         """
         self.ending = Ending(
-            reason, self.run, self.index, math.inf if number == signal.SIGKILL else kill_at
+            reason,
+            self.status.run,
+            self.status.index,
+            math.inf if number == signal.SIGKILL else kill_at,
         )
         self._signal(number)
 
@@ -253,7 +314,7 @@ class RunnerHandle:
         """Have a runner without work end when its threads have; kill it when it has not by
         `kill_at` (monotonic seconds).
         """
-        self.ending = Ending(CANCELLED, self.run, self.index, kill_at)
+        self.ending = Ending(CANCELLED, self.status.run, self.status.index, kill_at)
         self.channel.end()
 
     def kill(self) -> None:
@@ -263,10 +324,10 @@ class RunnerHandle:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # a nursery that is gone shows when its events are read
+        with contextlib.suppress(OSError):  # one that is gone shows when its events are read
             self._fork_server.signal(self.id, number)
 
-    def press(self, now: float, grace_seconds: float) -> float:
+    def enforce_deadlines(self, now: float, grace_seconds: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to look
         again.
         """
@@ -276,23 +337,23 @@ class RunnerHandle:
             return self.ending.kill_at - now
         if self.cancelled:
             # It may have begun a run just when it was to be dropped, and not have noticed in time.
-            if self.run in self.cancelled:
-                self.end(CANCELLED, self.cancelled[self.run], now + grace_seconds)
+            if self.status.run in self.cancelled:
+                self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
             return _LOOK_SECONDS
-        return self._time(now, grace_seconds) if self.given else math.inf
+        return self._enforce_time_limit(now, grace_seconds) if self.given else math.inf
 
-    def _time(self, now: float, grace_seconds: float) -> float:
+    def _enforce_time_limit(self, now: float, grace_seconds: float) -> float:
         """End the call in progress if it is over its time limit, else return how many seconds it
         has left at least.
         """
-        limit, run, began = self.time_limit(), self.run, self.call_began
+        limit, run, began = self.time_limit(), self.status.run, self.status.call_began
         excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
         left = limit + excused - (now - began * 1e-9) if began else limit
         if left > 0:
             return left
-        self.hold()
-        if (self.run, self.call_began) == (run, began):
-            self._words[LATE] = began
+        self.status.hold()
+        if (self.status.run, self.status.call_began) == (run, began):
+            self.status.mark_late(began)
             self.end(TIMEOUT, signal.SIGTERM, now + grace_seconds)
             return grace_seconds
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
@@ -303,27 +364,22 @@ class RunnerHandle:
         to one for each stream.
         """
         self.take_output()
-        for tap, sink in itertools.zip_longest(self.taps, also):
-            tap.kept, tap.also = Kept(limit), sink
+        for output, sink in itertools.zip_longest(self.outputs, also):
+            output.excerpt, output.also = OutputExcerpt(limit), sink
 
     def take_output(self) -> list[bytes]:
         """Return what was kept of its standard output and error up to now, and keep no more."""
-        contents = []
-        for tap in self.taps:
-            tap.drain()
-            tap.let_go()
-            contents.append(tap.kept.content() if tap.kept is not None else b"")
-            tap.kept = tap.also = None
-        return contents
+        return [output.take_excerpt() for output in self.outputs]
 
-    def accused(self) -> tuple[int, int] | None:
+    def failed_call(self) -> tuple[int, int] | None:
         """Return the run and call in which it died; None when it was in none that is not
         answered.
         """
-        run, index = self.run, self.index
+        run, index = self.status.run, self.status.index
         if self.ending is not None and self.ending.run == run:
             index = self.ending.index
-        if run not in self.given and run not in (0, self.last_ended):
+        barred = self.status.is_barred(run)  # and so it only skips it
+        if run not in self.given and run not in (0, self.last_ended) and not barred:
             # User code has overwritten the words; it was in the first run that has not ended.
             run = next(iter(self.given), 0)
             index = self.answered.get(run, self.given[run].start) if run else 0
@@ -338,5 +394,5 @@ class RunnerHandle:
     def close(self) -> None:
         """Close what is held for it."""
         self.channel.close()
-        for tap in self.taps:
-            tap.close()
+        for output in self.outputs:
+            output.close()

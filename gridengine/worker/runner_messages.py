@@ -1,6 +1,4 @@
-"""What runners say to their agent, and what becomes of the work of those that die. Functions over
-the agent.
-"""
+"""The messages of runners to their agent, and what becomes of the runs of those that die."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -28,187 +26,199 @@ from gridengine.wire.messages import (
     Started,
 )
 from gridengine.worker.forkserver import Exited, Forked, Refused
-from gridengine.worker.memory_limit import killed_for_memory
+from gridengine.worker.memory_limit import KillCounter, killed_for_memory
 from gridengine.worker.runner_handle import RunnerHandle
+from gridengine.worker.runner_pool import RunnerPool
 
-if TYPE_CHECKING:
-    from gridengine.worker.agent import Agent
-
-MOST_STILLBORN = 3
-"""After how many runners in a row that died before they did anything the agent gives up."""
+MOST_FAILED_STARTS = 3
+"""After how many runners in a row that died before they did anything none is started any more."""
 
 
-def hear_runner(agent: Agent, hand: RunnerHandle, events: int = 0) -> None:
-    """Act on what a runner says."""
-    if hand.stalled:
-        agent.mind_stall(hand, stalled=not hand.channel.flush())
-    try:
-        for message, buffers in hand.channel.poll():
-            handler = RUNNER_HANDLERS.get(type(message))
-            if handler is None:
-                raise ProtocolError(f"a runner says no {type(message).__name__}")
-            hand.spoke = True
-            handler(agent, hand, message, buffers)
-    except ProtocolError:
-        hand.channel.ended = True  # user code wrote into the channel, or over our memory
-        if not hand.dead:
-            hand.kill()
-    if hand.channel.ended:
-        agent.unwatch(hand.channel.fileno())
+class RunnerMessages:
+    """Passes on to the dispatcher what runners answer, and reports how they end.
 
-
-def _results(agent: Agent, hand: RunnerHandle, message: Results, buffers: Payload) -> None:
-    agent.stillborn = 0
-    for result in message.results:
-        assignment = hand.given.get(result.run)
-        if assignment is None:
-            raise ProtocolError(f"a runner answers for run {result.run}, which it does not have")
-        if result.stop == assignment.stop:
-            if assignment.watched:
-                message, buffers = _with_output(message, buffers, hand.take_output())
-            hand.forget(result.run)
-        else:
-            hand.answered[result.run] = result.stop
-    agent.send(message, buffers)
-    _go_on(agent, hand)
-
-
-def _dropped(agent: Agent, hand: RunnerHandle, message: Crashed, buffers: Payload) -> None:
-    if message.run not in hand.given:
-        raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
-    hand.forget(message.run)
-    agent.send(message, buffers)
-    _go_on(agent, hand)
-
-
-def _not_begun(agent: Agent, hand: RunnerHandle, message: Returned, buffers: Payload) -> None:
-    """A runner says which runs it left out. What it was sure to leave out was given back before."""
-    runs = [run for run in message.runs if run in hand.given]
-    for run in runs:
-        hand.forget(run)
-    if runs:
-        agent.send(Returned(runs), ())
-        _go_on(agent, hand)
-
-
-def _shortened(agent: Agent, hand: RunnerHandle, message: Shortened, buffers: Payload) -> None:
-    """A runner says where it ended a run that was cut, all its results being told. That it would
-    end there may be known already.
+    Args:
+        pool: whose runners these are.
+        send: is given each message for the dispatcher, with its buffers.
+        flush_log: called before a crash is reported, so that the worker's log has what the runner
+            wrote.
     """
-    assignment = hand.given.get(message.run)
-    if assignment is not None:
-        hand.forget(message.run)
-        if message.stop < assignment.stop:
-            agent.send(message, ())
-        _go_on(agent, hand)
 
+    def __init__(
+        self,
+        pool: RunnerPool,
+        send: Callable[[Message, Payload], None],
+        flush_log: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._send = send
+        self._flush_log = flush_log
+        self._failed_starts = 0
+        self.kills = KillCounter()
 
-def _pass_on(agent: Agent, hand: RunnerHandle, message: Message, buffers: Payload) -> None:
-    agent.send(message, buffers)
+    def handle_runner(self, runner: RunnerHandle) -> None:
+        """Act on the messages of a runner."""
+        if runner.stalled:
+            self._pool.note_stall(runner, stalled=not runner.channel.flush())
+        try:
+            for message, buffers in runner.channel.poll():
+                self.handle_message(runner, message, buffers)
+        except ProtocolError:
+            runner.channel.ended = True  # user code wrote into the channel, or over our memory
+            if not runner.dead:
+                runner.kill()
+        if runner.channel.ended:
+            self._pool.unregister(runner)
 
+    def handle_message(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
+        """Act on a message.
 
-def _go_on(agent: Agent, hand: RunnerHandle) -> None:
-    """When a runner has done all it was given: give it the next, or end it if that was asked
-    for.
-    """
-    if hand.given or hand.dead:
-        return
-    if hand.ending is not None:
-        hand.kill()
-    elif hand.backlog:
-        agent.feed(hand)
-    else:
-        agent.leave_lane(hand)
-        agent.idle.append(hand)
-        agent.hand_out()
+        Raises:
+            ProtocolError: it is none that a runner sends, or of a run that it does not have.
+        """
+        handler = HANDLERS.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"a runner sends no {type(message).__name__}")
+        runner.has_answered = True
+        handler(self, runner, message, buffers)
 
+    def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
+        self._failed_starts = 0
+        for result in message.results:
+            assignment = runner.given.get(result.run)
+            if assignment is None:
+                raise ProtocolError(
+                    f"a runner answers for run {result.run}, which it does not have"
+                )
+            if result.stop == assignment.stop:
+                if assignment.watched:
+                    message, buffers = _with_output(message, buffers, runner.take_output())
+                self._pool.end_run(runner, result.run)
+            else:
+                runner.answered[result.run] = result.stop
+        self._send(message, buffers)
+        self._pool.go_on(runner)
 
-def hear_nursery(agent: Agent, events: int = 0) -> None:
-    """Act on what became of runners."""
-    try:
-        fates = agent.fork_server.receive()
-    except EOFError as error:
-        agent.broken = str(error)
-        agent.unwatch(agent.fork_server.fileno())
-        return
-    for event in fates:
-        hand = agent.hands[event.runner]
-        if isinstance(event, Forked):
-            hand.pid = event.pid
-        elif isinstance(event, Exited):
-            _bury(agent, hand, event)
+    def _handle_crashed(self, runner: RunnerHandle, message: Crashed, buffers: Payload) -> None:
+        """A runner has dropped a run that was cancelled."""
+        if message.run not in runner.given:
+            raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
+        self._pool.end_run(runner, message.run)
+        self._send(message, buffers)
+        self._pool.go_on(runner)
+
+    def _handle_returned(self, runner: RunnerHandle, message: Returned, buffers: Payload) -> None:
+        """A runner has skipped runs. Those that it was sure to skip were taken back before."""
+        given = [run for run in message.runs if run in runner.given]
+        again = [(run, runner.forget(run)) for run in given]
+        runner.skipped(message.runs)
+        for _, work in again:
+            if work is not None:
+                self._pool.enqueue_again(runner, [work])
+        if returned := [run for run, work in again if work is None]:
+            self._send(Returned(returned), ())
+        if given:
+            self._pool.go_on(runner)
         else:
-            _return_refused(agent, hand, event)
+            self._pool.assign_queued()  # it may take again what was taken back from it
 
+    def _handle_shortened(self, runner: RunnerHandle, message: Shortened, buffers: Payload) -> None:
+        """A runner has ended a run before its end, all results being sent. That it would end there
+        may be known already.
+        """
+        assignment = runner.given.get(message.run)
+        if assignment is not None:
+            self._pool.end_run(runner, message.run)
+            if message.stop < assignment.stop:
+                self._send(message, ())
+            self._pool.go_on(runner)
 
-def _return_refused(agent: Agent, hand: RunnerHandle, event: Refused) -> None:
-    agent.remove(hand)
-    agent.make_do(event.errno)
-    reason = f"no process could be started: {os.strerror(event.errno)}"
-    agent.send(
-        Returned([*hand.given, *(assignment.run for assignment, _ in hand.backlog)], reason), ()
-    )
+    def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
+        self._send(message, buffers)
 
+    # Events of the fork server
 
-def _bury(agent: Agent, hand: RunnerHandle, event: Exited) -> None:
-    """Say what became of a dead runner's work; what it had answered before counts."""
-    hear_last_words(agent, hand)
-    agent.stillborn = 0 if hand.spoke or hand.run else agent.stillborn + 1
-    _send_crashed(agent, hand, event)
-    _send_returned(agent, hand)
-    agent.remove(hand)
-    if agent.stillborn >= MOST_STILLBORN:
-        agent.broken = f"runners die before they do anything (exit status {event.exitcode})"
-    agent.hand_out()
+    def handle_fork_server(self) -> None:
+        """Act on what became of runners."""
+        pool = self._pool
+        try:
+            events = pool.fork_server.receive()
+        except EOFError as error:
+            pool.give_up(str(error))
+            return
+        for event in events:
+            runner = pool.runners[event.runner]
+            if isinstance(event, Forked):
+                runner.pid = event.pid
+            elif isinstance(event, Exited):
+                self._reap(runner, event)
+            else:
+                self._return_refused(runner, event)
 
+    def _return_refused(self, runner: RunnerHandle, event: Refused) -> None:
+        self._pool.remove(runner)
+        self._pool.stop_growing(event.errno)
+        self._send_returned(runner, f"no process could be started: {os.strerror(event.errno)}")
 
-def hear_last_words(agent: Agent, hand: RunnerHandle) -> None:
-    """Act on what a runner said before it died."""
-    hand.dead = True
-    hear_runner(agent, hand)
-    while hand.channel.more:
-        hear_runner(agent, hand)
+    def _reap(self, runner: RunnerHandle, event: Exited) -> None:
+        """Report what became of a dead runner's work; what it had answered before counts."""
+        self.handle_last_messages(runner)
+        worked = runner.has_answered or runner.status.run
+        self._failed_starts = 0 if worked else self._failed_starts + 1
+        self._send_crashed(runner, event)
+        for run, number in list(runner.cancelled.items()):
+            self.send_cancelled(run, number)
+            runner.forget(run)
+        self._send_returned(runner)
+        self._pool.remove(runner)
+        if self._failed_starts >= MOST_FAILED_STARTS:
+            self._pool.broken = (
+                f"runners die before they do anything (exit status {event.exitcode})"
+            )
+        self._pool.assign_queued()
 
+    def handle_last_messages(self, runner: RunnerHandle) -> None:
+        """Act on what a runner sent before it died."""
+        runner.dead = True
+        self.handle_runner(runner)
+        while runner.channel.more:
+            self.handle_runner(runner)
 
-def _send_crashed(agent: Agent, hand: RunnerHandle, event: Exited) -> None:
-    accused = hand.accused()
-    if accused is None:
-        return
-    run, index = accused
-    reason = (
-        hand.ending.reason
-        if hand.ending is not None and hand.ending.run == run
-        else _why_died(agent, event, hand.given[run])
-    )
-    output = hand.take_output()
-    agent.finish_log()
-    agent.send(Crashed(run, index, event.exitcode, reason, hand.pid, event.peak_memory), output)
-    hand.forget(run)
+    def _send_crashed(self, runner: RunnerHandle, event: Exited) -> None:
+        failed = runner.failed_call()
+        if failed is None:
+            return
+        run, index = failed
+        reason = (
+            runner.ending.reason
+            if runner.ending is not None and runner.ending.run == run
+            else self._why_died(event, runner.given[run])
+        )
+        output = runner.take_output()
+        self._flush_log()
+        self._send(
+            Crashed(run, index, event.exitcode, reason, runner.pid, event.peak_memory), output
+        )
+        runner.forget(run)
 
+    def _why_died(self, event: Exited, assignment: Assignment) -> str:
+        out = killed_for_memory(
+            exitcode=event.exitcode,
+            peak=event.peak_memory,
+            limit=assignment.memory,
+            kernel=event.exitcode == -signal.SIGKILL and self.kills.claim(time.monotonic()),
+        )
+        return MEMORY if out else CRASH
 
-def _why_died(agent: Agent, event: Exited, assignment: Assignment) -> str:
-    out = killed_for_memory(
-        exitcode=event.exitcode,
-        peak=event.peak_memory,
-        limit=assignment.memory,
-        kernel=event.exitcode == -signal.SIGKILL and agent.kills.claim(time.monotonic()),
-    )
-    return MEMORY if out else CRASH
+    def _send_returned(self, runner: RunnerHandle, reason: str = "") -> None:
+        """Give back what the runner did not end."""
+        runs = [*runner.given, *(assignment.run for assignment, _ in runner.backlog)]
+        if runs:
+            self._send(Returned(runs, reason), ())
 
-
-def _send_returned(agent: Agent, hand: RunnerHandle) -> None:
-    """Give back what the runner did not end; of that, what was to be cancelled is."""
-    for run, number in list(hand.cancelled.items()):
-        send_cancelled(agent, run, number)
-        hand.forget(run)
-    runs = [*hand.given, *(assignment.run for assignment, _ in hand.backlog)]
-    if runs:
-        agent.send(Returned(runs), ())
-
-
-def send_cancelled(agent: Agent, run: int, number: int) -> None:
-    """Say that a run was ended before it began."""
-    agent.send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
+    def send_cancelled(self, run: int, number: int) -> None:
+        """Report that a run was ended before it began, by this signal."""
+        self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
 
 
 def _with_output(
@@ -220,11 +230,11 @@ def _with_output(
     return Results([*others, last]), [*buffers, *output]
 
 
-RUNNER_HANDLERS: dict[type, Callable[[Agent, RunnerHandle, Any, Payload], None]] = {
-    Results: _results,
-    Crashed: _dropped,
-    Returned: _not_begun,
-    Shortened: _shortened,
-    Started: _pass_on,
-    Pushed: _pass_on,
+HANDLERS: dict[type, Callable[[RunnerMessages, RunnerHandle, Any, Payload], None]] = {
+    Results: RunnerMessages._handle_results,
+    Crashed: RunnerMessages._handle_crashed,
+    Returned: RunnerMessages._handle_returned,
+    Shortened: RunnerMessages._handle_shortened,
+    Started: RunnerMessages._pass_on,
+    Pushed: RunnerMessages._pass_on,
 }

@@ -8,6 +8,7 @@ import itertools
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from gridengine.wire.messages import VALUES, Assign, Assignment, Define, Message
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import ForkServer
-from gridengine.worker.output import Outlets
+from gridengine.worker.stream_writer import StandardStreams
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -130,6 +131,29 @@ class Dispatcher:
         return self.raised[run, index]
 
 
+class NoForkServer:
+    """Forks nothing."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self.requests, self._theirs = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def fork(self, runner: int, descriptors: object) -> None:
+        pass
+
+    def signal(self, runner: int, number: int) -> None:
+        raise AssertionError("no runner is to be ended")
+
+    def close(self) -> None:
+        for fd in (self._reading, self._writing):
+            os.close(fd)
+        self.requests.close()
+        self._theirs.close()
+
+
 def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
     received: list[Any] = []
     dispatcher: Dispatcher
@@ -139,7 +163,7 @@ def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_
         slots=slots,
         grace_seconds=grace_seconds,
         output_bytes=output_bytes,
-        outlets=Outlets(lambda: None),
+        streams=StandardStreams(lambda: None),
     )
     dispatcher = Dispatcher(agent, received)
     return dispatcher

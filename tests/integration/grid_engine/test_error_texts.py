@@ -17,7 +17,7 @@ pytestmark = pytest.mark.grid_engine
 NONSENSE = """
 import sys, time
 from pathlib import Path
-from gridengine.worker.agent import introduce
+from gridengine.worker.agent import make_hello
 from gridengine.wire.messages import Assign, Result, Results
 from gridengine.wire.connection import Connection
 from gridengine.wire.transport import Client
@@ -25,7 +25,7 @@ from gridengine.wire.transport import Client
 connection = Connection.load(Path(sys.argv[-1]))
 client = Client(connection)
 log = str(Path("/proc/self/fd/1").readlink())
-client.send(introduce(run_id=connection.run_id, slots=1, pid=1, log=log))
+client.send(make_hello(run_id=connection.run_id, slots=1, pid=1, log=log))
 print("nonsense follows", flush=True)
 while True:
     client.socket.poll(int(1000 * client.tick(time.monotonic())))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine.worker.runner import STEP
+from gridengine.worker.status_block import STEP
 
 LONG = 400
 

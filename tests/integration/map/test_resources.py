@@ -403,10 +403,10 @@ def test_workers_that_nobody_bound_claim_different_processors(
         "gridengine.worker.affinity.CLAIM", f"gridengine-test-{os.getpid()}"
     )  # others on this machine have theirs
     first, second = Processors(1), Processors(1)
-    claimed = [one.actual(Allocate(1, 1, cores=[0])).cores for one in (first, second)]
+    claimed = [one.resolve(Allocate(1, 1, cores=[0])).cores for one in (first, second)]
     assert claimed == [CPUS[:1], CPUS[1:2]]
     first.close()
     third = Processors(1)
-    assert third.actual(Allocate(1, 1, cores=[0])).cores == CPUS[:1]
+    assert third.resolve(Allocate(1, 1, cores=[0])).cores == CPUS[:1]
     second.close()
     third.close()

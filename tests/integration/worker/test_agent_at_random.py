@@ -102,7 +102,7 @@ def disturb(dice: random.Random, dispatcher: Dispatcher, book: Book) -> None:
     if chosen and dice.random() < 0.1:
         book.cancelled.update(chosen)
         dispatcher.agent.handle(Cancel(chosen, dice.choice([signal.SIGTERM, signal.SIGKILL])))
-    pids = [hand.pid for hand in dispatcher.agent.hands.values() if hand.pid]
+    pids = [one.pid for one in dispatcher.agent.pool.runners.values() if one.pid]
     if pids and dice.random() < 0.01:
         with contextlib.suppress(ProcessLookupError):
             os.kill(dice.choice(pids), signal.SIGKILL)
@@ -118,7 +118,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 @pytest.mark.parametrize("seed", range(2))
 def test_every_run_ends_once_whatever_happens(dispatcher: Dispatcher, seed: int) -> None:
     dice, book = random.Random(seed), Book()
-    dispatcher.agent.send = book.receive
+    dispatcher.receive = book.receive
     function = dispatcher.define(misbehave)
     deadline = time.monotonic() + 2 * PATIENCE
     while len(book.stop) < RUNS or book.under_way():

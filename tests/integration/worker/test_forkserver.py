@@ -6,7 +6,8 @@ import os
 import select
 import threading
 
-from gridengine.worker.forkserver import Ends, Exited, Forked, ForkServer
+from gridengine.worker.forkserver import Exited, Forked, ForkServer
+from gridengine.worker.forkserver_process import RunnerDescriptors
 
 RUNNERS = 1000
 
@@ -14,7 +15,7 @@ RUNNERS = 1000
 def test_a_thousand_commands_are_taken_while_nobody_reads_their_results() -> None:
     fork_server = ForkServer.fork_off(lambda ends: os._exit(0))
     nothing = os.open(os.devnull, os.O_RDWR)
-    ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
+    ends = RunnerDescriptors(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)
     commanding = threading.Thread(
         target=lambda: [fork_server.fork(number, ends) for number in range(RUNNERS)], daemon=True
     )

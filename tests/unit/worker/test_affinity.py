@@ -6,14 +6,14 @@ import pytest
 
 from gridengine.wire.messages import Allocate
 from gridengine.worker import affinity
-from gridengine.worker.affinity import Processors, present
+from gridengine.worker.affinity import Processors, processors_for
 
 
 def test_cores_are_the_processors_that_the_worker_is_bound_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
-    assert Processors(4).actual(Allocate(1, 2, cores=[1, 3])).cores == [5, 7]
+    assert Processors(4).resolve(Allocate(1, 2, cores=[1, 3])).cores == [5, 7]
 
 
 def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
@@ -21,8 +21,8 @@ def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processo
 ) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5})
     worker = Processors(1)
-    assert worker.actual(Allocate(1, 2, cores=[0, 1])).cores == [4, 5]
-    assert worker.actual(Allocate(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
+    assert worker.resolve(Allocate(1, 2, cores=[0, 1])).cores == [4, 5]
+    assert worker.resolve(Allocate(1, 4, cores=[0, 1, 2, 3])).cores == [4, 5, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processo
 def test_cores_that_are_no_processors_share_those_of_others(
     cores: list[int], meant: set[int]
 ) -> None:
-    assert present(cores, [4, 5]) == meant
+    assert processors_for(cores, [4, 5]) == meant
 
 
 def test_numbers_that_the_user_gave_are_the_machine_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {0, 1})
-    assert Processors(1).actual(Allocate(1, 1, cores=[1], exact=True)).cores == [1]
+    assert Processors(1).resolve(Allocate(1, 1, cores=[1], exact=True)).cores == [1]
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:
-    assert Processors(1).actual(Allocate(1, 1)) == Allocate(1, 1)
+    assert Processors(1).resolve(Allocate(1, 1)) == Allocate(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_gpus_are_those_that_the_worker_may_see(
     monkeypatch: pytest.MonkeyPatch, visible: str, gpus: list[int | str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert Processors(1).actual(Allocate(1, 1, gpus=[0, 1])).gpus == gpus
+    assert Processors(1).resolve(Allocate(1, 1, gpus=[0, 1])).gpus == gpus

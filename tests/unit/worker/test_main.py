@@ -62,10 +62,10 @@ def listen(worker: Worker, start: float, stop: float) -> None:
     now = start
     while now < stop:
         now += BEAT
-        worker.judge(now)
+        worker.check_connection(now)
 
 
-def test_a_worker_that_hears_its_dispatcher_stays() -> None:
+def test_a_worker_stays_while_its_dispatcher_sends() -> None:
     worker, client, _ = make()
     listen(worker, 1000, 1030)
     client.received_at = 1030
@@ -73,7 +73,7 @@ def test_a_worker_that_hears_its_dispatcher_stays() -> None:
     assert worker.reason == ""
 
 
-def test_a_worker_that_hears_nothing_for_its_lease_leaves() -> None:
+def test_a_worker_that_receives_nothing_for_its_lease_leaves() -> None:
     worker, _, _ = make()
     listen(worker, 1000, 1058)
     assert worker.reason == ""
@@ -85,7 +85,7 @@ def test_a_worker_that_hears_nothing_for_its_lease_leaves() -> None:
 def test_a_worker_that_was_stopped_listens_before_it_judges() -> None:
     worker, _, _ = make()
     listen(worker, 1000, 1010)
-    worker.judge(5000)
+    worker.check_connection(5000)
     assert worker.reason == ""
     listen(worker, 5000, 5020)
     assert "60 seconds" in worker.reason
@@ -95,32 +95,32 @@ def test_a_refused_worker_says_why_and_leaves_with_a_status_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     worker, _, _ = make()
-    worker.hear(Refuse("another version"))
+    worker.handle(Refuse("another version"))
     assert worker.status == REFUSED
     assert "another version" in capsys.readouterr().err
 
 
 def test_a_worker_told_to_stop_leaves_in_good_order() -> None:
     worker, _, _ = make()
-    worker.hear(Welcome())
+    worker.handle(Welcome())
     assert worker.reason == ""
-    worker.hear(Stop())
+    worker.handle(Stop())
     assert (worker.reason, worker.status) == ("told to stop", 0)
 
 
 def test_the_first_reason_to_leave_is_the_one_that_counts_and_no_work_is_taken_after_it() -> None:
     worker, _, agent = make()
-    worker.hear(Assign([]))
-    worker.hear(Stop())
-    worker.hear(Assign([]))
-    worker.hear(Refuse("late"))
+    worker.handle(Assign([]))
+    worker.handle(Stop())
+    worker.handle(Assign([]))
+    worker.handle(Refuse("late"))
     assert (worker.reason, worker.status, len(agent.handled)) == ("told to stop", 0, 1)
 
 
 def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
     worker, _, agent = make()
     agent.broken = "no processes left"
-    worker.judge(1001)
+    worker.check_connection(1001)
     assert (worker.reason, worker.status) == ("no processes left", 1)
 
 

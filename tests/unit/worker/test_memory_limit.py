@@ -49,7 +49,7 @@ def test_each_kill_is_claimed_once(tmp_path: Path) -> None:
 def test_a_kill_that_was_seen_before_a_runner_died_is_its_own(tmp_path: Path) -> None:
     counter = KillCounter(kills(tmp_path / "memory.events", 0))
     kills(tmp_path / "memory.events", 1)
-    counter.look(10.0)
+    counter.update(10.0)
     assert counter.claim(10.1)
 
 
@@ -57,7 +57,7 @@ def test_a_kill_of_long_ago_was_another_process(tmp_path: Path) -> None:
     counter = KillCounter(kills(tmp_path / "memory.events", 0))
     kills(tmp_path / "memory.events", 1)
     for second in range(5):
-        counter.look(10.0 + second)
+        counter.update(10.0 + second)
     assert not counter.claim(15.0)
 
 
@@ -84,11 +84,11 @@ def test_the_counter_of_both_versions_of_control_groups_is_found(
 
 
 def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
-    before = memory_limit.data_of()
+    before = memory_limit.data_bytes()
     held = bytearray(64 * 2**20)
-    assert memory_limit.data_of() - before >= len(held)
-    assert memory_limit.data_of(os.getpid()) > 0
-    assert memory_limit.data_of(2**22 + 1) == 0
+    assert memory_limit.data_bytes() - before >= len(held)
+    assert memory_limit.data_bytes(os.getpid()) > 0
+    assert memory_limit.data_bytes(2**22 + 1) == 0
 
 
 def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gridengine.wire.messages import Output
-from gridengine.worker.output import Outlet
 from gridengine.worker.output_relay import WINDOW_BYTES, JobsOutput, Relay, RunOutput
+from gridengine.worker.stream_writer import StreamWriter
 
 
 @dataclass
@@ -69,7 +69,7 @@ def test_each_worker_is_told_how_much_of_its_own_was_taken() -> None:
 
 
 def test_what_cannot_be_written_is_taken_all_the_same() -> None:
-    outlet = Outlet(-1, "standard output", lambda: None)
+    outlet = StreamWriter(-1, "standard output", lambda: None)
     output = JobsOutput([outlet, outlet])  # type: ignore[arg-type]
     output.take(b"a", Output(1, 1), b"one\n")
     outlet.close()

@@ -1,0 +1,136 @@
+"""The functions that a runner has, and what they need around them: loaded once, and called as their
+assignments say.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from gridengine.serialize import main_module, pickling, shared_objects
+from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.main_module import CallersMain
+from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.shared_memory import fetch
+from gridengine.wire.messages import Assignment, Define
+from gridengine.worker.process_setup import set_path_and_directory
+
+Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
+"""A function, and the exceptions that have its calls made again."""
+
+
+class FunctionTable:
+    """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
+
+    def __init__(self, main: CallersMain) -> None:
+        self._main = main
+        self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
+        """Of each function the module search path and directory to run it with, and how it is
+        pickled.
+        """
+        self._loaded: dict[bytes, Loaded] = {}
+        self._own_path = tuple(sys.path)
+
+    def define(self, message: Define, buffers: Payload) -> None:
+        """Add a function, or a shared object."""
+        if message.shared:
+            shared_objects.register(
+                message.function, lambda: _fetch(message, buffers, writable=False)
+            )
+        given = list(map(os.fsdecode, message.path))
+        path = [*given, *(entry for entry in self._own_path if entry not in given)]
+        directory = os.fsdecode(message.directory)
+        self._defined[message.function] = path, directory, message, buffers
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """Let go of functions and shared objects, and of what came with them."""
+        large = False
+        for digest in digests:
+            known = self._defined.pop(digest, None)
+            self._loaded.pop(digest, None)
+            main_module.forget(self._main, digest)
+            shared_objects.unregister(digest)
+            large = large or (known is not None and bool(known[2].block))
+        if large:
+            # a function may be part of a circle, and then its memory would stay until some other
+            # time
+            gc.collect()
+
+    def load(self, digest: bytes) -> Loaded:
+        """Return a function with the caller's directory, path and `__main__` in place.
+
+        Raises:
+            Exception: it cannot be loaded, or this machine does not have that directory.
+        """
+        path, directory, message, payload = self._defined[digest]
+        set_path_and_directory(path, directory)
+        main_module.enter(self._main, digest)
+        loaded = self._loaded.get(digest)
+        if loaded is None:
+            loaded = self._loaded[digest] = _load(message, payload)
+        return loaded
+
+    def name_of(self, digest: bytes) -> str:
+        """Return what to call a function in an error; it may itself have been too large to load."""
+        function, _ = self._loaded.get(digest, (None, ()))
+        return (
+            getattr(function, "__qualname__", None)
+            or getattr(function, "__name__", None)
+            or "a function"
+        )
+
+
+def taking_item(
+    function: Callable[..., Any], assignment: Assignment, complete: bool
+) -> Callable[[Any], Any]:
+    """Return what makes the call of one item of a run's list.
+
+    Args:
+        complete: whether all items could be loaded; for one that could not the error is raised.
+    """
+    call: Callable[[Any], Any]
+    if assignment.form == SINGLE:
+        call = function
+    elif assignment.form == STAR:
+
+        def call(arguments: Any) -> Any:
+            return function(*arguments)
+
+    else:
+
+        def call(pair: Any) -> Any:
+            return function(*pair[0], **pair[1])
+
+    if complete:
+        return call
+
+    def checked(item: Any) -> Any:
+        if type(item) is Unloadable:
+            raise item.error
+        return call(item)
+
+    return checked
+
+
+def _load(define: Define, payload: Payload) -> Loaded:
+    """Return a function from its pickled form; an error says where it was tried, and the path."""
+    # a module may have been written since a folder was last looked into
+    importlib.invalidate_caches()
+    try:
+        return pickling.load_function(_fetch(define, payload))
+    except BaseException as error:
+        error.add_note(
+            f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"
+        )
+        raise
+
+
+def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:
+    return (
+        fetch(define.block, define.places, payload, writable=writable) if define.block else payload
+    )

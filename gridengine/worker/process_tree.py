@@ -1,0 +1,107 @@
+"""The processes below this one: adopt orphans, list children, end them. Linux."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from time import monotonic
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LOOK_SECONDS = 1.0
+_TERMINATION_SECONDS = 1.0
+"""How long an orphan may take to end by itself."""
+
+
+class OrphanReaper:
+    """Ends processes without a runner. They are asked to end first: workers of joblib, say, have
+    files in shared memory that somebody must remove.
+    """
+
+    def __init__(self) -> None:
+        self._kill_at: dict[int, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kill_at)
+
+    def wait_seconds(self) -> float:
+        """Return after how many seconds to call `end` again."""
+        now = monotonic()
+        return min(
+            [_LOOK_SECONDS, *[kill_at - now for kill_at in self._kill_at.values() if kill_at > now]]
+        )
+
+    def end(self, pids: Iterable[int]) -> None:
+        """Send SIGTERM to those of these processes that got none before, and SIGKILL to those that
+        got one long enough ago.
+        """
+        now, before = monotonic(), self._kill_at
+        self._kill_at = {pid: before.get(pid, now + _TERMINATION_SECONDS) for pid in pids}
+        for pid, kill_at in self._kill_at.items():
+            with contextlib.suppress(ProcessLookupError):
+                if pid not in before:
+                    os.kill(pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGCONT)  # a stopped process would not act on it
+                elif now >= kill_at:
+                    os.kill(pid, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of the orphans below it, rather than the system's first."""
+    _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    _set_process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def children() -> list[int]:
+    """Return the ids of this process's children (proc(5): /proc/pid/task/tid/children)."""
+    me = os.getpid()
+    try:
+        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [
+            int(stat.parent.name)
+            for stat in Path("/proc").glob("[0-9]*/stat")
+            if _parent_of(stat) == me
+        ]
+
+
+def _parent_of(stat: Path) -> int:
+    try:
+        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def end_children() -> None:
+    """End every child of this process, and their children once they are orphans, until none is
+    left.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    orphans = OrphanReaper()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                orphans.end(children())
+                signal.sigtimedwait({signal.SIGCHLD}, orphans.wait_seconds())
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Send a signal to the process group that a process leads, or to itself while it leads none."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _set_process_control(option: int, value: int) -> None:
+    """Call prctl(2)."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

@@ -1,0 +1,82 @@
+"""What an agent and its runner write for each other."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gridengine.serialize.payload import SINGLE
+from gridengine.wire.messages import Assignment
+from gridengine.worker.status_block import (
+    BARRED_FROM,
+    BARRED_TO,
+    CUT,
+    CUT_RUN,
+    MANY,
+    RUN,
+    STEP,
+    WORDS_SIZE,
+    RunnerStatus,
+    map_words,
+    step_of,
+)
+
+
+@pytest.fixture
+def status() -> RunnerStatus:
+    return RunnerStatus(memoryview(bytearray(WORDS_SIZE)).cast("Q"))
+
+
+def barred(status: RunnerStatus) -> tuple[int, int]:
+    return status.words[BARRED_FROM], status.words[BARRED_TO]
+
+
+def test_both_ends_map_the_same_words() -> None:
+    fd = os.memfd_create("test")
+    os.ftruncate(fd, WORDS_SIZE)
+    agent, runner = RunnerStatus(map_words(fd)), map_words(fd)
+    os.close(fd)
+    runner[RUN] = 7
+    assert agent.run == 7
+
+
+def test_what_was_barred_before_and_is_still_to_come_stays_barred(status: RunnerStatus) -> None:
+    status.bar(8, 12, current=5)
+    status.bar(6, 6, current=5)
+    assert barred(status) == (6, 12)
+    status.bar(15, 16, current=5)
+    assert barred(status) == (6, 16)
+
+
+def test_what_was_barred_and_is_past_is_barred_no_more(status: RunnerStatus) -> None:
+    status.bar(8, 12, current=5)
+    status.bar(22, 23, current=20)
+    assert barred(status) == (22, 23)
+    assert [status.is_barred(run) for run in (12, 22, 23, 24)] == [False, True, True, False]
+    assert [status.is_beyond_barred(run) for run in (23, 24)] == [False, True]
+
+
+def test_nothing_is_barred_at_first_nor_after_it_was_lifted(status: RunnerStatus) -> None:
+    assert status.is_beyond_barred(1)
+    status.bar(1, 3, current=0)
+    status.unbar()
+    assert barred(status) == (0, 0)
+    assert status.is_beyond_barred(1)
+
+
+def test_a_run_is_cut_once(status: RunnerStatus) -> None:
+    status.cut(4, 10)
+    status.cut(4, 20)
+    assert (status.words[CUT_RUN], status.words[CUT]) == (4, 10)
+    status.cut(5, 30)
+    assert (status.words[CUT_RUN], status.words[CUT]) == (5, 30)
+
+
+@pytest.mark.parametrize(
+    ("calls", "timeout", "step"), [(MANY, None, 1), (MANY + 1, None, STEP), (MANY + 1, 5.0, 1)]
+)
+def test_only_in_long_runs_of_quick_calls_not_each_call_looks(
+    calls: int, timeout: float | None, step: int
+) -> None:
+    assert step_of(Assignment(1, 1, b"f", 0, calls, 0, SINGLE, timeout=timeout)) == step

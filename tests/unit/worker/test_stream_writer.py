@@ -1,0 +1,133 @@
+"""What runners print is written as fast as its reader takes it, and nobody waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gridengine.worker import stream_writer
+from gridengine.worker.stream_writer import StreamWriter
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+def writer_to(fd: int) -> StreamWriter:
+    return StreamWriter(fd, "standard output", lambda: None)
+
+
+def read(fd: int, size: int) -> bytes:
+    taken = b""
+    while len(taken) < size:
+        taken += os.read(fd, 1 << 20)
+    return taken
+
+
+def test_all_arrives_at_a_reader_who_takes_his_time(pipe: tuple[int, int]) -> None:
+    writer = writer_to(pipe[1])
+    text = b"".join(b"%06d\n" % number for number in range(100_000))
+    writer.write(text)
+    assert writer.full
+    assert read(pipe[0], len(text)) == text
+    writer.close()
+    assert not writer.full
+    assert writer.passed == writer.accepted == len(text)
+
+
+def test_who_waits_for_room_is_woken(pipe: tuple[int, int]) -> None:
+    woken = threading.Event()
+    writer = StreamWriter(pipe[1], "standard output", woken.set)
+    writer.write(bytes(1_000_000))
+    writer.awaited = True
+    assert writer.full
+    read(pipe[0], 1_000_000)
+    assert woken.wait(30)
+    assert not writer.full
+    writer.close()
+
+
+def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stream_writer, "PATIENCE_SECONDS", 0.05)
+    writer = writer_to(pipe[1])
+    writer.write(bytes(100_000))
+    writer.close()
+    said = (
+        "34464 bytes that runners printed were not written to standard output: its reader took "
+        "nothing for 0.05 s"
+    )
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert len(read(pipe[0], 65536)) == 65536
+    writer.close()
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("/dev/full", "No space left on device"), ("/dev/null", "Bad file descriptor")],
+)
+def test_what_cannot_be_written_is_said_with_its_size(
+    path: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fd = os.open(path, os.O_WRONLY if path == "/dev/full" else os.O_RDONLY)
+    writer = writer_to(fd)
+    writer.write(b"x" * 10_000)
+    writer.write(b"y" * 10_000)
+    writer.close()
+    os.close(fd)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"what runners print cannot be written to standard output: {why}",
+        f"20000 bytes that runners printed were not written to standard output: {why}",
+    ]
+
+
+def test_a_reader_who_is_gone_is_no_error_of_the_writer(
+    pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    os.close(pipe[0])
+    writer = writer_to(pipe[1])
+    writer.write(b"x")
+    writer.close()
+    assert (
+        "1 bytes that runners printed were not written to standard output: Broken pipe"
+        in caplog.text
+    )
+
+
+def test_a_descriptor_that_somebody_made_nonblocking_is_waited_for(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    writer = writer_to(pipe[1])
+    writer.write(b"x" * 300_000)
+    assert read(pipe[0], 300_000) == b"x" * 300_000
+    writer.close()
+
+
+def test_what_is_written_after_the_end_is_passed_on_too(pipe: tuple[int, int]) -> None:
+    writer = writer_to(pipe[1])
+    for text in (b"one\n", b"two\n"):
+        writer.write(text)
+        writer.close()
+        assert os.read(pipe[0], 100) == text
+
+
+def test_pieces_are_of_whole_lines() -> None:
+    text = (
+        b"".join(b"x" * length + b"\n" for length in (10, 4000, 300, 9000, 0, 4095, 1)) + b"the end"
+    )
+    pieces = [bytes(piece) for piece in stream_writer._pieces(text)]
+    assert b"".join(pieces) == text
+    assert max(map(len, pieces)) <= 4096
+    assert [piece[-1:] for piece in pieces[:-1]].count(b"\n") == len(
+        pieces
+    ) - 3  # the line of 9000 is cut twice
