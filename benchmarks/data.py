@@ -43,22 +43,22 @@ def results(peer: Peer, calls: int) -> Measured:
     return {"seconds": seconds}
 
 
+def time_and_memory(best: str) -> tuple[Column, ...]:
+    """Return the columns of a row whose time is to be at most this peer's."""
+    memory = Column(
+        "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
+    )
+    seconds = Column(
+        "seconds", "time", "s", want=f"at most {best}'s", limit=lambda medians: medians[best]
+    )
+    return seconds, memory
+
+
 ROWS = (
     Row(
         "array",
         "one 100 MB array used by 20 calls (`partial`)",
-        (
-            Column(
-                "seconds",
-                "time",
-                "s",
-                want="at most joblib's",
-                limit=lambda medians: medians["joblib"],
-            ),
-            Column(
-                "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
-            ),
-        ),
+        time_and_memory("joblib"),
         SHARES,
         ("serial", *LOCAL),
         bound_array,
@@ -69,18 +69,7 @@ ROWS = (
     Row(
         "share",
         "the same, told to share",
-        (
-            Column(
-                "seconds",
-                "time",
-                "s",
-                want="at most mpire's",
-                limit=lambda medians: medians["mpire"],
-            ),
-            Column(
-                "pss", "peak memory", "MB", 1e-6, want="under 250 MB", limit=lambda medians: 250e6
-            ),
-        ),
+        time_and_memory("mpire"),
         SHARES,
         ("gridengine", "mpire", "dask.distributed", "ray"),
         shared_array,

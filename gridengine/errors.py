@@ -159,7 +159,7 @@ class Cancelled(CallError):
 
 
 class PicklingError(CallError, pickle.PicklingError):
-    """A function, an argument or a result cannot travel; the text names which, and why."""
+    """A function, an argument or a result cannot be pickled; the text names which, and why."""
 
 
 class ProtocolError(GridEngineError):

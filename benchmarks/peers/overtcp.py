@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from benchmarks.peers.ours import Ours
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import Scheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher
-from gridengine.schedulers.local import ProcessLauncher
-from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
+from gridengine.schedulers.local_process import LocalLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
 
@@ -24,19 +24,21 @@ class TcpScheduler(Scheduler):
         return TcpLauncher(run)
 
 
-class TcpLauncher(ProcessLauncher):
+class TcpLauncher(LocalLauncher):
     """Starts workers as processes of this machine, and kills them as a batch system would."""
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = worker_command(sys.executable, self._run.connection)
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env=worker_environment(os.environ)
-        )
+    leave_signal = signal.SIGKILL
 
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        for process in [self._processes[handle] for handle in handles if handle in self._processes]:
-            process.kill()
-        super().cancel(handles)
+    def __init__(self, run: LaunchContext) -> None:
+        super().__init__()
+        self._command = worker_command(sys.executable, run.connection)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = worker_environment(os.environ)
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, env=environment)
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        return LaunchPlan(count, {"argv": self._command})
 
 
 class OverTCP(Ours):

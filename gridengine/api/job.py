@@ -390,14 +390,14 @@ class Job:
             AssertionError: it does not, with this message.
         """
         self._check_open()
-        _require(self._host is not None and self._parent_pid == os.getpid(), message)
-        assert self._host is not None
+        if self._host is None or self._parent_pid != os.getpid():
+            raise AssertionError(message)
         return self._host
 
     def _started(self, message: str = "can only join a started process") -> JobHandle:
         handle = self._own_host("can only join a child process").handle
-        _require(handle is not None, message)
-        assert handle is not None
+        if handle is None:
+            raise AssertionError(message)
         return handle
 
     def _startable(self) -> _Host:

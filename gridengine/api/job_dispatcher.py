@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
@@ -14,19 +14,7 @@ from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
-
-
-class Startable(Protocol):
-    """What a dispatcher needs of a `Job`."""
-
-    def start_at(
-        self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None
-    ) -> None: ...
-    def join(self, timeout: float | None = None) -> None: ...
-    def is_alive(self) -> bool: ...
-    def outcome(self) -> Any: ...
-    def kill(self) -> None: ...
+    from gridengine.api.job import Job
 
 
 class JobDispatcher:
@@ -62,7 +50,7 @@ class JobDispatcher:
         )
         self._scheduler, self._own = resolve(scheduler)
         self._dispatcher = dispatcher_of(self._scheduler)
-        self._jobs: Sequence[Startable] = ()
+        self._jobs: Sequence[Job] = ()
         self._lock = threading.Lock()
         self._closed = False
         self.start_time: float | None = None
@@ -80,7 +68,7 @@ class JobDispatcher:
             return None
         return time.monotonic() - self._began if self.end_time is None else self._elapsed
 
-    def dispatch(self, jobs: Iterable[Startable]) -> None:
+    def dispatch(self, jobs: Iterable[Job]) -> None:
         """Start these jobs, none of which has been started.
 
         Raises:

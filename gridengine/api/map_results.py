@@ -24,8 +24,8 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else KeepingRun
+    bar = ProgressBar(lambda: submission.snapshot(), shown=progress)
     submission = Submission.of(request)
-    bar = ProgressBar(submission.snapshot, shown=progress)
     run = kind(submission, total, request.chunksize)
     results = run.results
     try:

@@ -11,7 +11,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,7 @@ def settings(as_json: bool) -> None:
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
     this folder, or the nearest above it.
     """
+    from gridengine.settings.files import describe, projects_file, users_file
     from gridengine.settings.values import sources
 
     said = sources()
@@ -96,25 +97,15 @@ def settings(as_json: bool) -> None:
 
     table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
     for name, one in said.items():
-        table.add_row(
-            _text(name),
-            _text(_shown(one.value)),
-            _text(one.by, "dim" if one.by == "default" else ""),
-        )
+        style = "dim" if one.by == "default" else ""
+        table.add_row(_text(name), _text(_shown(one.value)), _text(one.by, style))
     console = _console()
     console.print(table)
-    for line in _files():
-        console.print(_text(line, "dim"))
-
-
-def _files() -> Iterator[str]:
-    from gridengine.settings.files import describe, projects_file, users_file
-
     for whose, path in (
         ("yours", users_file(os.environ)),
         ("the project's", projects_file(os.environ)),
     ):
-        yield f"settings file, {whose}: {describe(path)}"
+        console.print(_text(f"settings file, {whose}: {describe(path)}", "dim"))
 
 
 @main.command(
@@ -178,14 +169,13 @@ def up(
             _show_plan(up.plan(chosen, connection, number, _resources(**asked)), as_json)
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
-        with up.reinforcement(chosen, connection, _resources(**asked), click.echo) as workers:
-            workers.work(number)
+        with up.extra_workers(chosen, connection, _resources(**asked), click.echo) as workers:
+            workers.run(number)
             sys.exit(1 if workers.failed else 0)
 
 
 def _show_plan(plan: LaunchPlan, as_json: bool) -> None:
-    told = {"count": plan.count, "request": plan.request, "script": plan.script}
-    click.echo(json.dumps(told, indent=1) if as_json else str(plan))
+    click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
 
 
 def _resources(
@@ -300,14 +290,12 @@ def _text(words: str, style: str = "") -> Any:
 
 
 def _plain(value: object) -> object:
-    return value if isinstance(value, (bool, int, float, str, dict)) else str(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
-    return (
-        {True: "yes", False: "no", "": "none"}.get(value, str(value))
-        if isinstance(value, (bool, str))
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) or "none"

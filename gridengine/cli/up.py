@@ -60,20 +60,24 @@ def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource
     return scheduler.dry_run(resources, count=count, connection=connection)
 
 
-class Reinforcement:
-    """Workers that somebody else's dispatcher did not ask for. They are stopped when this is
-    closed.
+class ExtraWorkers:
+    """Workers that a dispatcher did not ask for itself.
+
+    Args:
+        launcher: starts and stops them.
+        demand: what each is asked for with.
+        say: prints a line.
     """
 
     def __init__(self, launcher: Launcher, demand: Demand, say: Callable[[str], None]) -> None:
         self._launcher = launcher
         self._demand = demand
         self._say = say
-        self._reports: dict[Handle, Report] = {}
+        self._states: dict[Handle, WorkerStatus | None] = {}
         self.failed = 0
         """How many ended otherwise than in order."""
 
-    def work(self, count: int) -> None:
+    def run(self, count: int) -> None:
         """Start so many workers, as soon as the batch system takes them, and wait until the last
         has ended.
 
@@ -81,19 +85,17 @@ class Reinforcement:
             GridEngineError: none can be started, in the batch system's own words.
         """
         pause = threading.Event()
-        asked: set[Handle] = set()
-        started = 0
-        while started < count or asked:
-            if started < count:
-                new = self._launch(count - started)
-                asked.update(new)
-                started += len(new)
-            for handle, report in self._launcher.poll(list(asked)).items():
-                self._tell(handle, report)
+        unended: set[Handle] = set()
+        while True:
+            if len(self._states) < count:
+                unended.update(self._launch(count - len(self._states)))
+            for handle, report in self._launcher.poll(list(unended)).items():
+                self._show(handle, report)
                 if report.state in ENDED:
-                    asked.remove(handle)
-            if started < count or asked:
-                pause.wait(settings().poll_seconds)
+                    unended.remove(handle)
+            if len(self._states) >= count and not unended:
+                return
+            pause.wait(settings().poll_seconds)
 
     def _launch(self, count: int) -> list[Handle]:
         try:
@@ -101,25 +103,27 @@ class Reinforcement:
         except TryAgain as error:
             self._say(f"no workers for now: {error}")
             return []
+        self._states.update(dict.fromkeys(handles))
         self._say(f"{len(handles)} workers asked for: {', '.join(handle.id for handle in handles)}")
         return handles
 
-    def _tell(self, handle: Handle, report: Report) -> None:
-        before = self._reports.get(handle)
-        self._reports[handle] = report
-        if before is not None and before.state is report.state:
+    def _show(self, handle: Handle, report: Report) -> None:
+        """Say how a worker is, when that has changed."""
+        if self._states[handle] is report.state:
             return
-        self.failed += report.state is WorkerStatus.FAILED
+        self._states[handle] = report.state
         words = f": {report.reason}" if report.reason else ""
         self._say(f"worker {handle.id} {report.state.value}{words}")
-        if report.state is WorkerStatus.FAILED and handle.log:
-            self._say(f"  its log: {handle.log}")
+        if report.state is WorkerStatus.FAILED:
+            self.failed += 1
+            if handle.log:
+                self._say(f"  its log: {handle.log}")
 
 
 @contextmanager
-def reinforcement(
+def extra_workers(
     scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]
-) -> Iterator[Reinforcement]:
+) -> Iterator[ExtraWorkers]:
     """Yield what starts workers for the dispatcher of this connection file; all are stopped in the
     end.
 
@@ -135,7 +139,7 @@ def reinforcement(
         run = _own_run(connection)
         launcher = scheduler.launcher(run)
     try:
-        yield Reinforcement(launcher, Demand(resources), say)
+        yield ExtraWorkers(launcher, Demand(resources), say)
     finally:
         launcher.close()
         if run.directory != connection.parent:

@@ -15,8 +15,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from gridengine.client.batch import Batch
 from gridengine.client.future import (
@@ -31,14 +30,13 @@ from gridengine.client.future import (
     release,
 )
 from gridengine.client.lifetime import Lifetime
+from gridengine.client.submission import Submission
 from gridengine.client.window import Window
 from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled
+from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.snapshot import CallSnapshot
-
-if TYPE_CHECKING:
-    from gridengine.client.submission import Submission
-    from gridengine.dispatcher.interface import Dispatcher
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
@@ -51,7 +49,8 @@ class Batcher(Lifetime):
     outcomes.
 
     Args:
-        close: is called once this was closed and all its calls have ended.
+        scheduler: is kept alive until this was closed and all its calls have ended.
+        ours: it is closed then.
         most: how many calls are handed over at a time; None is as the time they take suggests.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
@@ -59,12 +58,13 @@ class Batcher(Lifetime):
     def __init__(
         self,
         dispatcher: Dispatcher,
-        close: Callable[[], None],
+        scheduler: Scheduler,
         *,
+        ours: bool,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
-        super().__init__(close, daemon=daemon)
+        super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
         self.submitter = dispatcher.new_id()
         """The number that all calls have in common, by which they take turns with others."""
@@ -302,9 +302,7 @@ class Batcher(Lifetime):
     def _settle(
         self, futures: Sequence[CallFuture], outcome: FutureOutcome, calls: int, load: int
     ) -> None:
-        """Give futures their outcome, the last `calls` calls of which, of this load each, have
-        ended with it.
-        """
+        """Give futures an outcome, with which so many calls of this load each have ended."""
         with_condition, locks = [], []
         with self.lock:
             for future in futures:

@@ -4,15 +4,13 @@ share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers import default_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.inline import InlineScheduler
 from gridengine.settings.values import settings
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
 
 
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:

@@ -6,13 +6,14 @@ import atexit
 import contextlib
 import logging
 import os
+import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from gridengine.client.helper_thread import HelperThread
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.base import Scheduler
 
 log = logging.getLogger("gridengine")
 
@@ -21,14 +22,16 @@ class Lifetime(ABC):
     """Counts the calls that have not ended, and closes once there are none.
 
     Args:
-        close: is called once this was closed and all its calls have ended.
+        scheduler: is kept alive until this was closed and all its calls have ended.
+        ours: it is closed then.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
 
-    def __init__(self, close: Callable[[], None], *, daemon: bool) -> None:
+    def __init__(self, scheduler: Scheduler, *, ours: bool, daemon: bool) -> None:
         self.lock = threading.Lock()
         """Held for moments, to change futures and this, and never while anything is waited for."""
-        self._close = close
+        self._scheduler: Scheduler | None = scheduler
+        self._ours = ours
         self._daemon = daemon
         self._owner = os.getpid()
         self._closed = False
@@ -113,7 +116,9 @@ class Lifetime(ABC):
             for helper in (self._courier, self._callbacks):
                 if helper is not None:
                     helper.end(wait=wait)
-            self._close()
+            scheduler, self._scheduler = self._scheduler, None
+            if self._ours and scheduler is not None:
+                scheduler.close()
         finally:
             self._finishing.release()
 
@@ -127,7 +132,7 @@ class Lifetime(ABC):
             return
         if self._daemon:
             self.kill_all()
-        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is told
+        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is logged
             try:
                 self.close(wait=True)
             except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
@@ -158,3 +163,31 @@ class Lifetime(ABC):
     def is_callback_thread(self) -> bool:
         """Return whether the caller runs in the thread of the callbacks."""
         return self._callbacks is not None and self._callbacks.is_current()
+
+
+class HelperThread:
+    """A thread that does in order what it is asked to; `do` takes a request."""
+
+    def __init__(self, name: str) -> None:
+        self._requests: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self.do = self._requests.put
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self, *, wait: bool) -> None:
+        """Do what was asked before, and end."""
+        self._requests.put(None)
+        if wait and not self.is_current():
+            self._thread.join()
+
+    def is_current(self) -> bool:
+        """Return whether the caller runs in this thread."""
+        return threading.current_thread() is self._thread
+
+    def _serve(self) -> None:
+        while (request := self._requests.get()) is not None:
+            try:
+                request()
+            except BaseException:  # what ends a thread must not end the requests that follow
+                log.exception("a request failed; this is a fault of gridengine")
+            del request

@@ -5,24 +5,22 @@ from __future__ import annotations
 import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from msgspec import Struct
 
 from gridengine.client.connect import connect
-from gridengine.client.function_cache import function_of_map
+from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
+from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.core.snapshot import Snapshot
-    from gridengine.dispatcher.interface import Dispatcher
 
 
 class MapRequest(Struct, frozen=True):
@@ -69,11 +67,15 @@ class Submission(OutcomeListener):
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, options: CallOptions, form: int, submitter: int = 0
+        self,
+        dispatcher: Dispatcher,
+        function: Function,
+        form: int,
+        options: CallOptions,
+        submitter: int = 0,
     ) -> None:
         self.dispatcher = dispatcher
-        self.function: Function | None = None
-        """What is called; to be set before calls are added."""
+        self._function = function
         self._options = options
         self._form = form
         self._submitter = submitter
@@ -97,8 +99,8 @@ class Submission(OutcomeListener):
         """
         function = function_of_map(request.f, request.options.exceptions)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
-        made = cls(dispatcher, request.options, request.form)
-        made.function, made._scheduler, made._ours = function, scheduler, ours
+        made = cls(dispatcher, function, request.form, request.options)
+        made._scheduler, made._ours = scheduler, ours
         return made
 
     @property
@@ -146,9 +148,8 @@ class Submission(OutcomeListener):
     def flush(self) -> None:
         """Send the tasks that were added."""
         if self._added:
-            assert self.function is not None
             tasks, self._added = self._added, []
-            self.dispatcher.submit(self.function, tasks, self)
+            self.dispatcher.submit(self._function, tasks, self)
 
     def settled(self, event: CallsFinished) -> None:
         """Take an event, in the I/O thread."""

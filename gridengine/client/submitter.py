@@ -7,12 +7,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
@@ -20,6 +19,7 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapRequest, Submission, check_chunksize
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
@@ -27,9 +27,6 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
 
 Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
@@ -70,12 +67,7 @@ class Submitter:
         self.slots = dispatcher.slots
         # The batcher alone may outlive its users: what they submitted still runs, and then their
         # workers end.
-        self.batcher = Batcher(
-            dispatcher,
-            self._scheduler.close if ours else _Keep(self._scheduler),
-            most=most,
-            daemon=daemon,
-        )
+        self.batcher = Batcher(dispatcher, self._scheduler, ours=ours, most=most, daemon=daemon)
         self._initializer = initializer
         self._set_options(options)
 
@@ -189,8 +181,13 @@ class TrackedSubmission(Submission):
     """
 
     def __init__(self, template: CallTemplate, batcher: Batcher) -> None:
-        super().__init__(batcher.dispatcher, template.options, template.form, batcher.submitter)
-        self.function = template.function
+        super().__init__(
+            batcher.dispatcher,
+            template.function,
+            template.form,
+            template.options,
+            batcher.submitter,
+        )
         self.end = CallFuture(template, None, RUNNING)
         self._pace = template.pace
         self._batcher = batcher
@@ -240,17 +237,6 @@ class TrackedSubmission(Submission):
 def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
     if options.demand is not ANY:
         dispatcher.check(options.demand)
-
-
-class _Keep:
-    """Keeps another's scheduler alive until it is called, when the batcher is closed."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler: Scheduler | None = scheduler
-
-    def __call__(self) -> None:
-        """Let it go."""
-        self._scheduler = None
 
 
 def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:

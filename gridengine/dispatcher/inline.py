@@ -1,5 +1,6 @@
-"""A hub without workers: what is submitted is run at once, in the caller's own process and
-thread.
+"""A dispatcher without workers: what is submitted is run at once, in the caller's own process and
+thread. The core decides as for other workers; here it has one, to which messages are passed by a
+function call.
 """
 
 from __future__ import annotations
@@ -9,39 +10,60 @@ import contextlib
 import io
 import itertools
 import os
-import socket
+import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TextIO
 
+from gridengine._version import __version__
+from gridengine.dispatcher.core.events import CancelRequested, Event, Received, Send, Submitted
+from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
-from gridengine.dispatcher.core.tasks import (
-    Attempt,
-    CallsFinished,
-    Function,
-    Task,
-    TaskMessage,
-    TaskStarted,
-)
+from gridengine.dispatcher.core.state_machine import StateMachine
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.wire.messages import (
+    CANCELLED,
+    RAISED,
+    RETRYABLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Cancel,
+    Crashed,
+    Message,
+    Pushed,
+    Result,
+    Results,
+    Started,
+)
+from gridengine.worker.agent import introduce
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
+WORKER = b"inline"
 
 
 class InlineDispatcher:
-    """Takes the place of a `Hub`. Arguments and results are pickled all the same, so that what
-    cannot travel is seen here too.
+    """Runs what is submitted before `submit` returns. Arguments and results are pickled all the
+    same, so that what cannot be pickled is seen here too.
+
+    A `timeout` is not enforced: nothing can end a call in this very process, and one that is looked
+    at in a debugger is not late.
     """
 
     slots = 1
@@ -49,8 +71,8 @@ class InlineDispatcher:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._cancelled: set[int] = set()
-        self._cancelled_calls: set[tuple[int, int]] = set()
+        self._runs: dict[int, InlineRun] = {}
+        """By the number of each task that is being run; calls may submit in turn."""
         self._closed = False
 
     def new_id(self) -> int:
@@ -61,31 +83,42 @@ class InlineDispatcher:
         """Run these tasks now.
 
         Raises:
+            ConfigurationError: the scheduler has been closed.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        with resolving_locally():
-            f, retry_on = pickling.load_function(function.payload)
-        for task in tasks:
-            self._run(_again_after(f, retry_on, task.retries), function.name, task, listener)
+        run = InlineRun(function, tasks, listener)
+        self._runs.update((task.id, run) for task in tasks)
+        try:
+            run.run()
+        finally:
+            for task in tasks:
+                del self._runs[task.id]
 
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""
 
     def cancel(
-        self, tasks: Iterable[int], number: int = 0, calls: Iterable[tuple[int, int, int]] = ()
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
         """End tasks that are being run, and calls of such, from inside a call: after the call."""
-        self._cancelled.update(tasks)
-        for task, start, stop in calls:
-            self._cancelled_calls.update((task, index) for index in range(start, stop))
+        tasks, calls = tuple(tasks), tuple(calls)
+        for run in {self._runs.get(task) for task in (*tasks, *(task for task, _, _ in calls))}:
+            if run is not None:
+                run.requests.append(CancelRequested(tasks, number, calls))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Nothing waits here."""
 
     def catch_up(self) -> None:
         """Nothing is left to be done."""
+
+    def release(self, name: bytes) -> None:
+        """Nothing is kept of shared objects."""
 
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
@@ -98,99 +131,153 @@ class InlineDispatcher:
         """Take no more."""
         self._closed = True
 
-    def _run(self, f: Callable[..., Any], name: str, task: Task, listener: Listener) -> None:
-        if task.watched:
-            listener.began(TaskStarted(task.id, os.getpid(), socket.gethostname(), 1))
-        done, asked = 0, task.demand.request
-        given = asked.holder()._alloc(asked)
+
+class InlineRun:
+    """Tasks that were submitted together, a core for them, and its one worker: this thread.
+
+    Raises:
+        Exception: what loading the function raises.
+    """
+
+    def __init__(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        with resolving_locally():
+            self._f, self._retry_on = pickling.load_function(function.payload)
+        self._function = function
+        self._tasks = {task.id: task for task in tasks}
+        self._attempt: tuple[int, int] = 0, 0
+        """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
+        them is given.
+        """
+        self._calls: Sequence[Any] = ()
+        self._given: Resource = ZERO
+        self._core = StateMachine(Policy(version=__version__, python=python_version()))
+        self._unsettled = UnsettledTasks()
+        self._unsettled.add(tasks, listener)
+        self._assigned: deque[Assignment] = deque()
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Send: self._receive,
+            CallsFinished: self._unsettled.settle,
+            TaskStarted: listener.began,
+            TaskMessage: listener.noted,
+        }
+        self._cancelled: dict[int, int] = {}
+        """The runs that are to be ended, and by which signal."""
+        self.requests: deque[CancelRequested] = deque()
+        """Any thread may add; they are handled between two calls."""
+
+    def run(self) -> None:
+        """Run all calls; those that an exception keeps from being run are settled as cancelled."""
         try:
+            self._send(introduce(run_id="", slots=1, pid=os.getpid(), log=""))
+            self._handle(Submitted(self._function, list(self._tasks.values())))
+            while self._assigned:
+                self._run(self._assigned.popleft())
+        except BaseException:
+            error = Cancelled(f"{self._function.name} was ended before it was done")
+            for failure in self._unsettled.fail(error):
+                raise failure from None
+            raise
+
+    def _handle(self, event: Event) -> None:
+        for effect in self._core.handle(event, time.monotonic()):
+            self._performers[type(effect)](effect)
+
+    def _send(self, message: Message, buffers: Payload = ()) -> None:
+        """Send the core a message of its worker."""
+        self._handle(Received(WORKER, message, buffers))
+
+    def _receive(self, effect: Send) -> None:
+        """Take a message of the core for its worker. Functions and shared objects are here."""
+        message = effect.message
+        if isinstance(message, Assign):
+            self._assigned.extend(message.assignments)
+        elif isinstance(message, Cancel):
+            self._cancelled.update(dict.fromkeys(message.runs, message.signal))
+
+    def _run(self, assignment: Assignment) -> None:
+        """Run the calls of an assignment, unless and until it is cancelled."""
+        index = assignment.start
+        while index < assignment.stop and assignment.run not in self._cancelled:
+            if index == assignment.start and assignment.watched:
+                self._send(Started(assignment.run, os.getpid()))
+            index = self._run_some(assignment, index)
+            while self.requests:
+                self._handle(self.requests.popleft())
+        if index < assignment.stop:
+            number = self._cancelled[assignment.run]
+            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
+
+    def _run_some(self, assignment: Assignment, index: int) -> int:
+        """Run the calls of an assignment from this one on until something is to be cancelled;
+        return the index of the next.
+        """
+        self._load(assignment)
+        results: list[Result] = []
+        buffers: list[Any] = []
+        try:
+            while index < assignment.stop and not self.requests:
+                result, payload = self._call(assignment, index, self._calls[index])
+                results.append(result)
+                buffers += payload
+                index += 1
+        finally:  # should an exception end all, what was done before has its outcome
+            if results:
+                self._send(Results(results), buffers)
+        return index
+
+    def _load(self, assignment: Assignment) -> None:
+        """Have the calls of an assignment at hand, as they were submitted."""
+        if self._attempt != (assignment.task, assignment.attempt):
+            task = self._tasks[assignment.task]
             with resolving_locally():
-                calls, _ = pickling.load_items(task.payload)
-            for index, call in enumerate(calls):
-                if task.id in self._cancelled:
-                    return
-                if (task.id, index) in self._cancelled_calls:
-                    self._cancelled_calls.discard((task.id, index))
-                    error = Cancelled(f"a call of {name} was ended before it began")
-                    done += 1
-                    listener.settled(
-                        CallsFinished(task.id, index, index + 1, None, error=error, exitcode=1)
-                    )
-                    continue
-                began = time.monotonic()
-                job = CurrentJob(task.id, 1, given, partial(int, task.first + index))
-                named = process_name(task.name) if task.watched else contextlib.nullcontext()
-                with _copied(task.watched) as copies, GVAR.running(job), named:
-                    payload, raised = _outcome(f, call, task, listener)
-                out, err = (copy.getvalue().encode() for copy in copies)
-                done += 1
-                attempts = [_attempt(began, raised=raised)] if task.watched else []
-                listener.settled(
-                    CallsFinished(
-                        task.id,
-                        index,
-                        index + 1,
-                        payload,
-                        raised,
-                        None,
-                        int(raised),
-                        out,
-                        err,
-                        attempts,
-                    )
-                )
-        finally:
-            self._cancelled.discard(task.id)
-            if done < task.count:
-                error = Cancelled(f"{name} was ended before it was done")
-                listener.settled(
-                    CallsFinished(task.id, done, task.count, None, error=error, exitcode=1)
-                )
+                self._calls, _ = pickling.load_items(task.payload)
+            asked = task.demand.request
+            self._given = asked.holder()._alloc(asked)
+            self._attempt = assignment.task, assignment.attempt
 
-
-def _again_after(
-    f: Callable[..., Any], retry_on: tuple[type[BaseException], ...], retries: int
-) -> Callable[..., Any]:
-    """Return what calls the function again when it raises one of these exceptions."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        for _ in range(retries):
-            with contextlib.suppress(*retry_on):
-                return f(*args, **kwargs)
-        return f(*args, **kwargs)
-
-    return call if retry_on else f
-
-
-def _outcome(
-    f: Callable[..., Any], call: Any, task: Task, listener: Listener
-) -> tuple[Payload, bool]:
-    keywords: dict[str, Any] = {}
-    if task.controlled:
-        keywords["controller"] = Controller(
-            job_id=task.id,
-            attempt=1,
-            push=lambda value: listener.noted(TaskMessage(task.id, pickling.dump(value))),
+    def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
+        """Make one call; return its result, and what was pickled for it."""
+        watched, number = assignment.watched, partial(int, assignment.first + index)
+        job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
+        named = process_name(assignment.name) if watched else contextlib.nullcontext()
+        began = time.monotonic()
+        with _copied(watched) as copies, GVAR.running(job), named:
+            payload, status = self._outcome(assignment, call)
+        seconds = time.monotonic() - began
+        if watched:
+            payload = [*payload, *(copy.getvalue().encode() for copy in copies)]
+        result = Result(
+            assignment.run, index, index + 1, status, seconds, len(payload), output=watched
         )
-    try:
-        if type(call) is Unloadable:
-            raise call.error
-        if task.form == SINGLE:
-            value = f(call, **keywords)
-        elif task.form == STAR:
-            value = f(*call, **keywords)
-        else:
-            value = f(*call[0], **call[1], **keywords)
-        return pickling.dump_values([value]), False
-    except PASSING:
-        raise
-    except BaseException as error:
-        return pickling.dump_exception(error), True
+        return result, payload
 
+    def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
+        f, keywords = self._f, {}
+        if assignment.controlled:
+            keywords["controller"] = Controller(
+                job_id=assignment.task,
+                attempt=assignment.attempt,
+                push=partial(self._push, assignment.run),
+            )
+        try:
+            if type(call) is Unloadable:
+                raise call.error
+            if assignment.form == SINGLE:
+                value = f(call, **keywords)
+            elif assignment.form == STAR:
+                value = f(*call, **keywords)
+            else:
+                value = f(*call[0], **call[1], **keywords)
+            return pickling.dump_values([value]), VALUES
+        except PASSING:
+            raise
+        except BaseException as error:
+            status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
+            return pickling.dump_exception(error), status
 
-def _attempt(began: float, *, raised: bool) -> Attempt:
-    outcome = "it raised an exception" if raised else "it returned"
-    return Attempt(socket.gethostname(), "", began, time.monotonic(), outcome, exitcode=int(raised))
+    def _push(self, run: int, value: Any) -> None:
+        payload = pickling.dump(value)
+        self._send(Pushed(run, len(payload)), payload)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The thread that owns a launcher: what it is asked may be slow, and must not hold up the rest."""
+"""The thread that owns a launcher, whose calls may be slow and must not hold up the I/O thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE_SECONDS = 15.0
 
 
 class LauncherThread:
-    """The thread that owns a launcher: takes requests in order, answers with events."""
+    """The thread that owns a launcher: takes requests in order, and posts events."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class LauncherThread:
         self._thread.start()
 
     def launch(self, count: int, demand: Demand) -> None:
-        """Start workers; answers `Launched` or `LaunchFailed`."""
+        """Start workers; posts `Launched` or `LaunchFailed`."""
 
         def start() -> Event:
             try:
@@ -65,8 +65,8 @@ class LauncherThread:
         self._ask(lambda: self._opened().cancel(handles))
 
     def poll(self, handles: Sequence[Handle]) -> None:
-        """Ask for the workers' states, unless the last question is still open; answers `Polled`, if
-        the scheduler answers.
+        """Request the workers' states, unless the last request is still open; posts `Polled`, if
+        the scheduler can be reached.
         """
 
         def look() -> Event:
@@ -80,17 +80,17 @@ class LauncherThread:
             self._ask(look)
 
     def explain(self, handles: Sequence[Handle], seconds: float) -> None:
-        """Log what queued workers wait for; answers `Explained`."""
+        """Log what queued workers wait for; posts `Explained`."""
 
-        def tell() -> Event:
+        def look_up() -> Event:
             words = self._opened().explain(handles)
-            told = words or "the batch system gives no reason"
+            reason = words or "the batch system gives no reason"
             log.warning(
-                "waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, told
+                "waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, reason
             )
             return Explained(handles[0], words)
 
-        self._ask(tell)
+        self._ask(look_up)
 
     def close(self) -> None:
         """Stop all workers that are left, and the thread."""

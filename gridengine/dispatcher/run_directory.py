@@ -29,7 +29,7 @@ def python_version() -> str:
 
 
 def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
-    """Return the numbers by which the core of a scheduler's hub decides."""
+    """Return the numbers by which the core of a scheduler's dispatcher decides."""
     return Policy(
         max_workers=scheduler.max_workers,
         slots=scheduler.slots,

@@ -1,16 +1,17 @@
-"""The algebra of resources: what a resource is, and how `&` combines them. The kinds that come with
-it are in `resources`.
+"""What a resource is, and how `&` combines several. The kinds that come with it are in `kinds`.
 
 A resource has three roles, all of one class, the *kind*:
 
     asked   what a user writes. It never changes: equal requests are equal and hash alike, in
-    whatever order they were combined. held    what somebody has to give. `resource.holder()` makes
-    a holder, with books of its own on what is free. given   what a holder's `_alloc` returned and
-    its `_dealloc` takes back: `Cores(2)` becomes `Cores(2, [4, 5])`.
+            whatever order they were combined.
+    held    what there is to give. `resource.holder()` makes a holder, which keeps account of what
+            is free.
+    given   what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes
+            `Cores(2, [4, 5])`.
 
-What a resource says is in its public attributes, which are set once, and in `_repr`; a holder's
-books are in attributes with an underscore. Nothing here does I/O or reads a clock: a holder is told
-the time (`_at`).
+A resource's arguments are in its public attributes, which are set once, and in `_repr`; what a
+holder keeps account of is in attributes with an underscore. Nothing here does I/O or reads a clock:
+a holder gets the time by `_at`.
 """
 
 from __future__ import annotations
@@ -27,28 +28,26 @@ R = TypeVar("R", bound="Resource")
 
 
 class Resource(ABC):
-    """The base of all kinds. A kind of your own says the five methods below; they meet requests of
-    their own kind alone.
+    """The base of all kinds. A kind of your own defines the five methods below; they are given
+    requests of their own kind alone.
 
     `_repr` shows every argument: two resources of one kind are equal when theirs are. Public
     attributes are set once.
     """
 
     _optional: ClassVar[bool] = False
-    """Whether a holder without this kind grants it: of time there is no end where nobody sets
-    one.
-    """
+    """Whether a holder without this kind grants it: where no end is set there is time enough."""
 
     @abstractmethod
     def _request(self, res: Any) -> bool:
-        """Return whether this holder has, now, what `res` asks for. Answers from the holder's books
-        alone, and changes nothing.
+        """Return whether this holder has, now, what `res` asks for. Depends on the holder alone,
+        and changes nothing.
         """
 
     @abstractmethod
     def _alloc(self, res: Any) -> Resource:
-        """Take what `res` asks for out of the books, and return what is given. Only called when
-        `_request` said yes.
+        """Note what `res` asks for as taken, and return what is given. Only called when `_request`
+        has returned true.
         """
 
     @abstractmethod
@@ -66,7 +65,7 @@ class Resource(ABC):
         """
 
     def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
-        """Tell a holder the time, in monotonic seconds."""
+        """Set a holder's time, in monotonic seconds."""
 
     def _native(self, system: str) -> Sequence[str]:
         """Return options for the batch system (`"gridengine"` or `"slurm"`) that ask it for this;
@@ -79,7 +78,7 @@ class Resource(ABC):
             raise ValueError(f"{self!r} has not {res!r} free")
 
     def _held(self) -> Self:
-        """Return a copy of this with books of its own."""
+        """Return a copy of this that keeps account of its own."""
         return copy.deepcopy(self)
 
     def holder(self) -> Combined:
@@ -121,7 +120,7 @@ as the resource lives.
 
 
 def key_of(resource: Resource) -> ResourceKey:
-    """Return what a resource is equal by: its kinds, and what their `_repr` says.
+    """Return what a resource is equal by: its kinds, and the `_repr` of each.
 
     Raises:
         TypeError: a `_repr` gives no text. What it raises itself is passed on.

@@ -16,17 +16,16 @@ class Demand:
     """What calls ask for, and what workers are asked for: calls of equal demands share workers.
 
     `resources` is what one call asks for. `factor` is by how much the memory that was asked for,
-    here or in the scheduler's own words, is to be multiplied: more than 1 when a call is run again
+    here or in the scheduler's own options, is multiplied: more than 1 when a call is run again
     after it ran out of memory.
 
-    Demands are equal by what their resources say when the first of them is made (`key`): to compare
-    them afterwards is no user's code.
+    Demands are equal by what the `_repr` of their resources returns when they are made (`key`): to
+    compare them afterwards runs no user's code.
     """
 
+    # Not a dataclass, nor a struct: a local worker's process is started before those are imported.
     __slots__ = ("factor", "key", "resources")
 
-    # Not a dataclass, nor a struct: to import what makes these takes longer than all that local
-    # workers need to start.
     def __init__(self, resources: Resource = ZERO, factor: float = 1.0) -> None:
         self.resources = resources
         self.factor = factor

@@ -1,5 +1,5 @@
-"""Requests changed by what was learnt: more memory after running out of it, limits from how long
-like tasks took. Pure.
+"""Requests changed by what earlier runs took: more memory after running out of it, limits from the
+times of like tasks. Pure.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class GroupTimes:
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}
 
-    def ran(self, group: str, seconds: float) -> None:
-        """Learn how long a run of the group took that came to its end."""
+    def record(self, group: str, seconds: float) -> None:
+        """Note how long a run of the group took that came to its end."""
         known = self._seconds.setdefault(group, [])
         if seconds > GROUP_SECONDS and len(known) < GROUP_RUNS:
             known.append(seconds)

@@ -1,5 +1,5 @@
 """What a task asks for and what a worker offers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See
-`algebra` for what they have in common.
+`base` for what they have in common.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class WTime(_Shared):
         softT: what the task is counted on to take (default `T`).
         group: a name for tasks that take about as long as each other: see `GroupTimes`.
         countdown: whether the time runs out: true of what workers hold. `left` is what was left
-            when last told the time (`_at`), counted from when first told.
+            when the time was last set (`_at`), counted from when it was first set.
     """
 
     _optional = True
@@ -223,15 +223,15 @@ class WTime(_Shared):
         return type(res) is type(self) and bool(res.softT is None or res.softT <= self.left)
 
     def _repr(self) -> str:
-        said = [] if self.T is None else [_time_repr(self.T)]
+        arguments = [] if self.T is None else [_time_repr(self.T)]
         if self.softT is not None and self.softT != self.T:
-            said.append(f"softT={_time_repr(self.softT)}")
-        said += [
+            arguments.append(f"softT={_time_repr(self.softT)}")
+        arguments += [
             f"{name}={value!r}"
             for name, value in (("group", self.group), ("countdown", self.countdown))
             if value
         ]
-        return f"{type(self).__name__}({', '.join(said)})"
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 def Node(N: int, M: float) -> Resource:

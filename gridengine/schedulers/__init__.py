@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gridengine.errors import SchedulerUnavailable
@@ -79,7 +80,7 @@ def default_scheduler() -> Scheduler:
         from gridengine.schedulers.nested import nested_scheduler
 
         return nested_scheduler()
-    return _default_of(os.getpid())
+    return _once(os.getpid(), best_available)
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
@@ -90,22 +91,17 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
     place: they may wait for one another. Those that are started inside a call are always processes
     of the same machine: what started them may wait for them.
     """
-    scheduler = _processes_of(os.getpid()) if GVAR.inside else default_scheduler()
-    return scheduler if not scheduler.local or resources != ZERO else _unbounded_of(os.getpid())
+    scheduler = _once(os.getpid(), PROCESSES.make) if GVAR.inside else default_scheduler()
+    return scheduler if not scheduler.local or resources != ZERO else _once(os.getpid(), _unbounded)
 
 
 @functools.cache
-def _default_of(pid: int) -> Scheduler:
-    return best_available()
+def _once(pid: int, make: Callable[[], Scheduler]) -> Scheduler:
+    """Return what `make` makes, once for each process: a fork has its own."""
+    return make()
 
 
-@functools.cache
-def _unbounded_of(pid: int) -> Scheduler:
+def _unbounded() -> Scheduler:
     from gridengine.schedulers.local import UnboundedProcessScheduler
 
     return UnboundedProcessScheduler()
-
-
-@functools.cache
-def _processes_of(pid: int) -> Scheduler:
-    return PROCESSES.make()

@@ -11,6 +11,9 @@ from gridengine.schedulers.launcher import LaunchContext
 class InlineScheduler(Scheduler):
     """Runs each call in this very process and thread, one after the other, so that `pdb`, prints
     and profilers work.
+
+    A `timeout` is not enforced here: nothing can end a call in this very process, and a call that
+    is looked at in a debugger is not late.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gridengine.schedulers.detect import why_no_grid_engine, why_no_slurm
 
@@ -52,8 +52,7 @@ class SchedulerEntry(NamedTuple):
 
     def scheduler_class(self) -> type[Scheduler]:
         """Return its class."""
-        kind: type[Scheduler] = _imported(self.path)
-        return kind
+        return cast("type[Scheduler]", _imported(self.path))
 
     def make(self, **options: Any) -> Scheduler:
         """Return a scheduler with these options, as `max_workers=4`."""
@@ -65,8 +64,7 @@ class SchedulerEntry(NamedTuple):
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
         """Yield what there is of it on this machine, as it is found."""
-        found: Iterator[Finding] = _imported(self.checks)(environment)
-        return found
+        return cast("Iterator[Finding]", _imported(self.checks)(environment))
 
     def system_here(self, environment: Mapping[str, str]) -> str:
         """Return the name of the batch system that takes this user's jobs.
@@ -82,11 +80,10 @@ class SchedulerEntry(NamedTuple):
         from gridengine.schedulers.launcher import BatchSystemError, Refused
 
         try:
-            name: str = _imported(self.probe)()
+            return str(_imported(self.probe)())
         except (BatchSystemError, ConfigurationError) as error:
             refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
             raise SchedulerUnavailable(f"{refused}{error}") from error
-        return name
 
 
 def _imported(path: str) -> Any:

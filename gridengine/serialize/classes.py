@@ -102,14 +102,15 @@ def known_classes() -> KnownClasses:
 
 
 def is_importable(obj: Any) -> bool:
-    """Return whether a function or class is found by its name in its module, and its module is not
-    `__main__`.
+    """Return whether a function, class or type variable is found by its name in its module, and
+    its module is not `__main__`.
     """
     module = getattr(obj, "__module__", None)
     if module in (None, "__main__", "__mp_main__"):
         return False
     try:
-        return functools.reduce(getattr, obj.__qualname__.split("."), sys.modules[module]) is obj
+        name = getattr(obj, "__qualname__", None) or obj.__name__
+        return functools.reduce(getattr, name.split("."), sys.modules[module]) is obj
     except (AttributeError, KeyError):
         return False
 

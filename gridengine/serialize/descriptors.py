@@ -3,8 +3,8 @@
 
 The pickle has a name for each. Who unpickles it asks for a duplicate, as often as
 calls are made again; the one that is kept here goes with the last call that may ask. What is taken
-apart and how is `multiprocessing`'s own, which here believes that it starts a child. Imported only
-where such a thing is pickled.
+apart and how is `multiprocessing`'s own, as when it starts a child process. Imported only where
+such a thing is pickled.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FORKED = (
 
 
 class Descriptor(shared_objects.SharedObject):
-    """An open file of this process that calls need: a duplicate, closed when nobody refers to this
-    any more.
+    """An open file of this process that calls need: a duplicate, closed when this is no longer
+    referred to.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -142,9 +142,8 @@ def _recipes(count: int, *modules: str) -> Mapping[type, Recipe]:
 def _parts_of(obj: Any) -> Reduction:
     synchronize = sys.modules.get("multiprocessing.synchronize")
     is_lock = synchronize is not None and isinstance(obj, synchronize.SemLock)
-    if (
-        is_lock and obj._semlock.name is None
-    ):  # others would take its address for one of theirs; Python before 3.11.5 lets them
+    # Another process would take its address for one of its own; Python before 3.11.5 lets it.
+    if is_lock and obj._semlock.name is None:
         raise RuntimeError(_FORKED)
     reduction = obj.__reduce_ex__(5)
     return (open_lock, (type(obj), reduction[2])) if is_lock else reduction
@@ -154,7 +153,7 @@ def open_lock(kind: Any, state: object) -> Any:
     """Return a lock, or semaphore, of `multiprocessing` that has a name on this machine.
 
     Raises:
-        PicklingError: nobody has one of that name here.
+        PicklingError: there is none of that name here.
     """
     lock = kind.__new__(kind)
     try:

@@ -61,7 +61,7 @@ def encode(
 
 
 def with_needs(payload: list[Buffer], *needs: Iterable[SharedObject]) -> list[Buffer]:
-    """Return a payload that says which shared objects are named in it."""
+    """Return a payload with the shared objects that are named in it."""
     if not isinstance(payload, StoredPayload):
         payload = PayloadWithObjects(payload)
     payload.needs = all_needed(*needs)
@@ -85,7 +85,7 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
         try:
             return encode_with({**dill_recipes(), **recipes})
         except (TypeError, pickle.PicklingError):
-            raise error from None  # dill's words would be about dill
+            raise error from None  # dill's text would be about dill
 
 
 def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:

@@ -2,7 +2,7 @@
 were last checked.
 
 The environment's packages and the standard library are not among them: they are taken not to change
-while somebody works.
+meanwhile.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OwnModules:
         file of each of the caller's own.
         """
         changed = [name for name, own in list(self._own.items()) if _has_changed(name, own)]
-        # First: another thread finds the change, or the number that says so.
+        # First: another thread finds either the change or the new number.
         self.generation += bool(changed)
         self._seen.difference_update(changed)
         # What is new comes last; other threads may import meanwhile.

@@ -1,7 +1,7 @@
 """Functions, calls and outcomes to payloads and back.
 
 On the caller's side large buffers are copied, once, since an array may change before it is sent;
-those of results are not. How a thing that cannot be imported travels is told in `by_value`.
+those of results are not. `by_value` is about what cannot be imported.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class BlockWriter:
 
     def put(self, index: int, buffer: Buffer) -> bool:
         """Copy what is to be number `index` of the payload into the block; return whether that was
-        possible.
+        possible: otherwise it travels as small buffers do.
         """
         view = memoryview(buffer).cast("B")
         try:
@@ -111,9 +111,7 @@ class BlockWriter:
                 self._digest = None
             else:
                 self._digest = self._copy_and_digest(view, self._digest.copy())
-        except (
-            OSError
-        ):  # no descriptor is left, or files may not be so large: it travels as small ones do
+        except OSError:  # no descriptor is left, or files may not be so large
             return False
         self._places.append((index, self._size, view.nbytes))
         self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -3,7 +3,7 @@ where calls run.
 
 Wherever a handle (`Shared`) lies in what is handed in, its name alone is pickled, and the payload
 lists what it needs. Workers are sent a shared object as they are sent a function: once, by name,
-until they are told to forget it. A runner that unpickles the name gets the object, loaded once in
+until a message has them forget it. A runner that unpickles the name gets the object, loaded once in
 each process.
 """
 
@@ -198,7 +198,7 @@ def unregister(name: bytes) -> None:
 
 
 def owned(name: bytes) -> SharedObject | None:
-    """Return what this process has shared by that name, while somebody refers to it."""
+    """Return what this process has shared by that name, while it is referred to."""
     return _registry().owned.get(name)
 
 

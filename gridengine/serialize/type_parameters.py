@@ -1,4 +1,4 @@
-"""Type variables, new types and aliases (`type X = ...`) that no other process can import: taken
+"""Type variables, new types and aliases (`type X = ...`) that no other process can import, taken
 apart and made anew.
 
 What is evaluated lazily where it was written (an alias's value, a bound) may lead back to what it
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import keyword
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -62,28 +61,20 @@ _made_by: Callable[..., Any] = functools.partial
 # Variables
 
 
-def _is_importable(variable: Any) -> bool:
-    module = variable.__module__
-    return (
-        module != "__main__"
-        and getattr(sys.modules.get(module), variable.__name__, None) is variable
-    )
-
-
 def _options(variable: Any) -> dict[str, Any]:
-    """Return what a variable's constructor is told by keywords, as far as this Python knows it."""
+    """Return the keywords of a variable's constructor, as far as this Python has them."""
     options = {
         name: getattr(variable, f"__{name}__", False)
         for name in ("covariant", "contravariant", "infer_variance")
     }
-    said = {name: True for name, value in options.items() if value}
+    options = {name: True for name, value in options.items() if value}
     if getattr(variable, "has_default", bool)():
-        said["default"] = variable.__default__
-    return said
+        options["default"] = variable.__default__
+    return options
 
 
 def _reduce_variable(pickler: Any, variable: Any) -> Any:
-    if _is_importable(variable):
+    if is_importable(variable):
         return NotImplemented
     kind, name, module = type(variable), variable.__name__, variable.__module__
     options = _options(variable)
@@ -146,7 +137,7 @@ def _reduce_new_type(pickler: Any, new: Any) -> Any:
 
 
 def _reduce_alias(pickler: Any, alias: Any) -> Any:
-    if _is_importable(alias):
+    if is_importable(alias):
         return NotImplemented
     deferred = Deferred()
     state = _state(deferred, lambda: alias.__value__)

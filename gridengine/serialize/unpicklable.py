@@ -1,4 +1,4 @@
-"""Which part of an object cannot be pickled, told in an error."""
+"""Errors that name the part of an object that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gridengine.serialize.functions import global_names
 from gridengine.serialize.payload import FULL, STAR, Buffer
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
-"""The parts of an object, each with a text that says where in it they are."""
+"""The parts of an object, each with a text for its place in it."""
 LONG_PATH = 300
-"""How many characters an error takes at most to say where in an object something lies."""
+"""How many characters the place in an object takes at most in an error."""
 
 
 def or_explain(dump: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Buffer]:
@@ -80,7 +80,7 @@ def _explanation(
     # What a recipe has refused is named itself, not a part of it.
     while not (id(obj) in seen and getattr(error, "refused", None) is obj):
         found = _first_failing(parts, seen)
-        # What is nested too deeply is told from its outside.
+        # Of what is nested too deeply the outermost is named.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
         label, obj, error = found

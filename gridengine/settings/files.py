@@ -1,4 +1,4 @@
-"""Settings files: the user's, then the project's. Where they are, whom they are believed from, what
+"""Settings files: the user's, then the project's. Where they are, which are trusted, what
 they say in which line.
 """
 
@@ -202,7 +202,7 @@ def _at(lines: Lines, keys: tuple[str, ...]) -> str:
 
 
 def lines_of(text: str) -> Lines:
-    """Return in which line each key of a TOML text stands. tomllib does not tell; of texts over
+    """Return in which line each key of a TOML text stands. tomllib does not say; of texts over
     several lines this may see too much.
     """
     table: tuple[str, ...] = ()

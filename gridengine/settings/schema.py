@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import MOST
 
-# The descriptions are what errors say that a value is not.
+# An error says that a value is not what the description of its type says.
 WholeNumber: TypeAlias = Annotated[
     int, Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}")
 ]
@@ -88,7 +88,7 @@ class Settings(Struct, frozen=True):
     beat_seconds: the time between two signs of life of a worker (default 2).
     lease_seconds: how long a worker works on without word from its dispatcher, and after how long
         of silence the dispatcher counts on it to have stopped (default 60).
-    start_seconds: within which a cluster task that the batch system says is running must call home
+    start_seconds: within which a cluster task that the batch system says is running must connect
         (default 30).
     start_timeout: for how long calls may wait for their first worker, then they fail (default: for
         ever).

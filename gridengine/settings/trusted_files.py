@@ -26,7 +26,7 @@ def open_trusted(path: Path) -> int:
 
     Raises:
         FileNotFoundError: nothing is there.
-        Untrusted: somebody else may have to do with what is there, or it cannot be told.
+        Untrusted: somebody else may have to do with what is there, or nobody can know.
         OSError: it is this user's own, and may not be read.
     """
     with contextlib.ExitStack() as descriptors:

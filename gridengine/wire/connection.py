@@ -14,7 +14,7 @@ import msgspec
 from gridengine.errors import ConfigurationError
 
 BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The variable in which a worker finds when its cluster job began, as /proc/uptime said it."""
+"""The variable in which a worker finds when its cluster job began, as in /proc/uptime."""
 JOB_END = "GRIDENGINE_JOB_END"
 """The variable with the command that ends a worker's own job, where that would outlive a worker
 which leaves for want of a dispatcher.
@@ -68,7 +68,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def open_regular(path: str | Path) -> int:
-    """Return a descriptor to read a file by. Whatever is there, this waits for nobody.
+    """Return a descriptor to read a file by. Never waits, whatever is there.
 
     Raises:
         OSError: there is none, or it is no regular file, or may not be read, or no file can have

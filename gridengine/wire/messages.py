@@ -1,8 +1,8 @@
 """The messages that dispatcher, worker and runner exchange.
 
 A message is a small header, one of the structs below, and a list of *buffers*: pickled functions,
-arguments and results, which nobody but the caller and the runner ever looks into. A header says how
-many buffers belong to each of its items. How messages travel is told in `framing`.
+arguments and results, which only the caller and the runner ever decode. A header has the
+number of buffers that belong to each of its items. `framing` makes frames of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False)
 
 
 class _MessageWithBuffers(_Message, frozen=True):
-    """The base of messages with a payload. A field `buffers` says how many it has."""
+    """The base of messages with a payload. Its field `buffers` is how many it has."""
 
     def count_buffers(self) -> int:
         return self.buffers  # type: ignore[attr-defined, no-any-return]
@@ -51,7 +51,7 @@ class Assignment(_Item, frozen=True):
     all its calls.
 
     `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one,
-    so that a late answer is told from one that is waited for. `form` says what the list of calls
+    so that a late result differs from one that is waited for. `form` is what the list of calls
     holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls.
@@ -131,7 +131,7 @@ class Define(_MessageWithBuffers, frozen=True):
     Or, `shared`, an object that functions and arguments refer to, by its name.
 
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
-    bytes, for the name of a file need not be text. An agent tells its runners of buffers that are
+    bytes, for the name of a file need not be text. An agent sends its runners buffers that are
     not in the message but at `places` of the file `block`, in the order of their indices.
     """
 
@@ -286,7 +286,7 @@ CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 class Returned(_Message, frozen=True):
     """These runs were not started, or not all of them: what was not answered may be handed to
-    another. `reason` says what kept them.
+    another. `reason` is what kept them.
     """
 
     runs: list[int]
@@ -308,7 +308,7 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last message. Its reason is `TERMINATED` when somebody else ended it."""
+    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside."""
 
     reason: str
 

@@ -14,7 +14,7 @@ from gridengine.serialize.payload import Buffer, size_of
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _UNNUMBERED, _RESEND, _FRAME, _PIECE = range(5)
 MOST_FIRST = 64 * 1024 * 1024
-"""How many bytes the first frame of a message may have: it says what follows, and is small."""
+"""How many bytes the first frame of a message may have: it lists what follows, and is small."""
 Frames = list[Buffer]
 
 
@@ -23,16 +23,16 @@ class Session:
 
     A message of more than `piece` bytes travels in pieces, each numbered. So a long one shows signs
     of life on its way, what a broken connection lost of it is sent again and not all of it, and
-    over TCP nobody has to be allowed to send us long frames.
+    over TCP no long frames need be allowed.
 
     Each request to send again what is missing has a number of its own, and each envelope has the
-    last such number that its sender has got. What was sent before the request came is thus told
-    from what comes after the answer to it, and nothing is sent again twice for one gap.
+    last such number that its sender has got. What was sent before the request came thus differs
+    from what follows the answer to it, and nothing is sent again twice for one gap.
 
     Args:
         piece: in bytes.
-        rest: says of the first frame of a message that comes in pieces how many bytes the others
-            have together; None is any number.
+        rest: returns how many bytes follow the first frame of a message that comes in pieces; None
+            is any number.
     """
 
     def __init__(self, piece: int, rest: Callable[[Buffer], int] | None = None) -> None:
@@ -145,7 +145,7 @@ class Session:
 
 def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:
     """Yield a message whole when it is short, else frame by frame and piece by piece; each with the
-    kind that says what follows.
+    kind of what follows.
     """
     if sum(map(len, frames)) <= piece:
         yield _NUMBERED, frames

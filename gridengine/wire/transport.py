@@ -60,7 +60,7 @@ class Server:
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
-        host: the one address or name that workers are told; empty for every address of this
+        host: the one address or name that workers get; empty for every address of this
             machine.
         workers: how many will connect at a time, at most.
 
@@ -116,9 +116,7 @@ class Server:
         return poller
 
     def patience(self, now: float) -> float:
-        """Return after how many seconds to be asked for messages even if the poller does not
-        wake.
-        """
+        """Return after how many seconds to call `receive` even if the poller does not wake."""
         return 3600.0
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
@@ -169,7 +167,7 @@ class Server:
     def _decode(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
         session = self._sessions.get(peer)
         if session is None:
-            return self._greet(peer, frames)
+            return self._receive_hello(peer, frames)
         content, answers = session.receive(frames)
         message = decode(content) if content is not None else (Beat(), [])
         for answer in answers:
@@ -184,7 +182,9 @@ class Server:
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
         return Goodbye(error.message), []
 
-    def _greet(self, peer: bytes, frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]] | None:
+    def _receive_hello(
+        self, peer: bytes, frames: Sequence[Buffer]
+    ) -> tuple[Message, list[Buffer]] | None:
         """Return the first message of a worker. One that sends another was forgotten, and is
         refused.
         """
@@ -318,7 +318,7 @@ class _WorkersKey:
         self._key = key
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Say whether this client's key (in Z85) is the workers'."""
+        """Return whether this client's key (in Z85) is the workers'."""
         return secrets.compare_digest(key, self._key)
 
 

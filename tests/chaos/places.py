@@ -5,11 +5,12 @@ may befall them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from faults import Proxy, Worker, workers
+from msgspec.structs import replace
 from tcp_scheduler import TcpLauncher
 
 import gridengine

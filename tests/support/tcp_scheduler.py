@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext
-from gridengine.schedulers.local import ProcessLauncher
-from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
+from gridengine.schedulers.local_process import LocalLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 
 
@@ -24,22 +24,25 @@ class TcpScheduler(ProcessScheduler):
     local = False
     log = ""
 
-    def launcher(self, run: LaunchContext) -> ProcessLauncher:
+    def launcher(self, run: LaunchContext) -> Launcher:
         return TcpLauncher(run, run.directory / self.log if self.log else None)
 
 
-class TcpLauncher(ProcessLauncher):
+class TcpLauncher(LocalLauncher):
     """Starts workers as processes of this machine, and kills them as a batch system would."""
 
+    leave_signal = signal.SIGKILL
+
     def __init__(self, run: LaunchContext, log: Path | None = None) -> None:
-        super().__init__(run)
+        super().__init__()
+        self._command = worker_command(sys.executable, run.connection)
         self._log = log
 
     def _start(self) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as stack:
             output = None if self._log is None else stack.enter_context(self._log.open("ab"))
             return subprocess.Popen(
-                worker_command(sys.executable, self._run.connection),
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -47,8 +50,5 @@ class TcpLauncher(ProcessLauncher):
                 start_new_session=True,
             )
 
-    def cancel(self, handles: Sequence[Handle]) -> None:
-        for handle in handles:
-            if handle in self._processes and os.getpid() == self._owner:
-                self._processes[handle].kill()
-        super().cancel(handles)
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        return LaunchPlan(count, {"argv": self._command})

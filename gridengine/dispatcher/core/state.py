@@ -228,7 +228,7 @@ class CoreState:
         if time is None or time.group is None:
             return
         known = self.times.limits(time.group)
-        self.times.ran(time.group, seconds)
+        self.times.record(time.group, seconds)
         if known != self.times.limits(time.group):
             for one in self.queues.values():
                 self._limit(one)

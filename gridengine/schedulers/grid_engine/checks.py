@@ -45,8 +45,15 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         )
         yield _finding("library", State.BROKEN, absent, remedy)
         return
+    yield from _system(environment, libraries[0], diagnostics)
+
+
+def _system(
+    environment: Mapping[str, str], library: str, diagnostics: Diagnostics
+) -> Iterator[Finding]:
+    """Yield what there is of the system that a library speaks to."""
     try:
-        system = named_system(libraries[0], environment)
+        system = named_system(library, environment)
     except Unavailable as error:
         system = GRID_ENGINE_UNNAMED
         remedy = (
@@ -55,7 +62,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         )
         yield _finding("library", State.BROKEN, str(error), remedy)
     else:
-        yield _finding("library", State.OK, f"{libraries[0]}, which speaks to {system}")
+        yield _finding("library", State.OK, f"{library}, which speaks to {system}")
     if system.kind != GRID_ENGINE:
         better = (
             ": SlurmScheduler needs no DRMAA library"
@@ -63,8 +70,8 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             else ""
         )
         yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")
-    elif root:
-        yield from _master(environment, root, diagnostics)
+    elif environment.get("SGE_ROOT"):
+        yield from _master(environment, environment["SGE_ROOT"], diagnostics)
 
 
 def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:

@@ -24,6 +24,8 @@ from gridengine.schedulers.logs import tail
 logger = logging.getLogger("gridengine")
 
 COMMAND_SECONDS = 10.0
+NOWHERE = {"PATH": ""}
+"""An environment in which there is no Grid Engine."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
@@ -107,7 +109,9 @@ def _concerns(line: str, queues: list[str]) -> bool:
 
 
 class Diagnostics:
-    """Asks the commands and files of the Grid Engine that this environment names."""
+    """Asks the commands and files of the Grid Engine that this environment names, if it names
+    one.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -207,16 +211,3 @@ class Diagnostics:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
-
-
-class NoDiagnostics(Diagnostics):
-    """Where another batch system runs the jobs: this machine's Grid Engine, should it have one,
-    knows nothing of them.
-    """
-
-    def ask(self, name: str, *arguments: str) -> Answer:
-        """Say nothing."""
-        return Answer("")
-
-    def _master_log(self) -> str:
-        return ""

@@ -97,7 +97,7 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
     ]
     try:
         done = run_command(command, drmaa_environment(environment, library), START_SECONDS)
-        said = json.loads(done.stdout.splitlines()[-1])
+        names = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
             f"{library} does not say within {START_SECONDS:g} s which batch system it speaks to"
@@ -107,9 +107,9 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
             f"{library}: "
             f"{done.stderr[-2000:].decode(errors='replace').strip() or 'it ended its process'}"
         ) from error
-    if "words" in said:
-        raise Unavailable(f"{library}: {said['words']}")
-    return system_of(said["system"], said["implementation"])
+    if "words" in names:
+        raise Unavailable(f"{library}: {names['words']}")
+    return system_of(names["system"], names["implementation"])
 
 
 class DrmaaProcess:
@@ -238,7 +238,7 @@ class Session:
         self._running: DrmaaProcess | None = None
         self._contact = ""
         self.system = GRID_ENGINE_UNNAMED
-        """What the library was last heard to speak to."""
+        """The batch system, as the library named it last."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()

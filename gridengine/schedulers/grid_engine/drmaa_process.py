@@ -263,18 +263,18 @@ def serve(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
     """Answer requests until there is nobody left to answer.
 
     Raises:
-        Leave: the parent has gone.
+        Leave, OSError: the parent has gone.
     """
     while True:
         _wait(server, channel, parent)
-        number, operation, arguments = _read(channel)
+        number, operation, arguments = read_content(channel, read_size(channel))
         try:
             result, problem = getattr(server, operation)(**arguments), None
         except Leave:
             raise
         except Exception as error:
             result, problem = None, failure(error)
-        _write(channel, [number, result, problem, server.remaining])
+        write_message(channel, [number, result, problem, server.remaining])
 
 
 def _wait(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
@@ -292,20 +292,6 @@ def failure(error: BaseException) -> Json:
     if words.startswith("code "):
         words = words.partition(": ")[2]
     return {"kind": type(error).__name__, "words": words or repr(error)}
-
-
-def _read(channel: socket.socket) -> Json:
-    try:
-        return read_content(channel, read_size(channel))
-    except OSError as error:
-        raise Leave from error
-
-
-def _write(channel: socket.socket, answer: Json) -> None:
-    try:
-        write_message(channel, answer)
-    except OSError as error:
-        raise Leave from error
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -328,13 +314,13 @@ def main(arguments: Sequence[str]) -> int:
 
         server = DrmaaServer(drmaa, contact)
     except Exception as error:
-        with contextlib.suppress(Leave):
-            _write(channel, [0, None, failure(error), 0])
+        with contextlib.suppress(OSError):
+            write_message(channel, [0, None, failure(error), 0])
         return 1
     try:
-        _write(channel, [0, server.hello(), None, 0])
+        write_message(channel, [0, server.hello(), None, 0])
         serve(server, channel, parent)
-    except Leave:
+    except (Leave, OSError):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         server.clean()
     server.exit()

@@ -16,7 +16,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch import BatchLauncher, TooMany, not_started
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import Diagnostics, Failure, NoDiagnostics
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure
 from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     GRID_ENGINE_UNNAMED,
@@ -147,8 +147,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _use_system(self, system: System) -> None:
         """Write requests in the words of this system from now on."""
         self._system = system
-        kind = Diagnostics if system.kind == GRID_ENGINE else NoDiagnostics
-        self._diagnostics = kind(os.environ)
+        # This machine's Grid Engine, should it have one, knows nothing of another system's jobs.
+        self._diagnostics = Diagnostics(os.environ if system.kind == GRID_ENGINE else NOWHERE)
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:

@@ -74,6 +74,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
 
     Args:
         site: what this Slurm allows, if it has been asked already.
+        slurm: what calls its commands (default: of the Slurm that this environment names).
     """
 
     def __init__(
@@ -84,13 +85,14 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         options: Sequence[str],
         strict: bool = True,
         site: Future[Site] | None = None,
+        slurm: Slurm | None = None,
     ) -> None:
         super().__init__(run, script=script)
         self._options = list(options)
         self._strict = strict
         # Of this launcher alone: what has this name and is not known to it is cancelled.
         self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
-        self._slurm = Slurm(os.environ)
+        self._slurm = slurm or Slurm(os.environ)
         self._immediate = ImmediateWorkers(self._slurm.environment, self._name, self.script, script)
         self._site_asked = site
         self._known_site: Site | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 
-def test_a_job_that_does_not_come_home_is_not_waited_for_for_ever(cluster: Cluster) -> None:
+def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     closed, value = cluster.closed.split("=")
     seconds, reason = {"grid_engine": ("4", ""), "slurm": ("14", "PartitionDown")}[cluster.name]
     status, found = doctor(

@@ -88,21 +88,26 @@ def test_calls_of_deleted_tasks_and_arrays_run_again_in_new_ones_whoever_deleted
     cluster: Cluster,
 ) -> None:
     scenario = play(cluster, HOLD_FOUR, environment={**QUICK, "GRIDENGINE_SLURM_SRUN": "no"})
-    one = scenario.began(4)[0]
+    first = scenario.began(4)
+    one = first[0]
     cluster.delete_worker(one)
     scenario.began(2, index=one.index)
     assert len(scenario.begun()) == 5
-    cluster.administer(cluster.delete_command, one.job)
+    # One array, as a rule. On a loaded machine a worker may have been asked for before it was known
+    # how many calls there are, and the others then.
+    arrays = {each.job for each in first if each.index != one.index}
+    cluster.administer(cluster.delete_command, *arrays)
     for index in range(4):
         scenario.began(2, index=index)
     scenario.go()
     assert scenario.result()["results"] == [0, 1, 2, 3]
-    assert one.job not in {scenario.begun(index)[-1].job for index in range(4)}
+    last = {scenario.begun(index)[-1].job for index in range(4)}
+    assert not last & {each.job for each in first}
     assert len(scenario.begun()) == 8
     assert scenario.ended() == [0, 1, 2, 3]
 
 
-def test_who_deletes_a_job_again_and_again_is_obeyed_after_as_many_retries(
+def test_a_job_deleted_again_and_again_is_an_error_after_as_many_retries(
     cluster: Cluster,
 ) -> None:
     scenario = play(
@@ -122,7 +127,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2
     assert told["job"] == cluster.worker_id(scenario.begun()[-1])
 
 
-def test_who_deletes_waiting_jobs_again_and_again_is_obeyed_after_as_many_retries(
+def test_waiting_jobs_deleted_again_and_again_are_an_error_after_as_many_retries(
     cluster: Cluster,
 ) -> None:
     seen = before = cluster.jobs()
@@ -195,7 +200,7 @@ NEVER_WORDS = {
 
 
 @pytest.mark.timeout(200)
-def test_workers_that_never_call_home_are_an_error_with_the_reason_soon(cluster: Cluster) -> None:
+def test_workers_that_never_connect_are_an_error_with_the_reason_soon(cluster: Cluster) -> None:
     words = NEVER_WORDS[cluster.name]
     seconds = {"grid_engine": 30, "slurm": 80}[cluster.name]
     told = play(cluster, f"NAMES = {list(words)}\n{NEVER}").result(2 * seconds)

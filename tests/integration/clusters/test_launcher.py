@@ -268,7 +268,9 @@ signal.pause()
 """
     started = cluster.start(script, files=files(cluster))
     assert started.stdout is not None
-    told = json.loads(started.stdout.readline())
+    line = started.stdout.readline()
+    assert line, started.communicate()
+    told = json.loads(line)
     assert all(map(cluster.knows, told["jobs"]))
     below = psutil.Process(started.pid).children(recursive=True)
     started.send_signal(number)

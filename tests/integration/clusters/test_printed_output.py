@@ -51,7 +51,7 @@ def test_a_script_for_multiprocessing_prints_the_same(cluster: Cluster) -> None:
     assert (first, second, last) == ("that was all", "Process the dog:", "ValueError: no such dog")
 
 
-def test_where_calls_print_is_said(cluster: Cluster) -> None:
+def test_the_log_says_where_calls_print(cluster: Cluster) -> None:
     done = cluster.run(LOGGED)
     run, *printed = done.stdout.splitlines()
     assert (

@@ -62,7 +62,7 @@ def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.grid_engine
-def test_a_machine_with_grid_engine_is_described_and_a_job_comes_home(
+def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
     grid_engine: GridEngine,
 ) -> None:
     status, found = doctor(grid_engine, "--scheduler", "grid_engine")
@@ -182,7 +182,9 @@ gone.save(Path("gone.json"))
 
 
 @pytest.mark.grid_engine
-def test_a_worker_of_a_dispatcher_that_is_gone_is_told_as_failed(grid_engine: GridEngine) -> None:
+def test_a_worker_of_a_dispatcher_that_is_gone_is_reported_as_failed(
+    grid_engine: GridEngine,
+) -> None:
     script = f"""{GONE}
 sys.argv[:] = ["gridengine", "up", "gone.json", "-n", "1", "--scheduler", "processes"]
 from gridengine.cli.main import main

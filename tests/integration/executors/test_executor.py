@@ -23,12 +23,6 @@ ROOT = Path(gridengine.__file__).parents[1]
 SECONDS = 30
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 @pytest.fixture
 def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
     with gridengine.Executor(scheduler) as executor:
@@ -132,7 +126,7 @@ def test_large_arguments_and_results_arrive(executor: gridengine.Executor) -> No
     assert (future.result(SECONDS) == expected).all()
 
 
-def test_an_exception_tells_the_failing_line(executor: gridengine.Executor) -> None:
+def test_an_exception_has_the_failing_line(executor: gridengine.Executor) -> None:
     with pytest.raises(ValueError, match="no 3") as caught:
         executor.submit(fail, 3).result(SECONDS)
     assert isinstance(caught.value.__cause__, RemoteTraceback)
@@ -285,7 +279,7 @@ def test_calls_may_run_in_this_process() -> None:
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
 
 
-def test_a_forked_process_is_told_that_the_executor_is_not_its_own(
+def test_a_forked_process_gets_an_error_that_the_executor_is_not_its_own(
     executor: gridengine.Executor,
 ) -> None:
     assert executor.submit(square, 3).result(SECONDS) == 9

@@ -19,12 +19,6 @@ from gridengine.errors import Cancelled
 SECONDS = 30
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 @pytest.fixture
 def pool(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Pool]:
     with gridengine.Pool(scheduler=scheduler) as pool:

@@ -18,12 +18,6 @@ import gridengine
 WHY = "one of the optional libraries of setup.cfg's third-parties"
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 @pytest.fixture
 def joblib(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
     """The library, with our backend in use."""
@@ -116,7 +110,7 @@ def test_joblib_gives_results_as_a_generator(joblib: Any) -> None:
     assert [x for x, _ in results] == list(range(100))
 
 
-def test_joblib_is_told_how_many_calls_run_at_a_time(joblib: Any) -> None:
+def test_joblib_gets_how_many_calls_run_at_a_time(joblib: Any) -> None:
     assert joblib.effective_n_jobs(-1) == 2
     assert joblib.effective_n_jobs(1) == 1
     assert joblib.effective_n_jobs(100) == 2

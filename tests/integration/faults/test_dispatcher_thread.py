@@ -22,7 +22,7 @@ from gridengine.serialize import pickling
 
 
 @pytest.mark.timeout(60)
-def test_who_submits_while_the_scheduler_is_closed_is_told_and_does_not_wait() -> None:
+def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:
     for _ in range(20):
         scheduler = gridengine.ProcessScheduler(1)
         ends: list[BaseException] = []
@@ -52,7 +52,7 @@ def test_who_submits_while_the_scheduler_is_closed_is_told_and_does_not_wait() -
 
 
 @pytest.mark.timeout(60)
-def test_when_the_thread_itself_fails_every_call_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_thread_itself_fails_every_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
@@ -117,7 +117,7 @@ def fail_at(
         (EffectPerformer, "send", 2),
     ],
 )
-def test_whatever_the_thread_fails_at_each_call_is_told_once(
+def test_whatever_the_thread_fails_at_each_call_fails_once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
 ) -> None:
     handed = Handed()
@@ -171,7 +171,7 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
 
-def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
+def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None:
     class Deaf(Handed):
         def settled(self, event: CallsFinished) -> None:
             raise MemoryError
@@ -197,7 +197,7 @@ def test_one_who_cannot_be_told_does_not_keep_others_from_being_told() -> None:
         SystemExit("a fault of mine"),
     ],
 )
-def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
+def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_fail(
     monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     """A kind's own words for the batch system (`_native`) are user code that is run there."""
@@ -216,7 +216,7 @@ def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_are_told(
 
 
 @pytest.mark.timeout(60)
-def test_when_the_thread_fails_whoever_waits_in_whatever_way_is_told(
+def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler = gridengine.ProcessScheduler(2)

@@ -152,7 +152,7 @@ def test_the_other_calls_of_a_chunk_are_not_lost(
     assert gridengine.map(call, range(60), scheduler=scheduler, chunksize=60) == list(range(60))
 
 
-def test_a_job_tells_of_each_attempt(scheduler: ProcessScheduler, tmp_path: Path) -> None:
+def test_a_job_has_the_record_of_each_attempt(scheduler: ProcessScheduler, tmp_path: Path) -> None:
     def target() -> str:
         note(tmp_path / "attempts")
         if len(lines(tmp_path / "attempts")) < 3:
@@ -231,7 +231,7 @@ def test_an_exception_of_another_class_is_not_retried(
     assert len(lines(tmp_path / "attempts")) == 1
 
 
-def test_a_dispatcher_s_limits_are_for_the_jobs_that_do_not_say_themselves(
+def test_a_dispatcher_s_limits_are_for_the_jobs_without_limits_of_their_own(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     def target(name: str) -> None:
@@ -253,7 +253,7 @@ def take(megabytes: int) -> int:
     return len(bytearray(megabytes * MEGABYTE))
 
 
-def test_a_call_over_its_memory_limit_is_told_the_limit_and_the_peak(
+def test_the_error_of_a_call_over_its_memory_limit_has_the_limit_and_the_peak(
     scheduler: ProcessScheduler,
 ) -> None:
     def call(x: int) -> int:
@@ -306,7 +306,7 @@ def test_what_earlier_calls_left_behind_is_not_a_later_call_s_fault(
     ) == list(range(12))
 
 
-def test_a_function_or_an_argument_too_large_for_the_limit_is_told_so(
+def test_a_function_or_an_argument_too_large_for_the_limit_is_an_error(
     scheduler: ProcessScheduler,
 ) -> None:
     large = b"x" * (128 * MEGABYTE)
@@ -346,7 +346,9 @@ def test_an_abort_without_a_limit_is_a_crash(scheduler: ProcessScheduler) -> Non
     assert isinstance(error_of(lambda x: os.abort(), scheduler=scheduler, retries=0), WorkerCrashed)
 
 
-def test_a_limit_of_address_space_that_others_set_is_told(scheduler: ProcessScheduler) -> None:
+def test_the_error_names_a_limit_of_address_space_that_others_set(
+    scheduler: ProcessScheduler,
+) -> None:
     def call(x: int) -> int:
         resource.setrlimit(resource.RLIMIT_AS, (2048 * MEGABYTE, resource.RLIM_INFINITY))
         return take(4096)
@@ -685,7 +687,7 @@ def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: Make
     assert one.leftovers() == []
 
 
-def test_after_a_fork_a_scheduler_says_that_it_is_its_parent_s(
+def test_after_a_fork_a_scheduler_of_the_parent_is_an_error(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
     assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]

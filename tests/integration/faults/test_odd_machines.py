@@ -35,14 +35,14 @@ def said(before: str, *, around: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-def test_too_few_open_files_are_told_with_the_limit() -> None:
+def test_the_error_of_too_few_open_files_has_the_limit() -> None:
     words = said("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))")
     assert "2 workers need" in words
     assert "no more than 64 (the hard limit, `ulimit -Hn`)" in words
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user of whom nothing runs yet")
-def test_too_few_processes_are_told_with_the_limit() -> None:
+def test_the_error_of_too_few_processes_has_the_limit() -> None:
     # that user may not be able to read it
     load = "with ProcessScheduler(max_workers=1) as scheduler: map(abs, [-1], scheduler=scheduler)"
     become = "os.setresgid(64123, 64123, 64123); os.setresuid(64123, 64123, 64123)"
@@ -56,7 +56,7 @@ def test_too_few_processes_are_told_with_the_limit() -> None:
     os.getuid() != 0 or shutil.which("unshare") is None,
     reason="only root may unmount /proc, by `unshare` of util-linux",
 )
-def test_a_machine_without_proc_is_told_so() -> None:
+def test_a_machine_without_proc_is_an_error_that_names_it() -> None:
     words = said(
         "", around=["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
     )

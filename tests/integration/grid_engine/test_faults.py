@@ -105,7 +105,7 @@ tell(good=results[:1] + results[2:], **facts(results[1]))
 # ------------------------------------------------------------------ workers that do not come
 
 
-def test_what_the_cluster_refuses_is_told_in_its_own_words(grid_engine: GridEngine) -> None:
+def test_what_the_cluster_refuses_is_an_error_in_its_own_words(grid_engine: GridEngine) -> None:
     told = play(
         grid_engine,
         "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
@@ -116,7 +116,7 @@ def test_what_the_cluster_refuses_is_told_in_its_own_words(grid_engine: GridEngi
 
 
 @as_root
-def test_who_waits_for_a_disabled_queue_is_told_so_and_gets_there_when_it_is_enabled(
+def test_calls_that_wait_for_a_disabled_queue_are_logged_and_run_when_it_is_enabled(
     grid_engine: GridEngine,
 ) -> None:
     scenario = play(
@@ -138,7 +138,7 @@ TESTS = Path(__file__).parents[2]
 PROXY_FILES = ("chaos/faults.py", "chaos/places.py", "support/tcp_scheduler.py")
 PROXY = """
 import threading
-from dataclasses import replace
+from msgspec.structs import replace
 
 from faults import Proxy
 from gridengine.wire.connection import Connection

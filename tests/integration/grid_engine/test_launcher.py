@@ -74,7 +74,7 @@ tell(state=report.state.value, kind=type(report.error).__name__, text=str(report
     assert "No such file or directory" in told["text"]
 
 
-def test_a_task_over_its_time_is_told_from_a_crash(grid_engine: GridEngine) -> None:
+def test_a_task_over_its_time_is_distinguished_from_a_crash(grid_engine: GridEngine) -> None:
     told = run(
         grid_engine,
         """

@@ -86,7 +86,7 @@ tell(reason=report.reason, fault=report.fault and report.fault.__name__)
         ("", "Token('theirs')", "there are: ours"),
     ],
 )
-def test_what_cannot_be_said_is_an_error_before_anything_is_submitted(
+def test_what_the_system_has_no_option_for_is_an_error_before_anything_is_submitted(
     grid_engine: GridEngine, given: str, demand: str, words: str
 ) -> None:
     told = run(

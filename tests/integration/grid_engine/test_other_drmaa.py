@@ -206,7 +206,7 @@ def refusal(resources=None, **given):
 """
 
 
-def test_what_cannot_be_said_is_refused_by_name(site: Site) -> None:
+def test_what_the_system_has_no_option_for_is_refused_by_name(site: Site) -> None:
     done = site.run(
         REFUSALS
         + "print(json.dumps([refusal(parallel_environment='smp 2'), refusal(s_vmem='1G')]))"
@@ -216,7 +216,7 @@ def test_what_cannot_be_said_is_refused_by_name(site: Site) -> None:
         assert f"{said} cannot be said to SLURM 22.05.8" in text
 
 
-def test_another_system_is_told_what_native_says_and_nothing_else(site: Site) -> None:
+def test_another_system_is_given_what_native_says_and_nothing_else(site: Site) -> None:
     done = site.run(
         REFUSALS
         + """
@@ -305,30 +305,32 @@ def test_slurm_s_own_scheduler_goes_before_a_library_for_it(site: Site) -> None:
     assert done.record == []
 
 
-def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(
-    site: Site, tmp_path: Path
-) -> None:
-    environment = {
-        **os.environ,
-        "DRMAA_LIBRARY_PATH": str(site.library),
-        "GRIDENGINE_RUN_DIRECTORY": str(tmp_path),
-    }
-    environment |= {"TEST_DRMAA_SYSTEM": "Torque 6.1.2", "TEST_DRMAA_NATIVE": "any"}
-    command = [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"]
+def doctor_on(library: Path, folder: Path, **environment: str) -> list[dict[str, str]]:
+    """Return the findings of `gridengine doctor` with this DRMAA library."""
     done = subprocess.run(
-        command,
-        env=environment,
-        cwd=tmp_path,
+        [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"],
+        env={
+            **os.environ,
+            "DRMAA_LIBRARY_PATH": str(library),
+            "GRIDENGINE_RUN_DIRECTORY": str(folder),
+            **environment,
+        },
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    found = {
-        one["check"]: one
-        for one in json.loads(done.stdout)["findings"]
-        if one["of"] == "grid_engine"
-    }
+    findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]
+    return findings
+
+
+def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(
+    site: Site, tmp_path: Path
+) -> None:
+    torque = {"TEST_DRMAA_SYSTEM": "Torque 6.1.2", "TEST_DRMAA_NATIVE": "any"}
+    findings = doctor_on(site.library, tmp_path, **torque)
+    found = {one["check"]: one for one in findings if one["of"] == "grid_engine"}
     assert (
         found["library"]["text"]
         == f"{site.library}, which speaks to Torque 6.1.2 (test library 1.0)"
@@ -339,23 +341,9 @@ def test_the_doctor_does_not_take_a_library_of_another_system_for_grid_engine(
 
 
 def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
-    (tmp_path / "libdrmaa.so").write_text("none")
-    environment = {
-        **os.environ,
-        "DRMAA_LIBRARY_PATH": str(tmp_path / "libdrmaa.so"),
-        "GRIDENGINE_RUN_DIRECTORY": str(tmp_path),
-    }
-    command = [sys.executable, "-m", "gridengine", "doctor", "--json", "--scheduler", "grid_engine"]
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    broken = [one for one in json.loads(done.stdout)["findings"] if one["state"] == "broken"]
+    library = tmp_path / "libdrmaa.so"
+    library.write_text("none")
+    broken = [one for one in doctor_on(library, tmp_path) if one["state"] == "broken"]
     assert [one["check"] for one in broken] == ["library"]
     assert "invalid ELF header" in broken[0]["text"] or "file too short" in broken[0]["text"]
 

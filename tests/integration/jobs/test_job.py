@@ -190,7 +190,7 @@ def test_each_job_has_its_own_output(scheduler: gridengine.ProcessScheduler) -> 
     assert [job.stdout() for job in jobs] == [f"{number}\n" for number in range(10)]
 
 
-def test_an_uncaught_exception_is_told_on_standard_error_as_a_process_tells_it(
+def test_an_uncaught_exception_is_printed_on_standard_error_as_a_process_prints_it(
     scheduler: gridengine.ProcessScheduler, capfd: pytest.CaptureFixture[str]
 ) -> None:
     process = multiprocessing.get_context("fork").Process(target=fail, name="sad")

@@ -87,7 +87,7 @@ print({job.exitcode for job in jobs})
     assert (done.stdout, done.stderr, done.returncode) == ("{0}\n", "", 0)
 
 
-def test_where_the_system_gives_no_more_that_is_said_and_the_others_have_their_turn(
+def test_where_the_system_gives_no_more_that_is_logged_and_the_others_have_their_turn(
     with_head: MakeScript,
 ) -> None:
     done = with_head("""
@@ -127,7 +127,7 @@ print(second.pid)
         "[job.start() for job in jobs]",
     ],
 )
-def test_under_a_limit_it_is_said_which_jobs_wait_for_which(
+def test_under_a_limit_the_log_says_which_jobs_wait_for_which(
     where: str, with_head: MakeScript
 ) -> None:
     done = with_head(f"""

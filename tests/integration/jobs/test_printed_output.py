@@ -209,7 +209,7 @@ with Refused(1) as scheduler:
     assert "the dog could not be run to its end: no such queue" in done.stderr
 
 
-def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_said(
+def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(
     with_head: MakeScript,
 ) -> None:
     done = with_head("""
@@ -245,7 +245,7 @@ with OverTcp(1) as scheduler:
 
 
 @pytest.mark.parametrize("where", ["", "scheduler=ProcessScheduler(2)"])
-def test_a_full_disk_is_said_with_what_was_lost(where: str, with_head: MakeScript) -> None:
+def test_a_full_disk_is_logged_with_what_was_lost(where: str, with_head: MakeScript) -> None:
     with open("/dev/full", "w") as full:
         process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(
             stdout=full, stderr=subprocess.PIPE

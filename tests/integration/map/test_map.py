@@ -344,7 +344,7 @@ def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
     assert run.stdout == f"{[(3, b'caf' + bytes([0xE9]))]}\n", run.stderr
 
 
-def test_a_working_directory_that_was_removed_is_said_to_be(
+def test_a_working_directory_that_was_removed_is_an_error_that_names_it(
     script: MakeScript, tmp_path: Path
 ) -> None:
     run = script(

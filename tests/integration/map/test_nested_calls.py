@@ -66,7 +66,7 @@ with gridengine.ProcessScheduler(4) as scheduler:
         "gridengine.map(lambda _: gridengine.map(whoami, range(2))[0], range(2))",
     ],
 )
-def test_so_does_whatever_else_says_no_scheduler(told: Told, calls: str) -> None:
+def test_so_does_whatever_else_names_no_scheduler(told: Told, calls: str) -> None:
     pair, errors = told(f"""
 def dispatched(dispatcher):
     with dispatcher:

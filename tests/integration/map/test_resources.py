@@ -72,7 +72,7 @@ def test_calls_that_ask_for_nothing_are_neither_pinned_nor_limited(
         assert (given, cpus, threads) == (gridengine.ZERO, CPUS, os.environ.get("OMP_NUM_THREADS"))
 
 
-def test_gpus_are_told_by_their_numbers(scheduler: ProcessScheduler) -> None:
+def test_gpus_are_given_by_their_numbers(scheduler: ProcessScheduler) -> None:
     [(given, _, _, gpus)] = gridengine.map(look, [0], scheduler=scheduler, resources=GPUs(2))
     assert given == GPUs(2, [0, 1])
     assert gpus == "0,1"

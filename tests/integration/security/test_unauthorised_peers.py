@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import msgspec
 import psutil
 import pytest
 import zmq
+from msgspec.structs import replace
 from zmq.utils.monitor import recv_monitor_message
 
 import gridengine
@@ -270,7 +271,7 @@ def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
     )
 
 
-def test_a_worker_speaks_to_nobody_but_its_own_dispatcher(tmp_path: Path, over_tcp: Site) -> None:
+def test_a_worker_connects_to_no_dispatcher_but_its_own(tmp_path: Path, over_tcp: Site) -> None:
     """An attacker who has taken over the dispatcher's address has not its secret key, even if he
     lets everybody in.
     """
@@ -673,7 +674,7 @@ with gridengine.GridEngineScheduler(max_workers=1) as scheduler:
 
 
 @pytest.mark.grid_engine
-def test_no_key_is_in_what_grid_engine_and_ps_tell_of_a_cluster_job(
+def test_no_key_is_in_what_grid_engine_and_ps_show_of_a_cluster_job(
     grid_engine: GridEngine,
 ) -> None:
     runs = grid_engine.folder / "runs-of-attackers"

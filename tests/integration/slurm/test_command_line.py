@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slurm
 SLURMCTLD_PID = Path("/run/slurm/slurmctld.pid")
 
 
-def test_a_machine_with_slurm_is_described_and_a_job_comes_home(slurm: Slurm) -> None:
+def test_a_machine_with_slurm_is_described_and_a_job_connects(slurm: Slurm) -> None:
     status, found = doctor(slurm, "--scheduler", "slurm")
     assert status == 0, found
     assert {one["state"] for one in found.values()} == {"ok"}

@@ -105,7 +105,7 @@ def changed_partition(slurm: Slurm, name: str, state: str, undo: str) -> Iterato
 
 
 @as_root
-def test_who_waits_for_a_partition_that_is_down_is_told_so_and_gets_there_when_it_is_up(
+def test_calls_that_wait_for_a_partition_that_is_down_are_logged_and_run_when_it_is_up(
     slurm: Slurm,
 ) -> None:
     with changed_partition(slurm, "side", "DOWN", "UP"):

@@ -116,7 +116,7 @@ def test_what_fails_with_its_node_again_and_again_says_so(own: OwnSlurm) -> None
 # ------------------------------------------------------------------ jobs that do not start
 
 
-def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(
+def test_calls_that_wait_for_a_held_job_are_logged_and_run_when_it_is_released(
     own: OwnSlurm,
 ) -> None:
     scenario = play(
@@ -128,7 +128,7 @@ def test_who_waits_for_a_held_job_is_told_so_and_gets_there_when_it_is_released(
     assert scenario.result()["results"] == [1]
 
 
-def test_workers_that_hang_before_they_call_home_are_given_up_and_leave_nothing(
+def test_workers_that_hang_before_they_connect_are_given_up_and_leave_nothing(
     own: OwnSlurm,
 ) -> None:
     scenario = play(
@@ -174,7 +174,7 @@ def test_a_site_that_takes_few_jobs_at_a_time_gets_few_at_a_time(crowded: OwnSlu
 # ------------------------------------------------------------------ Slurm itself is away
 
 
-def test_without_slurmctld_a_submission_says_so_and_the_next_gets_there_when_it_is_back(
+def test_without_slurmctld_a_submission_is_an_error_and_the_next_runs_when_it_is_back(
     own: OwnSlurm,
 ) -> None:
     own.end("slurmctld")

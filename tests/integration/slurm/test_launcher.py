@@ -59,7 +59,9 @@ launcher.close()
     assert jobs_named(slurm, told["name"]) == ""
 
 
-def test_of_an_array_that_was_cancelled_while_it_waited_that_is_told(slurm: Slurm) -> None:
+def test_tasks_of_an_array_cancelled_while_they_waited_are_reported_as_deleted(
+    slurm: Slurm,
+) -> None:
     told = run(
         slurm,
         """
@@ -146,7 +148,7 @@ tell(said=done.stdout, told=done.stderr)
     assert "another has taken its place" in told["told"]
 
 
-def test_a_task_that_makes_room_for_another_job_is_not_to_blame(slurm: Slurm) -> None:
+def test_a_task_that_makes_room_for_another_job_is_not_charged(slurm: Slurm) -> None:
     told = run(
         slurm,
         """
@@ -187,7 +189,7 @@ launcher.close()
         ),
     ],
 )
-def test_where_there_is_no_slurm_that_is_told_with_a_remedy(
+def test_where_there_is_no_slurm_that_is_an_error_with_a_remedy(
     slurm: Slurm, environment: dict[str, str], words: str
 ) -> None:
     told = run(slurm, BROKEN, environment=environment)
@@ -203,7 +205,7 @@ def test_where_there_is_no_slurm_that_is_told_with_a_remedy(
         ("AuthInfo=socket=/nosuch/munge", "munged runs"),
     ],
 )
-def test_a_slurm_that_does_not_answer_is_told_with_a_remedy(
+def test_a_slurm_that_does_not_answer_is_an_error_with_a_remedy(
     slurm: Slurm, line: str, words: str
 ) -> None:
     text = f"""
@@ -217,7 +219,7 @@ os.environ["SLURM_CONF"] = str(Path("slurm.conf").absolute())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Slurm")
-def test_root_is_told_to_run_it_as_a_plain_user(slurm: Slurm) -> None:
+def test_for_root_the_error_says_to_run_it_as_a_plain_user(slurm: Slurm) -> None:
     text = """
 import gridengine
 try:
@@ -231,7 +233,7 @@ except gridengine.SchedulerUnavailable as error:
     assert "run this as a plain user" in done.stdout
 
 
-def test_workers_take_the_share_of_a_core_of_memory_unless_they_are_told(slurm: Slurm) -> None:
+def test_workers_take_the_share_of_a_core_of_memory_by_default(slurm: Slurm) -> None:
     told = run(
         slurm,
         """

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,27 +23,6 @@ from tests.support.agent_driver import (
     square,
     start,
 )
-
-
-@pytest.fixture
-def dispatcher() -> Iterator[Dispatcher]:
-    made = start()
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def two() -> Iterator[Dispatcher]:
-    made = start(slots=2)
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def hasty() -> Iterator[Dispatcher]:
-    made = start(grace_seconds=0.2)
-    yield made
-    made.agent.close()
 
 
 def test_values_come_back_in_order(dispatcher: Dispatcher) -> None:
@@ -221,7 +200,7 @@ def test_a_flood_of_output_is_bounded() -> None:
     )
 
 
-def test_a_watched_run_says_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
+def test_a_watched_run_sends_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
     started = dispatcher.wait_for(Started)
     assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,28 +27,6 @@ from tests.support.agent_driver import (
     written,
 )
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def dispatcher() -> Iterator[Dispatcher]:
-    made = start()
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def two() -> Iterator[Dispatcher]:
-    made = start(slots=2)
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def hasty() -> Iterator[Dispatcher]:
-    made = start(grace_seconds=0.2)
-    yield made
-    made.agent.close()
-
 
 # Orphans
 
@@ -129,7 +106,7 @@ def test_what_a_call_left_running_may_tidy_up_when_the_agent_ends(tmp_path: Path
 @pytest.mark.parametrize(
     "calls", [3, 200]
 )  # of many the runner looks only now and then whether there is something else to do
-def test_a_process_forked_by_a_call_says_nothing_and_runs_no_further_calls(
+def test_a_process_forked_by_a_call_sends_nothing_and_runs_no_further_calls(
     dispatcher: Dispatcher, tmp_path: Path, calls: int
 ) -> None:
     def call(x: int) -> bool:

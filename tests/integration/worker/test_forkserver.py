@@ -11,7 +11,7 @@ from gridengine.worker.forkserver import Ends, Exited, Forked, ForkServer
 RUNNERS = 1000
 
 
-def test_a_thousand_commands_are_taken_while_nobody_hears_what_became_of_them() -> None:
+def test_a_thousand_commands_are_taken_while_nobody_reads_their_results() -> None:
     fork_server = ForkServer.fork_off(lambda ends: os._exit(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     ends = Ends(channel=nothing, stdout=nothing, stderr=nothing, words=nothing)

@@ -133,7 +133,7 @@ def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
         ("kill -SEGV $$", WorkerStatus.FAILED, "killed by SIGSEGV"),
     ],
 )
-def test_how_a_worker_ended_is_told(
+def test_the_report_says_how_a_worker_ended(
     make_launcher: MakeLauncher, script: str, state: WorkerStatus, reason: str
 ) -> None:
     launcher = make_launcher(script)
@@ -311,7 +311,7 @@ def test_an_inline_scheduler_has_no_launcher() -> None:
         InlineScheduler().launcher(LaunchContext("test", Path(), Path(), print))
 
 
-def test_a_signal_without_a_name_is_told_by_its_number(make_launcher: MakeLauncher) -> None:
+def test_a_signal_without_a_name_is_given_by_its_number(make_launcher: MakeLauncher) -> None:
     launcher = make_launcher(f"kill -{signal.SIGRTMIN + 1} $$")
     (handle,) = launcher.launch(1)
     wait_for(handle)

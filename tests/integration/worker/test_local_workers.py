@@ -107,7 +107,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- coming
 
 
-def test_a_fork_server_that_cannot_start_is_told_with_its_status(
+def test_the_error_of_a_fork_server_that_cannot_start_has_its_exit_status(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken"
@@ -189,7 +189,7 @@ def test_a_stopped_fork_server_is_waited_for_and_goes_on(
 
 def state_of_the_worker(scheduler: gridengine.ProcessScheduler) -> WorkerStatus | None:
     [worker] = scheduler._shared._core.state.workers.values()  # type: ignore[union-attr]
-    return None if worker.launched is None else worker.launched.state
+    return None if worker.launch is None else worker.launch.state
 
 
 # ---------------------------------------------------------------- going

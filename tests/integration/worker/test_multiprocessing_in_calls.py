@@ -84,7 +84,7 @@ def test_a_segment_that_a_call_has_made_stays_until_somebody_removes_it(script: 
     assert (done.stdout, done.stderr) == ("b'abc' b'def'\n[False, False]\n", "")
 
 
-def test_a_segment_that_a_call_has_made_and_nobody_has_removed_goes_with_the_caller_who_is_told(
+def test_a_segment_that_a_call_has_made_and_nobody_has_removed_goes_with_the_caller_with_a_warning(
     script: MakeScript,
 ) -> None:
     done = script(f"""{SEGMENTS}

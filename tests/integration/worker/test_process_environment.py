@@ -72,7 +72,7 @@ def ignore() -> None:
 
 @pytest.mark.parametrize("inherit", [block, ignore])
 @pytest.mark.parametrize("how", ["killed", "late"])
-def test_a_worker_that_inherits_such_signals_tells_of_deaths_and_timeouts(
+def test_a_worker_that_inherits_such_signals_reports_deaths_and_timeouts(
     tmp_path: Path, inherit: object, how: str
 ) -> None:
     driver = WorkerDriver(tmp_path, preexec=inherit)

@@ -38,7 +38,7 @@ def processes(path: Path) -> list[int]:
     return list(map(int, path.read_text().split()))
 
 
-def test_a_worker_tells_who_it_is(driver: WorkerDriver) -> None:
+def test_a_worker_sends_its_identity(driver: WorkerDriver) -> None:
     hello, _ = driver.wait_for(Hello)
     assert isinstance(hello, Hello)
     assert (hello.protocol, hello.version, hello.run_id, hello.slots) == (
@@ -93,14 +93,14 @@ def test_however_a_worker_ends_no_process_is_left(
     assert driver.log.read_text() == ""
 
 
-def test_a_refused_worker_says_why_in_its_log(driver: WorkerDriver) -> None:
+def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
     driver.wait_for(Hello)
     driver.server.send(driver.peer, Refuse("of another version"))
     assert driver.process.wait(PATIENCE) == 3
     assert "refused: of another version" in driver.log.read_text()
 
 
-def test_a_worker_that_hears_nothing_leaves_when_its_lease_has_run_out(tmp_path: Path) -> None:
+def test_a_worker_that_receives_nothing_ends_when_its_lease_has_run_out(tmp_path: Path) -> None:
     driver = WorkerDriver(tmp_path, lease_seconds=0.5)
     driver.wait_for(Hello)
     assert driver.process.wait(PATIENCE) == 1

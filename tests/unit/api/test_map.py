@@ -1,9 +1,11 @@
-"""`map` and its kin, against a hub that runs calls here."""
+"""`map` and its kin, on a dispatcher that runs calls here."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -54,8 +56,8 @@ def unpicklable_result(x: int) -> Any:
 def later(
     count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries
 ) -> FakeDispatcher:
-    """A hub that runs nothing until so many tasks are there, and then all of them in the given
-    order.
+    """A dispatcher that runs nothing until so many tasks are there, and then all of them in the
+    given order.
     """
 
     def on_submit(dispatcher: FakeDispatcher) -> None:
@@ -513,3 +515,49 @@ def test_calls_that_the_closing_of_their_scheduler_cancelled_raise_it() -> None:
     scheduler.close()
     with pytest.raises(Cancelled):
         next(results)
+
+
+# ------------------------------------------------------------------ partial
+
+
+def train(rate: float, optimiser: str = "SGD", *, steps: int = 1) -> tuple[float, str, int]:
+    """Train."""
+    return rate, optimiser, steps
+
+
+def test_a_partial_is_a_functools_partial() -> None:
+    made = gridengine.partial(train, 0.1, steps=5)
+    assert isinstance(made, functools.partial)
+    assert made("Adam") == (0.1, "Adam", 5)
+
+
+def test_its_name_shows_the_values_closed_over() -> None:
+    assert gridengine.partial(train, 0.1, optimiser="Adam").__name__ == "train_0.1_Adam"
+
+
+def test_it_keeps_the_docstring_and_the_module() -> None:
+    made = gridengine.partial(train, 0.1)
+    assert (made.__doc__, made.__module__) == ("Train.", __name__)
+
+
+def test_a_partial_of_a_partial_shows_the_values_of_both() -> None:
+    made = gridengine.partial(gridengine.partial(train, 0.1), "Adam")
+    assert made.__name__ == "train_0.1_Adam"
+    assert made() == (0.1, "Adam", 1)
+
+
+def test_it_survives_pickling_with_its_name() -> None:
+    made = pickle.loads(pickle.dumps(gridengine.partial(train, 0.1, "Adam")))
+    assert (made.__name__, made.__doc__, made()) == ("train_0.1_Adam", "Train.", (0.1, "Adam", 1))
+
+
+def test_its_name_is_short_and_safe_in_a_file_name() -> None:
+    made = gridengine.partial(train, "../a b/" * 100, [1, 2], train)
+    assert "/" not in made.__name__
+    assert " " not in made.__name__
+    assert made.__name__.endswith("_list_train")
+    assert len(made.__name__) <= 100
+
+
+def test_a_callable_without_a_name_goes_by_its_type() -> None:
+    assert gridengine.partial(functools.partial(train), 0.1).__name__ == "partial_0.1"

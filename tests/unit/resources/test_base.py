@@ -180,7 +180,7 @@ def test_a_part_is_found_by_its_kind() -> None:
     assert Cores(4).get(Cores) == Cores(4)
 
 
-def test_a_holder_says_no_to_more_than_is_free() -> None:
+def test_a_holder_refuses_more_than_is_free() -> None:
     holder = Node(4, 8).holder()
     holder._alloc(Node(3, 2))
     assert holder._request(Node(1, 6))
@@ -188,7 +188,7 @@ def test_a_holder_says_no_to_more_than_is_free() -> None:
     assert not holder._request(Memory(6.1))
 
 
-def test_a_holder_says_no_to_a_kind_it_does_not_hold() -> None:
+def test_a_holder_refuses_a_kind_it_does_not_hold() -> None:
     assert not Cores(4).holder()._request(Cores(1) & GPUs(1))
     assert not ZERO.holder()._request(Capacity(1))
 
@@ -235,14 +235,14 @@ def test_a_combined_allocation_that_fails_in_one_part_gives_back_the_others() ->
     assert holder._request(Cores(4) & Memory(8) & Seats("matlab"))
 
 
-def test_an_alloc_that_returns_something_else_is_an_error_that_says_so() -> None:
+def test_an_alloc_that_returns_something_else_is_an_error_that_names_it() -> None:
     holder = (Cores(4) & Forgetful(1)).holder()
     with pytest.raises(TypeError, match="must return a Forgetful, not None"):
         holder._alloc(Cores(4) & Forgetful(1))
     assert holder._request(Cores(4))
 
 
-def test_a_holder_has_books_of_its_own() -> None:
+def test_a_holder_keeps_account_of_its_own() -> None:
     resources = Node(4, 8) & Seats("matlab")
     resources.holder()._alloc(resources)
     assert resources.holder()._request(resources)
@@ -256,7 +256,7 @@ def test_a_holder_stays_equal_to_what_it_was_made_of() -> None:
     assert hash(holder) == hash(resources)
 
 
-def test_what_is_in_use_is_told_by_the_part_that_is_used_up_most() -> None:
+def test_what_is_in_use_is_that_of_the_part_that_is_used_up_most() -> None:
     holder = (Cores(4) & Memory(8) & Token("fast")).holder()
     assert holder._stat() == (0, 4)
     holder._alloc(Cores(1) & Memory(6.5))

@@ -28,7 +28,7 @@ def test_without_memory_there_is_nothing_to_scale() -> None:
 def known_group() -> GroupTimes:
     times = GroupTimes()
     for seconds in (20, 40, 20, 40, 20, 40, 20, 40):
-        times.ran("fold", seconds)
+        times.record("fold", seconds)
     return times
 
 
@@ -38,9 +38,9 @@ DEVIATION = math.sqrt(8 * 10**2 / 7)
 def test_a_group_is_unlimited_until_eight_runs_of_over_ten_seconds_are_known() -> None:
     times = GroupTimes()
     for seconds in (*range(11, 18), 10, 1):
-        times.ran("fold", seconds)
+        times.record("fold", seconds)
     assert times.limits("fold") is None
-    times.ran("fold", 18)
+    times.record("fold", 18)
     assert times.limits("fold") is not None
 
 
@@ -51,7 +51,7 @@ def test_a_groups_limits_are_its_mean_and_deviations() -> None:
 def test_later_runs_do_not_move_the_limits() -> None:
     times = known_group()
     before = times.limits("fold")
-    times.ran("fold", 10_000)
+    times.record("fold", 10_000)
     assert times.limits("fold") == before
 
 

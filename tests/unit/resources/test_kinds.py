@@ -148,7 +148,7 @@ def test_capacity_counts_tasks() -> None:
     assert not holder._request(Capacity())
 
 
-def test_a_kind_of_the_users_own_says_its_native_words() -> None:
+def test_a_kind_of_the_users_own_has_native_options() -> None:
     assert Seats("matlab", 2)._native("gridengine") == ["-l", "matlab=2"]
     assert list(Cores(2)._native("slurm")) == []
 
@@ -170,7 +170,7 @@ def test_what_has_no_limit_is_begun_whatever_time_is_left() -> None:
     assert holder._request(Cores(1) & WTime())
 
 
-def test_where_nobody_limits_time_any_time_is_granted() -> None:
+def test_where_time_has_no_limit_any_time_is_granted() -> None:
     holder = Cores(4).holder()
     given: Any = holder._alloc(Cores(1) & WTime("1-00:00:00"))
     assert given.T == 86_400
@@ -185,7 +185,7 @@ def test_time_runs_out_on_holders_alone() -> None:
     assert asked.left == 60
 
 
-def test_what_a_job_is_given_says_its_own_limits() -> None:
+def test_what_a_job_is_given_has_its_own_limits() -> None:
     holder = WTime(3600).holder()
     assert limits(holder._alloc(WTime(60, softT=30))) == (60, 30)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
 from gridengine.schedulers import GridEngineScheduler
 from gridengine.schedulers.worker_command import worker_command
-from gridengine.settings.values import settings
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
-        patch.setenv("GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT", "threads")
-        patch.delenv("SGE_ROOT", raising=False)
-        settings.cache_clear()
-        yield tmp_path
-    settings.cache_clear()
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:

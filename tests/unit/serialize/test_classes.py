@@ -52,7 +52,7 @@ def test_many_threads_agree_on_one_class() -> None:
     assert set(back) == {cls}
 
 
-def test_classes_that_nobody_uses_are_forgotten_in_the_end() -> None:
+def test_unused_classes_are_forgotten_in_the_end() -> None:
     first = weakref.ref(local_class())
     pickling.dump(first())
     gc.collect()

@@ -48,7 +48,7 @@ def test_no_socket_travels_to_the_caller(ends: tuple[socket.socket, socket.socke
         pickling.dump_values([ends[0]])
 
 
-def test_where_calls_run_for_nobody_a_file_of_elsewhere_is_an_error() -> None:
+def test_outside_of_a_runner_a_file_of_elsewhere_is_an_error() -> None:
     with pytest.raises(PicklingError, match="a thing cannot travel to another machine"):
         Received(b"unknown", "thing").detach()
 

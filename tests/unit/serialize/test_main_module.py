@@ -79,7 +79,7 @@ def test_names_of_a_forgotten_function_are_gone(main: CallersMain) -> None:
     assert not hasattr(main, "helper")
 
 
-def test_what_is_not_of_the_callers_main_is_not_told(main: CallersMain) -> None:
+def test_names_of_other_modules_are_not_added(main: CallersMain) -> None:
     def local() -> None: ...
 
     load([local, types.SimpleNamespace])
@@ -101,7 +101,7 @@ def test_names_are_hidden_from_children_that_are_no_forks(
     assert not hasattr(main, "helper")
 
 
-def test_where_no_calls_are_run_nothing_is_told() -> None:
+def test_outside_of_a_runner_nothing_is_added() -> None:
     before = dict(vars(sys.modules["__main__"]))
     load([helper, Script])
     assert vars(sys.modules["__main__"]) == before

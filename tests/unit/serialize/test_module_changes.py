@@ -20,7 +20,7 @@ Make = Callable[[str], ModuleType]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Return a function that imports a module of this text, which nobody else has."""
+    """Return a function that imports a module of this text, unlike any other."""
     monkeypatch.syspath_prepend(tmp_path)
     names: list[str] = []
 
@@ -37,7 +37,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 @pytest.fixture
 def watch() -> Callable[[], int]:
-    """Return a function that looks and says how often something had changed."""
+    """Return a function that checks, and returns how often something had changed."""
     own = OwnModules()
 
     def looked() -> int:
@@ -117,7 +117,7 @@ def test_a_file_that_is_gone_is_a_change_and_so_is_its_return(
     [os, importlib, pytest, sys.modules["gridengine.errors"]],
     ids=["the library", "a package of it", "the environment", "this one"],
 )
-def test_what_is_nobodys_own_is_not_watched(module: ModuleType) -> None:
+def test_modules_of_the_environment_are_not_checked(module: ModuleType) -> None:
     assert not is_own(str(module.__file__))
 
 

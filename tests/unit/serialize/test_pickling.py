@@ -15,13 +15,13 @@ class NotBack:
         return int, ("no number",)
 
 
-def test_results_that_are_cut_off_are_told_as_such() -> None:
+def test_results_that_are_cut_off_are_an_error() -> None:
     [body] = pickling.dump_values([1, 2])
     with pytest.raises(PicklingError, match="the results cannot be rebuilt here"):
         pickling.load_values([bytes(body)[:-2]])
 
 
-def test_what_cannot_be_rebuilt_is_told() -> None:
+def test_what_cannot_be_rebuilt_is_an_error() -> None:
     (value,), complete = pickling.load_values(pickling.dump_values([NotBack()]))
     assert not complete
     assert isinstance(value.error, PicklingError)

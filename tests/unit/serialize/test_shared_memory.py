@@ -81,7 +81,7 @@ def test_what_is_fetched_is_what_was_stored() -> None:
     ] == PAYLOAD
 
 
-def test_what_is_written_to_what_was_fetched_is_seen_by_nobody_else() -> None:
+def test_what_is_written_to_what_was_fetched_is_not_seen_elsewhere() -> None:
     payload = stored()
     mine = memoryview(payload.fetch()[1])
     mine[0] = 0
@@ -92,7 +92,7 @@ def test_what_is_written_to_what_was_fetched_is_seen_by_nobody_else() -> None:
     )
 
 
-def test_nobody_can_write_to_the_block_by_a_payload() -> None:
+def test_a_block_cannot_be_written_to_by_a_payload() -> None:
     with pytest.raises(TypeError):
         memoryview(stored()[1])[0] = 0
 
@@ -129,7 +129,7 @@ def test_without_descriptors_a_payload_stays_as_it_is(monkeypatch: pytest.Monkey
     assert pickling.load_function(payload)[0]() == ord("x")
 
 
-def test_a_process_that_nobody_may_look_into_makes_no_block(
+def test_a_process_closed_to_others_makes_no_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: Path("/proc/self/fd").stat().st_uid + 1)

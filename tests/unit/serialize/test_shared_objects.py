@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
@@ -31,7 +30,7 @@ from tests.unit.serialize.test_shared_memory import Array
 np = pytest.importorskip("numpy")
 
 
-class Keeper:
+class User:
     """What a hub is to shared objects."""
 
     def __init__(self) -> None:
@@ -41,9 +40,9 @@ class Keeper:
         self.released.append(name)
 
 
-def used(keeper: Keeper, obj: Any = "object") -> gridengine.Shared[Any]:
+def used(user: User, obj: Any = "object") -> gridengine.Shared[Any]:
     shared = gridengine.share(obj)
-    shared_object_of(shared).used_by(keeper)
+    shared_object_of(shared).used_by(user)
     return shared
 
 
@@ -102,7 +101,7 @@ def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
     )  # type: ignore[union-attr]
 
 
-def test_a_closed_handle_says_so() -> None:
+def test_a_closed_handle_is_an_error_and_shows_it() -> None:
     shared = gridengine.share([1])
     with shared:
         pass
@@ -142,7 +141,7 @@ def test_a_function_of_this_file_and_what_dill_knows_can_be_shared() -> None:
 # ------------------------------------------------------------------ names
 
 
-def test_a_payload_says_what_it_needs() -> None:
+def test_a_payload_lists_what_it_needs() -> None:
     shared = gridengine.share([1])
     payload = pickling.dump_calls([({"deep": [shared]}, functools.partial(len, shared))])
     assert needs_of(payload) == (shared_object_of(shared),)
@@ -177,7 +176,7 @@ def test_a_name_that_was_forgotten_is_an_error() -> None:
         shared_objects.find(name)
 
 
-def test_what_was_brought_is_loaded_once() -> None:
+def test_what_was_registered_is_loaded_once() -> None:
     shared = gridengine.share([1])
     loads: list[int] = []
 
@@ -185,9 +184,9 @@ def test_what_was_brought_is_loaded_once() -> None:
         loads.append(1)
         return shared_object_of(shared).payload
 
-    shared_objects.register(b"brought", load)
-    assert shared_objects.find(b"brought") is shared_objects.find(b"brought")
-    shared_objects.unregister(b"brought")
+    shared_objects.register(b"registered", load)
+    assert shared_objects.find(b"registered") is shared_objects.find(b"registered")
+    shared_objects.unregister(b"registered")
     assert loads == [1]
 
 
@@ -198,7 +197,7 @@ def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
     shared_objects.unregister(b"small")
 
 
-def test_a_handle_comes_home_as_the_object() -> None:
+def test_a_handle_in_a_result_is_the_object() -> None:
     assert pickling.load_values(pickling.dump_values([gridengine.share([1])])) == ([[1]], True)
 
 
@@ -213,13 +212,13 @@ def test_a_handle_in_a_shared_object_is_the_object() -> None:
     assert shared_object_of(outer).needs == (shared_object_of(inner),)
 
 
-def test_a_function_says_what_it_needs() -> None:
+def test_a_function_lists_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(lambda: shared)
     assert needs_of(payload) == (shared_object_of(shared),)
 
 
-def test_a_function_with_an_array_too_says_what_it_needs() -> None:
+def test_a_function_with_an_array_too_lists_what_it_needs() -> None:
     shared = gridengine.share([1])
     _, payload = pickling.dump_function(functools.partial(max, shared, np.arange(LARGE)))
     assert isinstance(payload, StoredPayload)
@@ -246,56 +245,56 @@ def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
 # ------------------------------------------------------------------ lifetimes
 
 
-def test_a_dropped_handle_is_told_of() -> None:
-    keeper = Keeper()
-    shared = used(keeper)
+def test_a_dropped_handle_releases_its_object() -> None:
+    user = User()
+    shared = used(user)
     name = shared_object_of(shared).name
-    assert keeper.released == []
+    assert user.released == []
     del shared
-    assert keeper.released == [name]
+    assert user.released == [name]
 
 
-def test_a_handle_is_told_of_once_however_it_ends() -> None:
-    keeper = Keeper()
-    shared = used(keeper)
+def test_a_handle_releases_its_object_once_however_it_ends() -> None:
+    user = User()
+    shared = used(user)
     shared.close()
     shared.close()
     del shared
-    assert len(keeper.released) == 1
+    assert len(user.released) == 1
 
 
-def test_each_who_used_it_is_told_and_only_once() -> None:
-    keepers = Keeper(), Keeper()
+def test_each_user_is_called_and_only_once() -> None:
+    users = User(), User()
     shared = gridengine.share([1])
-    for keeper in (*keepers, *keepers):
-        shared_object_of(shared).used_by(keeper)
+    for user in (*users, *users):
+        shared_object_of(shared).used_by(user)
     shared.close()
-    assert [len(keeper.released) for keeper in keepers] == [1, 1]
+    assert [len(user.released) for user in users] == [1, 1]
 
 
-def test_who_uses_it_after_its_last_handle_is_told_at_once() -> None:
-    keeper = Keeper()
+def test_a_user_after_the_last_handle_is_called_at_once() -> None:
+    user = User()
     payload = pickling.dump_calls([gridengine.share([1])])
-    needs_of(payload)[0].used_by(keeper)
-    assert len(keeper.released) == 1
+    needs_of(payload)[0].used_by(user)
+    assert len(user.released) == 1
 
 
-def test_who_used_it_is_not_kept_alive_by_it() -> None:
-    keeper = Keeper()
-    shared = used(keeper)
-    gone = weakref.ref(keeper)
-    del keeper
+def test_a_user_is_not_kept_alive() -> None:
+    user = User()
+    shared = used(user)
+    gone = weakref.ref(user)
+    del user
     assert gone() is None
     shared.close()
 
 
 def test_a_shared_object_keeps_what_lies_in_it() -> None:
-    keeper = Keeper()
-    outer = gridengine.share([used(keeper)])
-    assert keeper.released == []
+    user = User()
+    outer = gridengine.share([used(user)])
+    assert user.released == []
     outer.close()
     del outer
-    assert len(keeper.released) == 1
+    assert len(user.released) == 1
 
 
 def test_nothing_is_left_of_what_was_closed() -> None:

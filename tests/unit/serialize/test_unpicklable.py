@@ -105,7 +105,7 @@ class Node:
         self.following = following
 
 
-def test_what_is_nested_too_deeply_is_told_after_few_attempts(
+def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node: Node | None = None
@@ -135,7 +135,7 @@ def test_a_lack_of_memory_is_no_pickling_error() -> None:
             dump()
 
 
-def test_an_object_that_is_nested_too_deeply_is_told_in_a_short_text() -> None:
+def test_an_object_that_is_nested_too_deeply_is_named_in_a_short_text() -> None:
     nested: list[Any] = []
     for _ in range(5000):
         nested = [nested]

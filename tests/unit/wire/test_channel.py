@@ -124,7 +124,7 @@ def test_delivering_to_a_peer_that_is_gone_is_an_end_of_file() -> None:
         channel(Broken()).deliver(Started(1, 2))
 
 
-def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_will_tell() -> None:
+def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_shows_it() -> None:
     assert channel(Broken()).send(Started(1, 2))
 
 

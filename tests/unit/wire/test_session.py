@@ -69,7 +69,7 @@ def test_pieces_of_more_than_the_first_frame_announces_are_an_error() -> None:
         theirs.receive(pieces[1])
 
 
-def test_a_first_frame_is_no_longer_than_what_says_what_follows() -> None:
+def test_a_first_frame_has_a_limit_of_its_own() -> None:
     piece = MOST_FIRST // 2 + 1
     ours, theirs = Session(piece), Session(piece, lambda first: 0)
     pieces = ours.number([bytes(3 * piece)])

@@ -6,20 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.slurm.commands import sbatch_command
 from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_options
-
-
-def command(
-    run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()
-) -> list[str]:
-    return sbatch_command(
-        options,
-        name="me",
-        count=count,
-        log=lambda task: f"{run}/logs/worker.1.{task}.log",
-        script=run / "worker.sh",
-    )
 
 
 def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:

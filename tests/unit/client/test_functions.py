@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client import function_cache
-from gridengine.client.function_cache import FunctionCache, function_of_map
-from gridengine.client.functions import make_function
+from gridengine.client import functions
+from gridengine.client.functions import FunctionCache, function_of_map, make_function
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import Function
@@ -116,7 +115,7 @@ def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() ->
 
 def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache[Function]) -> None:
     numpy = pytest.importorskip("numpy")
-    f = functools.partial(len, numpy.zeros(function_cache.LARGE_BYTES))
+    f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))
     assert cache.find(f) is cache.find(f)
 
 
@@ -139,14 +138,14 @@ def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function])
 
 
 def test_only_so_many_are_kept(cache: FunctionCache[Function]) -> None:
-    made = [functools.partial(pow, n) for n in range(2 * function_cache.KEPT_FUNCTIONS)]
+    made = [functools.partial(pow, n) for n in range(2 * functions.KEPT_FUNCTIONS)]
     for f in made:
         cache.find(f)
-    assert len(cache._kept) == function_cache.KEPT_FUNCTIONS
+    assert len(cache._kept) == functions.KEPT_FUNCTIONS
 
 
 def test_only_so_much_is_kept(cache: FunctionCache[Function]) -> None:
-    made = [functools.partial(len, bytes(function_cache.KEPT_BYTES // 3)) for _ in range(5)]
+    made = [functools.partial(len, bytes(functions.KEPT_BYTES // 3)) for _ in range(5)]
     for f in made:
         cache.find(f)
     assert len(cache._kept) == 2
@@ -163,7 +162,7 @@ def test_a_small_function_is_pickled_once_for_several_maps() -> None:
 
 
 def test_a_large_function_is_not_kept_from_one_map_to_the_next() -> None:
-    f = functools.partial(len, bytes(function_cache.SMALL_BYTES))
+    f = functools.partial(len, bytes(functions.SMALL_BYTES))
     assert function_of_map(f, ()) is not function_of_map(f, ())
 
 

@@ -1,0 +1,75 @@
+"""A started job on its host: what is known of its end, and by whom it is waited for."""
+
+from __future__ import annotations
+
+import os
+import select
+
+import pytest
+
+from gridengine.api.job_handle import JobHandle, exitcode_of
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.errors import ClusterError, WorkerCrashed
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
+
+ENDED = CallsFinished(1, 0, 1, [b""])
+
+
+def make(scheduler: FakeScheduler | None = None) -> JobHandle:
+    return JobHandle(FakeDispatcher(), scheduler, ours=scheduler is not None, daemon=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "code"),
+    [
+        (ENDED, None, 0),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), ValueError(), 1),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(), 0),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(258), 2),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit("words"), 1),
+        (CallsFinished(1, 0, 1, None, error=WorkerCrashed("it died"), exitcode=-9), None, -9),
+    ],
+)
+def test_the_exit_code_is_that_of_a_process(
+    end: CallsFinished, error: BaseException | None, code: int
+) -> None:
+    assert exitcode_of(end, error) == code
+
+
+def test_what_is_to_be_done_at_the_end_is_done_before_it_can_be_seen() -> None:
+    handle, seen = make(), []
+    handle.when_ended(lambda: seen.append("before"))
+    handle.settled(ENDED)
+    handle.when_ended(lambda: seen.append("after"))
+    assert seen == ["before", "after"]
+    assert handle.wait(0)
+
+
+def test_the_sentinel_is_readable_from_the_end_on() -> None:
+    handle = make()
+    sentinel = handle.sentinel()
+    assert handle.sentinel() == sentinel
+    assert select.select([sentinel], [], [], 0)[0] == []
+    handle.settled(ENDED)
+    assert select.select([sentinel], [], [], 0)[0] == [sentinel]
+    assert os.read(sentinel, 1) == b""
+
+
+def test_a_scheduler_that_was_made_for_the_job_is_closed_once_it_is_known_to_have_ended() -> None:
+    scheduler = FakeScheduler()
+    handle = make(scheduler)
+    assert not handle.wait(0)
+    assert not scheduler.dispatcher.closed
+    handle.settled(ENDED)
+    assert handle.wait(0)
+    assert scheduler.dispatcher.closed
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"), [(None, 0), (WorkerCrashed("it died"), 0), (ClusterError("no"), 1)]
+)
+def test_what_a_process_would_not_print_is_logged(
+    error: Exception | None, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    make().settled(CallsFinished(1, 0, 1, None, error=error))  # type: ignore[arg-type]
+    assert len(caplog.records) == lines

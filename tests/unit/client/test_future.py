@@ -1,0 +1,342 @@
+"""`CallFuture`: it does what a future of the standard library does, and is cancelled or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import threading
+import weakref
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import (
+    Cancelled,
+)
+from tests.support.held_dispatcher import (
+    SECONDS,
+    HeldDispatcher,
+    calls_of,
+    fail,
+    give,
+    run_all,
+    square,
+)
+
+# ------------------------------------------------------------------ futures
+
+
+def test_a_future_is_one_of_the_standard_library(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    future = waiting.submit(square, 3)
+    assert isinstance(future, Future)
+    assert (future.running(), future.done(), future.cancelled()) == (True, False, False)
+    run_all(waiting)
+    assert (future.running(), future.done(), future.cancelled()) == (False, True, False)
+    assert "finished returned int" in repr(future)
+
+
+def test_waiting_for_a_result_ends_when_it_comes(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    future = waiting.submit(square, 3)
+    threading.Thread(target=run_all, args=(waiting,)).start()
+    assert future.result(SECONDS) == 9
+
+
+def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
+    future = waiting.submit(square, 3)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.exception(0)
+
+
+def test_wait_and_as_completed_take_them(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(square, index) for index in range(3)]
+    dispatcher.run(dispatcher.entries[1])
+    assert concurrent.futures.wait(
+        futures, return_when=concurrent.futures.FIRST_COMPLETED
+    ).done == {futures[1]}
+    completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
+    assert next(completed) is futures[1]
+    dispatcher.run(dispatcher.entries[2])
+    assert next(completed) is futures[2]
+    dispatcher.run(dispatcher.entries[0])
+    assert list(completed) == [futures[0]]
+
+
+def test_wait_ends_at_the_first_exception(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(square, 1), waiting.submit(fail, 2)]
+    threading.Thread(target=dispatcher.run, args=(dispatcher.entries[1],)).start()
+    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION).done == {
+        futures[1]
+    }
+
+
+def test_wait_takes_them_beside_others(executor: gridengine.Executor) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        futures = [executor.submit(square, 2), threads.submit(square, 3)]
+        assert {
+            future.result() for future in concurrent.futures.as_completed(futures, SECONDS)
+        } == {4, 9}
+
+
+def test_a_callback_gets_the_future_once_it_is_done(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    seen: list[Any] = []
+    come = threading.Event()
+
+    def note(future: Future[int]) -> None:
+        seen.append(future.result())
+        come.set()
+
+    future = waiting.submit(square, 3)
+    future.add_done_callback(note)
+    assert seen == []
+    run_all(waiting)
+    assert come.wait(SECONDS)
+    future.add_done_callback(lambda done: seen.append(done))
+    assert seen == [9, future]
+
+
+def test_callbacks_do_not_run_in_the_thread_that_brings_results(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    threads: list[threading.Thread] = []
+    come = threading.Event()
+    waiting.submit(square, 3).add_done_callback(
+        lambda _: (threads.append(threading.current_thread()), come.set())
+    )
+    run_all(waiting)
+    assert come.wait(SECONDS)
+    assert threads != [threading.current_thread()]
+
+
+def test_a_callback_may_submit_and_wait(
+    executor: gridengine.Executor, waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    answers: list[int] = []
+    come = threading.Event()
+    waiting.submit(square, 3).add_done_callback(
+        lambda done: (answers.append(executor.submit(square, done.result()).result()), come.set())
+    )
+    run_all(waiting)
+    assert come.wait(SECONDS)
+    assert answers == [81]
+
+
+def test_a_callback_that_raises_is_logged_and_the_next_called(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    come = threading.Event()
+    future = waiting.submit(square, 3)
+    future.add_done_callback(lambda _: 1 // 0)
+    future.add_done_callback(lambda _: come.set())
+    run_all(waiting)
+    assert come.wait(SECONDS)
+    assert "exception calling callback" in caplog.text
+
+
+def test_a_callback_that_raises_system_exit_ends_no_other(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = threading.Semaphore(0)
+
+    def leave(_: Future[Any]) -> None:
+        raise SystemExit("no licence")
+
+    first, second = waiting.submit(square, 1), waiting.submit(square, 2)
+    first.add_done_callback(leave)
+    first.add_done_callback(lambda _: called.release())
+    second.add_done_callback(lambda _: called.release())
+    dispatcher.run_all(until=second.done)
+    assert all(called.acquire(timeout=SECONDS) for _ in range(2))
+    assert "exception calling callback" in caplog.text
+
+
+def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_others(
+    waiting: gridengine.Executor,
+) -> None:
+    def leave(_: Future[Any]) -> None:
+        raise SystemExit("no licence")
+
+    future = [waiting.submit(square, index) for index in range(10)][-1]
+    called: list[Future[Any]] = []
+    future.add_done_callback(leave)
+    future.add_done_callback(called.append)
+    with pytest.raises(SystemExit):
+        future.cancel()
+    assert called == [future]
+
+
+def test_asyncio_awaits_them(executor: gridengine.Executor) -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(
+            *(loop.run_in_executor(executor, square, index) for index in range(50))
+        )
+
+    assert asyncio.run(main()) == [index * index for index in range(50)]
+
+
+def test_asyncio_gets_exceptions(executor: gridengine.Executor) -> None:
+    async def main() -> None:
+        await asyncio.wrap_future(executor.submit(fail, 1))
+
+    with pytest.raises(ValueError, match="no 1"):
+        asyncio.run(main())
+
+
+def test_nobody_else_sets_an_outcome(waiting: gridengine.Executor) -> None:
+    future = waiting.submit(square, 1)
+    with pytest.raises(RuntimeError):
+        future.set_running_or_notify_cancel()
+    for act in (lambda: future.set_result(1), lambda: future.set_exception(OSError())):
+        with pytest.raises(concurrent.futures.InvalidStateError):
+            act()
+
+
+def test_nothing_is_kept_of_futures_that_nobody_has(executor: gridengine.Executor) -> None:
+    gc.disable()  # what is in no circle goes at once
+    try:
+        asked, unasked = executor.submit(square, 1), executor.submit(square, 2)
+        asked.result()
+        gone = [weakref.ref(asked), weakref.ref(unasked)]
+        executor._submitter.batcher.dispatcher.entries.clear()  # type: ignore[attr-defined]
+        del asked, unasked
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+# ------------------------------------------------------------------ cancelling
+
+
+def test_a_call_that_waits_can_be_cancelled_and_never_runs(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(square, index) for index in range(10)]
+    assert futures[9].cancel()
+    assert futures[9].cancel()
+    assert futures[9].cancelled()
+    assert futures[9].done()
+    with pytest.raises(CancelledError):
+        futures[9].result()
+    run_all(waiting)
+    assert calls_of(dispatcher.entries) == 9
+
+
+def test_a_call_that_was_handed_over_cannot_be_cancelled(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    future = waiting.submit(square, 3)
+    assert not future.cancel()
+    run_all(waiting)
+    assert not future.cancel()
+    assert future.result() == 9
+
+
+def test_who_waits_hears_of_a_cancelled_call(waiting: gridengine.Executor) -> None:
+    called: list[Future[int]] = []
+    futures = [waiting.submit(square, index) for index in range(10)]
+    futures[9].add_done_callback(called.append)
+    canceller = threading.Timer(0.05, futures[9].cancel)
+    canceller.start()
+    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_COMPLETED).done == {
+        futures[9]
+    }
+    canceller.join()
+    assert called == [futures[9]]
+
+
+def test_a_killed_call_fails_with_cancelled(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    future = waiting.submit(square, 3)
+    assert waiting.kill(future)
+    assert list(dispatcher.cancelled.values()) == [9]
+    with pytest.raises(Cancelled):
+        future.result()
+    assert not waiting.kill(future)
+
+
+def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(square, index) for index in range(10)]
+    assert waiting.kill(futures[9])
+    with pytest.raises(Cancelled):
+        futures[9].result()
+    run_all(waiting)
+    assert calls_of(dispatcher.entries) == 9
+
+
+def test_killing_one_of_several_that_travel_together_spares_the_others(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(give, index) for index in range(3000)]
+    dispatcher.run_all(
+        until=lambda: any(
+            one.task.count > 10 and one.task.id not in dispatcher.settled
+            for one in dispatcher.entries
+        )
+    )
+    entry = next(
+        one
+        for one in dispatcher.entries
+        if one.task.count > 10 and one.task.id not in dispatcher.settled
+    )
+    victim = entry.listener.futures[5]
+    assert waiting.kill(victim)
+    run_all(waiting)
+    for index, future in enumerate(futures):
+        assert (
+            isinstance(future.exception(SECONDS), Cancelled)
+            if future is victim
+            else future.result(SECONDS) == ((index,), {})
+        )
+
+
+def test_several_of_those_that_travel_together_can_be_killed(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(give, index) for index in range(3000)]
+    dispatcher.run_all(
+        until=lambda: any(
+            one.task.count > 10 and one.task.id not in dispatcher.settled
+            for one in dispatcher.entries
+        )
+    )
+    entry = next(
+        one
+        for one in dispatcher.entries
+        if one.task.count > 10 and one.task.id not in dispatcher.settled
+    )
+    victims = entry.listener.futures[5:7]
+    assert all(waiting.kill(victim) for victim in victims)
+    run_all(waiting)
+    for index, future in enumerate(futures):
+        assert (
+            isinstance(future.exception(SECONDS), Cancelled)
+            if future in victims
+            else future.result(SECONDS) == ((index,), {})
+        )
+
+
+def test_only_ones_own_futures_can_be_killed(
+    waiting: gridengine.Executor, executor: gridengine.Executor
+) -> None:
+    with pytest.raises(ValueError, match="not a future of this executor"):
+        waiting.kill(executor.submit(square, 1))
+    with pytest.raises(ValueError, match="not a future of this executor"):
+        waiting.kill(Future())

@@ -1,0 +1,57 @@
+"""The results of a map, as they come."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.client.map_run import Results
+from gridengine.client.outcomes import Outcome
+
+
+@pytest.fixture
+def results() -> Results:
+    made = Results()
+    made.expect(6)
+    return made
+
+
+def test_results_are_put_in_their_places_whatever_their_order(results: Results) -> None:
+    results.put(Outcome(3, 6, "def", None))
+    assert results.settled_from_start() == 0
+    results.put(Outcome(0, 2, "ab", None))
+    assert results.settled_from_start() == 2
+    results.put(Outcome(2, 3, "c", None))
+    assert results.settled_from_start() == 6
+    assert results.values == list("abcdef")
+
+
+def test_the_same_outcome_once_more_changes_nothing(results: Results) -> None:
+    for _ in range(2):
+        results.put(Outcome(0, 2, "ab", None))
+        results.put(Outcome(2, 3, (), OSError()))
+    assert (results.done, results.first_error) == (3, 2)
+
+
+def test_an_error_is_raised_once_all_before_it_have_succeeded(results: Results) -> None:
+    results.put(Outcome(4, 5, (), OSError("later")))
+    results.put(Outcome(2, 3, (), OSError("first")))
+    results.raise_first_error()
+    results.put(Outcome(0, 2, "ab", None))
+    with pytest.raises(OSError, match="first"):
+        results.raise_first_error()
+
+
+def test_more_calls_may_come_after_all_have_ended(results: Results) -> None:
+    results.put(Outcome(0, 6, "abcdef", None))
+    assert results.settled_from_start() == 6
+    results.expect(1)
+    assert results.settled_from_start() == 6
+    results.put(Outcome(6, 7, "g", None))
+    assert results.settled_from_start() == 7
+
+
+def test_an_error_stands_in_its_calls_place(results: Results) -> None:
+    error = OSError()
+    results.put(Outcome(0, 6, "abcdef", None))
+    results.put(Outcome(1, 3, (), error))
+    assert results.with_errors() == ["a", error, error, "d", "e", "f"]

@@ -1,0 +1,32 @@
+"""Executors on dispatchers of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import gridengine
+from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.held_dispatcher import HeldDispatcher
+
+
+@pytest.fixture
+def dispatcher() -> HeldDispatcher:
+    return HeldDispatcher()
+
+
+@pytest.fixture
+def waiting(dispatcher: HeldDispatcher) -> Iterator[gridengine.Executor]:
+    """An executor at whose dispatcher nothing happens before a test runs it."""
+    executor = gridengine.Executor(FakeScheduler(dispatcher))
+    yield executor
+    executor.shutdown(wait=False, cancel_futures=True)
+    dispatcher.run_what_is_there()
+
+
+@pytest.fixture
+def executor() -> Iterator[gridengine.Executor]:
+    """An executor whose calls run when they are submitted."""
+    with gridengine.Executor(FakeScheduler()) as executor:
+        yield executor

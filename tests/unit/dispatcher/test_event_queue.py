@@ -1,0 +1,47 @@
+"""Events for the I/O thread: in order, and it is woken when it sleeps."""
+
+from __future__ import annotations
+
+import select
+
+from gridengine.dispatcher.core.events import Closing, Rebalance, Tick
+from gridengine.dispatcher.event_queue import EventQueue
+
+
+def wakes(queue: EventQueue) -> bool:
+    poller = select.poll()
+    poller.register(queue.fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def test_events_keep_their_order() -> None:
+    queue = EventQueue()
+    queue.post(Tick())
+    queue.extend([Rebalance(), Closing()])
+    assert list(queue.events) == [Tick(), Rebalance(), Closing()]
+
+
+def test_a_thread_that_does_not_sleep_is_not_woken() -> None:
+    queue = EventQueue()
+    queue.post(Tick())
+    queue.extend([Tick()])
+    queue.barrier()
+    assert not wakes(queue)
+
+
+def test_a_thread_that_sleeps_is_woken_by_whatever_comes_and_once_drained_sleeps_again() -> None:
+    queue = EventQueue()
+    queue.sleeping = True
+    for act in (lambda: queue.post(Tick()), lambda: queue.extend([Tick()]), queue.barrier):
+        act()
+        assert wakes(queue)
+        queue.drain()
+        assert not wakes(queue)
+
+
+def test_a_barrier_is_set_by_the_thread_alone() -> None:
+    queue = EventQueue()
+    done = queue.barrier()
+    assert not done.is_set()
+    queue.barriers.popleft().set()
+    assert done.is_set()

@@ -1,0 +1,181 @@
+"""Calls in the caller's own process: decided by the same core as others, made in this thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gridengine.client.functions import make_function
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.inline import InlineDispatcher
+from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.serialize import pickling
+
+
+class Received:
+    """A listener that keeps the events."""
+
+    daemon = True
+
+    def __init__(self) -> None:
+        self.finished: list[CallsFinished] = []
+        self.began_events: list[TaskStarted] = []
+        self.messages: list[Any] = []
+
+    def settled(self, event: CallsFinished) -> None:
+        self.finished.append(event)
+
+    def began(self, event: TaskStarted) -> None:
+        self.began_events.append(event)
+
+    def noted(self, event: TaskMessage) -> None:
+        self.messages.append(pickling.load(event.payload))
+
+    def values(self) -> list[Any]:
+        """Return what each call returned, or its error, in their order."""
+        outcomes: dict[int, Any] = {}
+        for event in self.finished:
+            if event.payload is None:
+                answers: list[Any] = [event.error] * (event.stop - event.start)
+            elif event.raised:
+                answers = [pickling.load_exception(event.payload)]
+            else:
+                answers, _ = pickling.load_values(event.payload)
+            assert not outcomes.keys() & set(range(event.start, event.stop))
+            outcomes.update(zip(range(event.start, event.stop), answers, strict=True))
+        return [outcomes[index] for index in sorted(outcomes)]
+
+
+def run(
+    f: Callable[..., Any], calls: list[Any], retry_on: Any = (), **options: Any
+) -> tuple[InlineDispatcher, Received]:
+    dispatcher, listener = InlineDispatcher(), Received()
+    task = Task(dispatcher.new_id(), pickling.dump_calls(calls), len(calls), **options)
+    dispatcher.submit(make_function(f, retry_on), [task], listener)
+    return dispatcher, listener
+
+
+def test_each_call_is_made_once_in_this_process() -> None:
+    _, listener = run(lambda x: (x, os.getpid()), list(range(100)))
+    assert listener.values() == [(x, os.getpid()) for x in range(100)]
+    assert [event.last for event in listener.finished].count(True) == 1
+
+
+def test_an_exception_is_the_outcome_of_its_call_alone() -> None:
+    _, listener = run(lambda x: 6 // x, [1, 0, 3])
+    one, error, three = listener.values()
+    assert (one, type(error), three) == (6, ZeroDivisionError, 2)
+
+
+def test_a_call_is_retried_as_often_as_its_task_says_and_each_attempt_is_known() -> None:
+    def fail(x: int) -> None:
+        raise OSError(x)
+
+    _, listener = run(fail, [1], (OSError,), retries=2, watched=True)
+    [event] = listener.finished
+    assert event.raised
+    assert len(event.attempts) == 3
+    assert [one.attempt for one in listener.began_events] == [1, 2, 3]
+
+
+def test_what_a_watched_call_writes_and_pushes_is_received(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def talk(x: int, controller: Any) -> int:
+        print("said", x)
+        controller.push(x + 1)
+        return x
+
+    _, listener = run(talk, [1], watched=True, controlled=True)
+    [event] = listener.finished
+    assert (event.stdout, event.stderr) == (b"said 1\n", b"")
+    assert capsys.readouterr().out == "said 1\n"
+    assert listener.messages == [2]
+    assert listener.began_events[0].pid == os.getpid()
+
+
+def test_a_task_that_is_cancelled_in_a_call_ends_after_that_call() -> None:
+    dispatcher = InlineDispatcher()
+
+    class Controlled(Received):
+        def noted(self, event: TaskMessage) -> None:
+            dispatcher.cancel([event.task], signal.SIGINT)
+
+    def push(x: int, controller: Any) -> int:
+        controller.push(x)
+        return x
+
+    listener = Controlled()
+    task = Task(dispatcher.new_id(), pickling.dump_calls([1, 2, 3]), 3, controlled=True)
+    dispatcher.submit(make_function(push), [task], listener)
+    first, *others = listener.values()
+    assert first == 1
+    assert [type(error) for error in others] == [Cancelled] * 2
+    assert {event.exitcode for event in listener.finished[1:]} == {-signal.SIGINT}
+
+
+def test_calls_that_are_cancelled_in_another_are_not_made_and_those_after_them_are() -> None:
+    dispatcher = InlineDispatcher()
+
+    class Controlled(Received):
+        def noted(self, event: TaskMessage) -> None:
+            if pickling.load(event.payload) == 1:
+                dispatcher.cancel([], calls=[(event.task, 2, 3)])
+
+    def push(x: int, controller: Any) -> int:
+        controller.push(x)
+        return x
+
+    listener = Controlled()
+    task = Task(dispatcher.new_id(), pickling.dump_calls(list(range(5))), 5, controlled=True)
+    dispatcher.submit(make_function(push), [task], listener)
+    values = listener.values()
+    assert isinstance(values.pop(2), Cancelled)
+    assert values == [0, 1, 3, 4]
+
+
+def test_ctrl_c_in_a_call_goes_to_the_caller_and_each_call_has_its_outcome() -> None:
+    dispatcher, listener = InlineDispatcher(), Received()
+
+    def interrupt(x: int) -> int:
+        if x == 2:
+            raise KeyboardInterrupt
+        return x
+
+    tasks = [Task(dispatcher.new_id(), pickling.dump_calls([0, 1, 2, 3]), 4) for _ in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher.submit(make_function(interrupt), tasks, listener)
+    outcomes = {
+        (event.task, index): event.error
+        for event in listener.finished
+        for index in range(event.start, event.stop)
+    }
+    assert len(outcomes) == 8
+    assert [type(outcomes[tasks[0].id, index]) for index in range(4)] == [
+        type(None),
+        type(None),
+        Cancelled,
+        Cancelled,
+    ]
+    assert all(isinstance(outcomes[tasks[1].id, index], Cancelled) for index in range(4))
+
+
+def test_a_time_limit_is_not_enforced() -> None:
+    def wait(x: int) -> int:
+        import time
+
+        time.sleep(0.02)
+        return x
+
+    assert run(wait, [1], timeout=0.001)[1].values() == [1]
+
+
+def test_nothing_is_run_by_a_dispatcher_that_is_closed() -> None:
+    dispatcher, listener = run(abs, [-1])
+    dispatcher.close()
+    with pytest.raises(ConfigurationError, match="closed"):
+        dispatcher.submit(make_function(abs), [], listener)

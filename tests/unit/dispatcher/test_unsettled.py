@@ -1,0 +1,63 @@
+"""Submitted calls, until their listener has their outcome."""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.errors import Cancelled
+
+
+class Listening:
+    def __init__(self, *, daemon: bool = True) -> None:
+        self.daemon = daemon
+        self.events: list[CallsFinished] = []
+
+    def settled(self, event: CallsFinished) -> None:
+        self.events.append(event)
+
+    def began(self, event: TaskStarted) -> None: ...
+    def noted(self, event: TaskMessage) -> None: ...
+
+
+def test_what_is_left_is_failed_once() -> None:
+    tasks, listener = UnsettledTasks(), Listening()
+    tasks.add([Task(1, [], 6), Task(2, [], 1)], listener)
+    tasks.settle(CallsFinished(1, 2, 3, []))
+    tasks.settle(CallsFinished(1, 3, 5, []))
+    tasks.settle(CallsFinished(2, 0, 1, [], last=True))
+    listener.events.clear()
+    assert list(tasks.fail(Cancelled("x"))) == []
+    assert [(one.task, one.start, one.stop, one.last) for one in listener.events] == [
+        (1, 0, 2, False),
+        (1, 5, 6, True),
+    ]
+    assert {one.exitcode for one in listener.events} == {1}
+
+
+def test_an_outcome_of_a_task_that_is_not_there_is_dropped() -> None:
+    tasks = UnsettledTasks()
+    tasks.settle(CallsFinished(7, 0, 1, []))
+    assert tasks.listener(7) is None
+
+
+def test_only_tasks_that_are_not_daemon_are_waited_for() -> None:
+    tasks, job = UnsettledTasks(), Listening(daemon=False)
+    asked: list[bool] = []
+
+    def give_up() -> bool:
+        asked.append(True)
+        tasks.settle(CallsFinished(2, 0, 1, [], last=True))
+        return False
+
+    tasks.add([Task(1, [], 1)], Listening())
+    tasks.wait_for_jobs(lambda: False)
+    tasks.add([Task(2, [], 1)], job)
+    tasks.wait_for_jobs(give_up)
+    assert asked
+
+
+def test_when_all_is_cleared_nobody_is_waited_for() -> None:
+    tasks = UnsettledTasks()
+    tasks.add([Task(2, [], 1)], Listening(daemon=False))
+    tasks.clear()
+    tasks.wait_for_jobs(lambda: False)

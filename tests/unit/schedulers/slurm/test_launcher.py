@@ -1,0 +1,192 @@
+"""What a launcher makes of what Slurm says of its tasks, with a Slurm that says what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Refused,
+    Report,
+    TryAgain,
+    Unreachable,
+    WorkerStatus,
+)
+from gridengine.schedulers.slurm import launcher as module
+from gridengine.schedulers.slurm.commands import Slurm
+from gridengine.schedulers.slurm.launcher import ENDING_SECONDS, SlurmLauncher
+from gridengine.schedulers.slurm.site import Site
+from gridengine.schedulers.slurm.states import Row
+from gridengine.settings.values import settings
+
+
+class Said(Slurm):
+    """A Slurm of rows that a test writes. `error` is what each command raises."""
+
+    def __init__(self) -> None:
+        super().__init__({"PATH": ""})
+        self.rows: dict[str, Row] = {}
+        self.fields: dict[str, dict[str, str]] = {}
+        self.cancelled: list[str] = []
+        self.submitted = 0
+        self.error: Exception | None = None
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def site(self, partitions: str) -> Site:
+        return Site()
+
+    def submit(self, command: Sequence[str], count: int) -> list[str]:
+        self._check()
+        self.submitted += 1
+        return [f"{self.submitted}_{task}" for task in range(1, count + 1)]
+
+    def jobs(self, name: str) -> dict[str, Row]:
+        self._check()
+        return self.rows
+
+    def details(self, job: str) -> dict[str, dict[str, str]]:
+        return self.fields
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        self._check()
+        self.cancelled += jobs
+
+    def cancel_command(self, name: str) -> list[str]:
+        return ["true"]
+
+    def run(self, *command: str, seconds: float = 0.0) -> str:
+        return ""
+
+
+class NoGuard:
+    """In place of the process that cleans up when this one is gone."""
+
+    def __init__(self, *arguments: object) -> None: ...
+
+    def dismiss(self) -> None: ...
+
+
+@pytest.fixture
+def slurm() -> Said:
+    return Said()
+
+
+@pytest.fixture
+def launcher(
+    slurm: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmLauncher]:
+    with monkeypatch.context() as patch:
+        patch.setenv("GRIDENGINE_SLURM_SRUN", "no")
+        patch.setattr(module, "Guard", NoGuard)
+        settings.cache_clear()
+        run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+        launcher = SlurmLauncher(run, script="#!/bin/bash\n", options=[], slurm=slurm)
+        yield launcher
+        launcher.close()
+    settings.cache_clear()
+
+
+def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
+    """Return the handles of an array with a task for each row."""
+    handles = launcher.launch(len(rows))
+    slurm.rows = {handle.id: row for handle, row in zip(handles, rows, strict=True)}
+    return handles
+
+
+def test_one_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:
+    rows = Row("RUNNING", "1"), Row("PENDING", reason="Resources"), Row("SUSPENDED", "1")
+    handles = started(launcher, slurm, *rows)
+    reports = launcher.poll(handles)
+    assert [reports[handle].state for handle in handles] == [
+        WorkerStatus.RUNNING,
+        WorkerStatus.QUEUED,
+        WorkerStatus.SUSPENDED,
+    ]
+    assert "what it asks for is in use" in launcher.explain(handles[1:])
+
+
+def test_a_task_that_can_never_start_has_an_error(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("PENDING", reason="BadConstraints"))
+    assert "can never start it" in str(launcher.poll([handle])[handle].error)
+
+
+def test_how_a_task_ended_is_told_once(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("OUT_OF_MEMORY", "1"))
+    slurm.fields = {handle.id: {"ExitCode": "0:9", "NodeList": "n7"}}
+    report = launcher.poll([handle])[handle]
+    assert report.state is WorkerStatus.FAILED
+    assert report.reason == "it ran out of memory (OUT_OF_MEMORY): killed by SIGKILL"
+    assert getattr(report.error, "host", "") == "n7"
+    assert launcher.poll([handle]) == {}
+
+
+@pytest.mark.parametrize("again", [Row("PENDING", reason="BeginTime"), Row("RUNNING", "2")])
+def test_a_task_that_was_started_anew_is_lost_at_no_charge_and_cancelled(
+    launcher: SlurmLauncher, slurm: Said, again: Row
+) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    assert launcher.poll([handle]) == {handle: Report(WorkerStatus.RUNNING)}
+    slurm.rows = {handle.id: again}
+    assert launcher.poll([handle])[handle].blameless
+    assert slurm.cancelled == [handle.id]
+
+
+def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    Path(handle.log).touch()
+    rows, slurm.rows = slurm.rows, {}
+    assert launcher.poll([handle]) == {}
+    slurm.rows = rows
+    assert handle in launcher.poll([handle])
+    slurm.rows = {}
+    assert launcher.poll([handle]) == {}
+    assert "no longer knows it" in launcher.poll([handle])[handle].reason
+
+
+def test_a_task_that_does_not_come_to_its_end_is_given_up(
+    launcher: SlurmLauncher, slurm: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handle,) = started(launcher, slurm, Row("COMPLETING", "1"))
+    assert launcher.poll([handle]) == {}
+    later = module.time.monotonic() + ENDING_SECONDS + 1
+    monkeypatch.setattr(module.time, "monotonic", lambda: later)
+    assert "does not come to its end" in launcher.poll([handle])[handle].reason
+
+
+def test_without_an_answer_nothing_is_known(launcher: SlurmLauncher, slurm: Said) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    slurm.error = Unreachable("slurmctld is away")
+    assert launcher.poll([handle]) == {}
+    slurm.error = Refused("no")
+    assert launcher.poll([handle]) == {}
+    slurm.error = None
+    assert handle in launcher.poll([handle])
+
+
+def test_tasks_of_a_submission_without_an_answer_are_cancelled_before_the_next(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    slurm.error = Unreachable("slurmctld is away")
+    with pytest.raises(TryAgain, match="slurmctld is away"):
+        launcher.launch(1)
+    slurm.error, slurm.rows = None, {"9_1": Row("PENDING"), "8_1": Row("COMPLETED")}
+    launcher.launch(1)
+    assert slurm.cancelled == ["9_1"]
+
+
+def test_what_could_not_be_cancelled_is_cancelled_at_the_next_poll(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
+    slurm.error = Unreachable("slurmctld is away")
+    launcher.cancel([handle])
+    slurm.error = None
+    launcher.poll([])
+    assert slurm.cancelled == [handle.id]
