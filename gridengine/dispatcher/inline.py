@@ -49,7 +49,7 @@ from gridengine.wire.messages import (
     Results,
     Started,
 )
-from gridengine.worker.agent import introduce
+from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.process_setup import Controller
 
@@ -168,7 +168,7 @@ class InlineRun:
     def run(self) -> None:
         """Run all calls; those that an exception keeps from being run are settled as cancelled."""
         try:
-            self._send(introduce(run_id="", slots=1, pid=os.getpid(), log=""))
+            self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
             self._handle(Submitted(self._function, list(self._tasks.values())))
             while self._assigned:
                 self._run(self._assigned.popleft())
