@@ -45,7 +45,6 @@ class Dispatcher(Protocol):
 
     def new_id(self) -> int:
         """Return an id for a task, unique for this dispatcher."""
-        ...
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         """Have tasks run; the listener receives the outcome of each of their calls once.
@@ -54,7 +53,6 @@ class Dispatcher(Protocol):
             ConfigurationError: the dispatcher is closed, or belongs to the process that this one
                 was forked from; or no worker can hold what a task asks for.
         """
-        ...
 
     def check(self, demand: Demand) -> None:
         """Check that a worker can hold what calls ask for, and that the request can be pickled.
@@ -64,7 +62,6 @@ class Dispatcher(Protocol):
             PicklingError: a resource is of a user's own class, which cannot be pickled.
             Exception: what a user's own class raises.
         """
-        ...
 
     def cancel(
         self,
@@ -76,38 +73,31 @@ class Dispatcher(Protocol):
         calls not started never run; those that run are sent the signal. The listener receives an
         outcome of each all the same.
         """
-        ...
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Withdraw what has not begun of these calls (a task, its first call, the one after the
         last): it is settled as `recalled`.
         """
-        ...
 
     def catch_up(self) -> None:
         """Wait until all that this thread has asked for is decided, and, for workers of this
         machine, carried out.
         """
-        ...
 
     def release(self, name: bytes) -> None:
         """Note that no new task can refer to this shared object. Waits for no lock, since the
         garbage collector calls it too.
         """
-        ...
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
-        ...
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Wait until our standard output and error have taken what was printed up to now, or so
         many seconds, at most five.
         """
-        ...
 
     def close(self, *, wait: bool = True) -> None:
         """End all calls, the workers and the threads; calls not settled are settled with
         `Cancelled`. May be called twice.
         """
-        ...

@@ -30,11 +30,9 @@ class Link(Protocol):
 
     def poller(self) -> Poller:
         """Return what wakes when there is something to receive; more may be registered."""
-        ...
 
     def next_deadline(self) -> float:
         """Return the monotonic time at which `receive` must be called though nothing polls."""
-        ...
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
@@ -42,20 +40,15 @@ class Link(Protocol):
         """Return messages of workers, at most so many, each with its sender. `ready` is what polled
         as readable.
         """
-        ...
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
         """Send a message to a worker; to one that is gone nothing is sent."""
-        ...
 
     def forget(self, peer: bytes) -> None:
         """Drop what is kept for a worker."""
-        ...
 
     def stop_workers(self) -> None:
         """Stop those workers that the link itself can, before the launcher is closed."""
-        ...
 
     def close(self) -> None:
         """Close the link for good, after the launcher."""
-        ...

@@ -170,8 +170,8 @@ class Peer:
 
     @property
     def running(self) -> list[list[Item]]:
-        """The batches that runners are at: the first of each allocation, and of those without one as many
-        as there are slots left.
+        """The batches that runners are at: the first of each allocation, and of those without one
+        as many as there are slots left.
         """
         first: list[list[Item]] = []
         taken: dict[int, int] = {}

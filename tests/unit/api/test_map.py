@@ -56,8 +56,8 @@ def unpicklable_result(x: int) -> Any:
 def later(
     count: int, order: Callable[[list[Any]], list[Any]] = lambda entries: entries
 ) -> FakeDispatcher:
-    """A dispatcher that runs nothing until so many tasks are there, and then all of them in the given
-    order.
+    """A dispatcher that runs nothing until so many tasks are there, and then all of them in the
+    given order.
     """
 
     def on_submit(dispatcher: FakeDispatcher) -> None:
