@@ -91,7 +91,7 @@ def test_a_grant_names_the_cores_and_whether_they_are_the_machine_s_own_numbers(
     given = Cores(2, [0, 1]) & Memory(1)
     one.perform([Grant(b"a", 7, given, 2)])
     [(_, worker, message, payload)] = recorder.calls
-    assert (worker, message.allocation, message.takes, list(message.cores)) == (b"a", 7, 2, [0, 1])
+    assert (worker, message.allocation, message.slots, list(message.cores)) == (b"a", 7, 2, [0, 1])
     assert (message.exact, message.failed, message.gpus) == (exact, False, None)
     assert pickling.load(payload) == given
 
