@@ -152,17 +152,22 @@ class Worker(Struct):
         ]
 
     def under_way(self) -> set[int]:
-        """Return the runs that its runners are at: they take batches, and the runs of a batch, in
-        order.
+        """Return the runs that its runners are at, as far as is known here: of each batch the first
+        run that has not ended, of batches that have brought results before others, in the order in
+        which they were assigned. A runner may begin its next batch before another begins an earlier
+        one.
         """
-        first: dict[int, int] = {}
+        firsts: dict[int, Run] = {}
+        for run in self.runs.values():
+            firsts.setdefault(id(run.batch), run)
         taken: dict[int, int] = {}
-        for number, run in self.runs.items():
+        begun: set[int] = set()
+        for run in sorted(firsts.values(), key=lambda run: run.batch.answered_at is None):
             group = id(run.slot_group)
-            if id(run.batch) not in first and taken.get(group, 0) < run.slot_group.slots:
-                first[id(run.batch)] = number
+            if taken.get(group, 0) < run.slot_group.slots:
                 taken[group] = taken.get(group, 0) + 1
-        return set(first.values())
+                begun.add(run.number)
+        return begun
 
 
 class TaskQueue:

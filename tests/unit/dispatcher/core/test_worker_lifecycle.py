@@ -159,6 +159,17 @@ def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
     assert attempts_to_come(play) == {1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
 
 
+def test_of_two_batches_the_one_that_has_brought_results_is_under_way() -> None:
+    play = Play()
+    play.learn(seconds=1e-3)
+    play.submit(1000)
+    earlier, later = play.assigned()
+    play.values(later, later.start, later.start + 1)
+    play.say(Goodbye("terminated"))
+    attempts = attempts_to_come(play, below=1000)
+    assert (attempts[earlier.start], attempts[later.start + 1]) == (1, 2)
+
+
 def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
     play = Play(max_workers=1)
     play.submit(1, retries=1)
