@@ -159,15 +159,20 @@ def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
     assert attempts_to_come(play) == {1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
 
 
-def test_of_two_batches_the_one_that_has_brought_results_is_under_way() -> None:
+def test_a_batch_that_has_brought_results_is_under_way_before_one_assigned_earlier() -> None:
     play = Play()
-    play.learn(seconds=1e-3)
+    play.submit(1)
+    play.hello(slots=2)
+    [one] = play.assigned()
+    play.done(one, seconds=1e-3)
     play.submit(1000)
-    earlier, later = play.assigned()
-    play.values(later, later.start, later.start + 1)
+    first, second, third, fourth = play.assigned()
+    play.done(second, seconds=0.1)
+    play.values(fourth, fourth.start, fourth.start + 1)
     play.say(Goodbye("terminated"))
     attempts = attempts_to_come(play, below=1000)
-    assert (attempts[earlier.start], attempts[later.start + 1]) == (1, 2)
+    assert attempts[first.start] == attempts[fourth.start + 1] == 2
+    assert attempts[third.start] == 1
 
 
 def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
