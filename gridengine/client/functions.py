@@ -116,8 +116,7 @@ class FunctionCache(Generic[T]):
         if references is None and size > LARGE_BYTES:
             references = ()
         try:
-            # Called by the collector, at any point and in any thread: it must not wait for a lock.
-            weak = weakref.ref(f, lambda _: kept.pop(key, None))
+            weak = weakref.ref(f, functools.partial(_forget, weakref.ref(self), key))
         except TypeError:  # nothing to recognise the function by later
             return value
         self._keep(key, CachedFunction(weak, references, value, size))
@@ -133,6 +132,14 @@ class FunctionCache(Generic[T]):
                 or sum(one.size for one in list(kept.values())) > KEPT_BYTES
             ):
                 kept.pop(next(iter(kept)), None)
+
+
+def _forget(cache: weakref.ref[FunctionCache[Any]], key: int, _: object) -> None:
+    """Keep nothing more of a function that is gone. Called by the collector, at any point and in
+    any thread: it must not wait for a lock.
+    """
+    if (alive := cache()) is not None:
+        alive._kept.pop(key, None)
 
 
 def function_of_map(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...]) -> Function:

@@ -4,6 +4,7 @@ have in common.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -73,7 +74,11 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
-        self._functions = FunctionCache(self._make_templates)
+        # It does not refer to this submitter, or what the functions hold stayed until the
+        # collector came by.
+        self._functions = FunctionCache(
+            functools.partial(_make_templates, self.batcher, self._initializer, options)
+        )
         self._no_function = CallTemplate(
             self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
         )
@@ -89,20 +94,6 @@ class Submitter:
         vars(other).update(vars(self))
         other._set_options(options)
         return other
-
-    def _make_templates(
-        self, f: Callable[..., Any], before: Templates | None
-    ) -> tuple[Templates, int]:
-        """Return the templates of a function's calls, for each form, and the size of its pickle;
-        calls of equal functions travel together.
-        """
-        function = make_function(self._prepared(f), self.options.exceptions)
-        if before is None or before[SINGLE].function.digest != function.digest:
-            before = tuple(
-                CallTemplate(self.batcher, function, form, self.options)
-                for form in (SINGLE, STAR, FULL)
-            )
-        return before, size_of(function.payload)
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initializer is None else Prepared(f, self._initializer)
@@ -173,6 +164,25 @@ class Submitter:
         submitter, on its workers.
         """
         return MapRequest(self._prepared(f), form, self._scheduler, True, chunksize, self.options)
+
+
+def _make_templates(
+    batcher: Batcher,
+    initializer: Initializer | None,
+    options: CallOptions,
+    f: Callable[..., Any],
+    before: Templates | None,
+) -> tuple[Templates, int]:
+    """Return the templates of a function's calls, for each form, and the size of its pickle; calls
+    of equal functions travel together.
+    """
+    prepared = f if initializer is None else Prepared(f, initializer)
+    function = make_function(prepared, options.exceptions)
+    if before is None or before[SINGLE].function.digest != function.digest:
+        before = tuple(
+            CallTemplate(batcher, function, form, options) for form in (SINGLE, STAR, FULL)
+        )
+    return before, size_of(function.payload)
 
 
 class TrackedSubmission(Submission):

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TextIO
 
 from gridengine._version import __version__
+from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import CancelRequested, Event, Received, Send, Submitted
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
@@ -177,6 +178,10 @@ class InlineRun:
             for failure in self._unsettled.fail(error):
                 raise failure from None
             raise
+        finally:
+            # What was handed in is let go of now, and not when the collector comes by.
+            self._performers.clear()
+            objects.clear(self._core.state)
 
     def _handle(self, event: Event) -> None:
         for effect in self._core.handle(event, time.monotonic()):

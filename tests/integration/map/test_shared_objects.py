@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import threading
@@ -35,6 +36,15 @@ ITEMS = 1_000_000
 def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     with request.param(2) as scheduler:
         yield scheduler
+
+
+@pytest.fixture(autouse=True)
+def without_garbage() -> Iterator[None]:
+    """What a test leaves open is its own, and no test needs the collector to let go of it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
@@ -296,6 +306,26 @@ def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(
     with gridengine.share(np.ones(ITEMS)) as shared, kind(1) as scheduler:
         assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
     wait_until(lambda: not blocks())
+
+
+def test_nothing_is_left_of_an_initializers_when_its_executor_is_gone(
+    scheduler: Scheduler,
+) -> None:
+    with gridengine.share(np.ones(ITEMS)) as shared:
+        test_an_initializer_gets_the_object(scheduler, shared)
+    wait_until(lambda: not blocks())
+
+
+def test_inline_nothing_is_left_of_it_nor_of_a_large_function() -> None:
+    def write_both(number: int) -> float:
+        large[0] = number
+        return float(large.sum() + shared.sum())
+
+    large = np.ones(ITEMS)
+    with gridengine.InlineScheduler() as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
+        assert gridengine.map(write_both, [1], scheduler=scheduler) == [2 * ITEMS]
+        shared.close()
+        assert not blocks()
 
 
 def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(

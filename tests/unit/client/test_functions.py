@@ -50,6 +50,29 @@ def cache() -> FunctionCache[Function]:
     return FunctionCache(pickled)
 
 
+def test_what_is_kept_of_functions_goes_with_the_cache_without_the_collector() -> None:
+    class Kept:
+        """Can be referred to weakly."""
+
+    made: list[weakref.ref[Kept]] = []
+
+    def make(f: Callable[..., Any], _: Kept | None) -> tuple[Kept, int]:
+        kept = Kept()
+        made.append(weakref.ref(kept))
+        return kept, 1
+
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        cache = FunctionCache(make)
+        assert cache.find(called) is made[0]()
+        del cache
+        assert made[0]() is None
+    finally:
+        if collects:
+            gc.enable()
+
+
 @pytest.mark.parametrize("f", [math.sqrt, len, pickling.load, dict, functools.partial(pow, 2)])
 def test_what_can_be_imported_is_pickled_once(
     cache: FunctionCache[Function], f: Callable[..., Any]
