@@ -26,7 +26,7 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.schedulers.local_tcp import TcpProcessLauncher
 from gridengine.settings.values import settings
-from gridengine.wire.connection import Connection, make_private_folder
+from gridengine.wire.connection_file import Connection, make_private_folder
 
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 

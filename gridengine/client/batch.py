@@ -9,10 +9,10 @@ from gridengine.client.future import RUNNING, CallFuture, CallTemplate
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.encoding import with_needs
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import needs_of
-from gridengine.serialize.snapshot import CallSnapshot
 
 
 class Batch(OutcomeListener):

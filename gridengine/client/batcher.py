@@ -1,5 +1,5 @@
-"""Where single calls gather on their way to a dispatcher: quick ones travel many together, a slow
-one alone, and only so far ahead of the work.
+"""Groups single calls into tasks, many quick ones in one and slow ones alone, and limits how many
+of them are in flight.
 
 A call that finds workers idle is handed over at once, by the thread that submits it. The others
 wait here, where they can be withdrawn without asking anybody, and are handed over in batches as
@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from gridengine.client.batch import Batch
+from gridengine.client.flow_control import Window
 from gridengine.client.future import (
     MOST_CALLS,
     RUNNING,
@@ -31,12 +32,11 @@ from gridengine.client.future import (
 )
 from gridengine.client.lifetime import Lifetime
 from gridengine.client.submission import Submission
-from gridengine.client.window import Window
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize.snapshot import CallSnapshot
+from gridengine.serialize.argument_snapshot import CallSnapshot
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""

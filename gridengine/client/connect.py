@@ -1,6 +1,4 @@
-"""From what a user gives as `scheduler=` to the dispatcher that all users of that scheduler
-share.
-"""
+"""Resolves `scheduler=`, and returns the dispatcher that all users of that scheduler share."""
 
 from __future__ import annotations
 

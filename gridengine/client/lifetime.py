@@ -1,4 +1,4 @@
-"""When what takes calls closes: once all its calls have ended, or the interpreter does."""
+"""Shutdown of executors and pools: after their last call, or at the interpreter's exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Within what limits a call is run, and what is done when it fails."""
+"""Options of calls: timeout, retries, memory escalation, resources."""
 
 from __future__ import annotations
 

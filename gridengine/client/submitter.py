@@ -1,6 +1,4 @@
-"""Where functions and arguments become calls: what an `Executor`, a `Pool` and joblib's backend
-have in common.
-"""
+"""`Submitter`: what an `Executor`, a `Pool` and joblib's backend submit calls with."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.serialize.argument_snapshot import snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
-from gridengine.serialize.snapshot import snapshot
 from gridengine.worker.call_context import GVAR
 
 Templates: TypeAlias = tuple[CallTemplate, ...]

@@ -1,4 +1,6 @@
-"""What the I/O thread needs of the way to the workers, be they elsewhere or on this machine."""
+"""`Link`: the I/O thread's interface to workers, which `local_workers` and `remote_workers`
+implement.
+"""
 
 from __future__ import annotations
 

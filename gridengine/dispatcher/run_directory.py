@@ -1,5 +1,5 @@
-"""How the run of a dispatcher begins and what is left of it: the core's policy, the connection
-file, the run directory and its logs.
+"""Begins and ends a dispatcher's run: builds the core's policy, writes the connection file, tidies
+up the run directory and its logs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.schedulers.logs import is_empty
 from gridengine.settings.values import Settings
-from gridengine.wire.connection import Connection, make_private_folder
+from gridengine.wire.connection_file import Connection, make_private_folder
 
 if TYPE_CHECKING:
     from gridengine.wire.transport import Server

@@ -1,6 +1,4 @@
-"""What the workers of one kind of calls are asked for: their resources, times a factor for more
-memory.
-"""
+"""`Demand`: the resources a call requests, and the factor its memory is scaled by on a retry."""
 
 from __future__ import annotations
 

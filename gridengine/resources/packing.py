@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import Resource, ResourceKey, key_of
-from gridengine.resources.books import Books
+from gridengine.resources.free_resources import Books
 
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""

@@ -1,4 +1,4 @@
-"""What a look at one thing of this machine finds: what `gridengine doctor` shows."""
+"""`Finding`: one result of `gridengine doctor`; and the checks of this machine."""
 
 from __future__ import annotations
 

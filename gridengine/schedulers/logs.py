@@ -1,4 +1,4 @@
-"""What log files of workers say."""
+"""Reads the last lines of workers' log files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from gridengine.wire.connection import open_regular
+from gridengine.wire.connection_file import open_regular
 
 TAIL_BYTES, TAIL_LINES = 4096, 20
 

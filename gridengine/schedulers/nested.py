@@ -1,6 +1,4 @@
-"""Where calls run that are made inside a call and say no scheduler: in its own process, one after
-the other.
-"""
+"""The default scheduler of calls that are made inside a call: inline, in the same process."""
 
 from __future__ import annotations
 

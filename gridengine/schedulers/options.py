@@ -1,5 +1,5 @@
-"""What systems' words for requests have in common: kinds of a user's own, templates in settings,
-and things that are said twice.
+"""Shared by the translations of `grid_engine.options` and `slurm.options`: kinds of a user's own,
+templates in settings, and the check that nothing is requested twice.
 """
 
 from __future__ import annotations

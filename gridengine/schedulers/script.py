@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.connection import BEGAN
+from gridengine.wire.connection_file import BEGAN
 
 
 def line_of_text(name: str, value: object) -> str:

@@ -1,4 +1,4 @@
-"""What settings there are, of which types, and what is made of values that somebody wrote."""
+"""Defines every setting (name, type, default), and converts and checks values that were given."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How fast this installation's ZeroMQ encrypts: a factor of ten lies between builds, and nothing
-else shows it.
+"""Measures how fast this installation's ZeroMQ encrypts: some builds take ten times as long, and
+nothing else shows it.
 """
 
 from __future__ import annotations

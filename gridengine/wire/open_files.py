@@ -1,4 +1,6 @@
-"""What this process needs of the system before it has workers: open files, threads, and /proc."""
+"""Checks and raises the limits of this process before it has workers: open files, threads; needs
+/proc.
+"""
 
 from __future__ import annotations
 

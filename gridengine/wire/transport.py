@@ -23,7 +23,7 @@ import zmq
 
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import decode, encode, rest_of
 from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Refuse
 from gridengine.wire.open_files import allow_open_files

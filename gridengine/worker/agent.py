@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import parent_requests
 from gridengine.worker.affinity import Processors
-from gridengine.worker.definitions import Definitions
+from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.output import OutputReaders
 from gridengine.worker.output_relay import Relay
@@ -87,7 +87,7 @@ class Agent:
         self._streams = streams
         self._relay = relay
         self._answer = answer
-        self._definitions = Definitions()
+        self._definitions = DefinitionStore()
         self._processors = Processors(slots)
         self._poller = Poller()
         self._readers = OutputReaders(streams, self._poller)

@@ -1,4 +1,6 @@
-"""What the calls of a runner are given, and how its process keeps to it."""
+"""Applies an allocation to a runner: binds its process to CPUs, and tells calls their cores and
+GPUs.
+"""
 
 from __future__ import annotations
 

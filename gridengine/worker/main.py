@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection import BEGAN, JOB_END, Connection
+from gridengine.wire.connection_file import BEGAN, JOB_END, Connection
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello

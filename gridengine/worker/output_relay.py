@@ -1,5 +1,5 @@
-"""What jobs print elsewhere, on its way to the standard output and error of their caller: no more
-at a time than is taken there.
+"""Forwards what jobs print to the standard output and error of their caller, no more at a time
+than is taken there.
 """
 
 from __future__ import annotations

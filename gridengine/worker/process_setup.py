@@ -1,5 +1,5 @@
-"""What a call finds around it: standard streams, working directory, module search path, a
-controller; and how its process ends.
+"""Sets up a runner's process for calls (standard streams, working directory, module search path,
+`Controller`), and ends it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
-from gridengine.worker.function_table import FunctionTable, taking_item
+from gridengine.worker.loaded_functions import LoadedFunctions, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
     exit_forked,
@@ -100,7 +100,7 @@ class Runner:
         self._result_buffer = ResultBuffer(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
-        self.functions = FunctionTable(self.main)
+        self.functions = LoadedFunctions(self.main)
         self._resources = AllocatedResources()
         self._retry_on: tuple[type[BaseException], ...] = ()
         words[DATA] = data_bytes()

@@ -18,7 +18,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message
 from gridengine.wire.open_files import allow_one_more_runner
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
-from gridengine.worker.definitions import Definitions
+from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.memory_limit import data_bytes
 from gridengine.worker.output import OutputReaders
@@ -64,7 +64,7 @@ class RunnerPool:
         self,
         fork_server: ForkServer,
         poller: Poller,
-        definitions: Definitions,
+        definitions: DefinitionStore,
         readers: OutputReaders,
         on_readable: Callable[[RunnerHandle], None],
         *,

@@ -16,7 +16,7 @@ from tcp_scheduler import TcpLauncher
 import gridengine
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 
 HERE = {"runner killed": 10, "fork server killed": 2, "stopped for a while": 3}
 AGENTS = {

@@ -14,7 +14,7 @@ from gridengine._version import __version__
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import Assign, Assignment, Define, Hello, Message, Welcome
 from gridengine.wire.transport import Server
 from tests.support.agent_driver import PATIENCE, ROOT

@@ -1,4 +1,4 @@
-"""Which queue has how much of which worker.
+"""Gives task queues slots on workers; on shared workers the packer decides which.
 
 A worker that was launched for one demand offers exactly that: all of it is its queue's for life.
 Where requests share the workers, what each holds is given out in *allocations*: one allocation is

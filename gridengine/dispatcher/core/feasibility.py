@@ -9,9 +9,9 @@ import operator
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.books import Books
 from gridengine.resources.demand import Demand
 from gridengine.resources.estimates import GroupTimes, replaced
+from gridengine.resources.free_resources import Books
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Packer
 

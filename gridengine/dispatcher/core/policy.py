@@ -1,4 +1,4 @@
-"""The numbers by which the core decides."""
+"""`Policy`: the limits and intervals that the core uses, from the scheduler and the settings."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from gridengine.dispatcher.core import (
     allocator,
+    cancellation,
     failures,
     objects,
     outcomes,
-    recall,
     worker_lifecycle,
     worker_messages,
     worker_startup,
@@ -124,7 +124,9 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
         queue.put(Span(one, 0, task.count, task.demand))
         state.dirty_queues[queue] = None
     if state.closing:
-        recall.reject(state, [(task.id, 0, task.count) for task in event.tasks], signal.SIGKILL)
+        cancellation.reject(
+            state, [(task.id, 0, task.count) for task in event.tasks], signal.SIGKILL
+        )
         return
     _provide(state, one.submitter, now)
 
@@ -140,7 +142,7 @@ def _provide(state: CoreState, submitter: Submitter, now: float) -> None:
         if not queue.calls:
             continue
         if not submitter.load and not queue.idle:
-            recall.recall_for_new_submitter(state, now)
+            cancellation.recall_for_new_submitter(state, now)
         provisioner = queue.provisioner
         if provisioner.may_ask(now) and provisioner.size < state.policy.max_workers:
             state.scale_due = True
@@ -156,7 +158,7 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
 def _closing(state: CoreState, event: Closing, now: float) -> None:
     state.closing = True
     everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
-    recall.reject(state, everything, signal.SIGKILL)
+    cancellation.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
         outcomes.requeue(state, run.rest)
@@ -203,8 +205,8 @@ def _continue(state: CoreState, event: Continue, now: float) -> None:
 
 _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     Submitted: _submitted,
-    CancelRequested: recall.cancel_requested,
-    RecallRequested: recall.recall_requested,
+    CancelRequested: cancellation.cancel_requested,
+    RecallRequested: cancellation.recall_requested,
     Released: objects.released,
     Received: _received,
     Launched: worker_startup.launched,
@@ -212,7 +214,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     Polled: worker_startup.polled,
     Explained: worker_startup.explained,
     Tick: _tick,
-    Rebalance: recall.rebalance,
+    Rebalance: cancellation.rebalance,
     Continue: _continue,
     Closing: _closing,
 }

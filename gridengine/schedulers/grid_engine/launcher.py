@@ -13,7 +13,7 @@ from typing import Any
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch import BatchLauncher, TooMany, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany, not_started
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure

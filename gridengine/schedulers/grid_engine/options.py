@@ -1,5 +1,5 @@
-"""What calls ask for, in Grid Engine's words (see submit(1) and complex(5)): pure functions from a
-demand and a site's names.
+"""Translates a demand's resources into options of Grid Engine (see submit(1) and complex(5)), with
+a site's names. Pure functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What Grid Engine is asked for: pure functions from a scheduler's arguments to its own words."""
+"""`Request`: a scheduler's own arguments as a native specification (`-l`, `-q`, `-pe`), and the
+sizes and times in it. Pure functions.
+"""
 
 from __future__ import annotations
 

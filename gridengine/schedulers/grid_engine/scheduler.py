@@ -9,7 +9,7 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
-from gridengine.schedulers.batch import BatchScheduler
+from gridengine.schedulers.batch_system import BatchScheduler
 from gridengine.schedulers.detect import why_no_slurm
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM

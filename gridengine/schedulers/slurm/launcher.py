@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch import BatchLauncher, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, not_started
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,

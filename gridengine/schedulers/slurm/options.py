@@ -1,5 +1,5 @@
-"""What calls ask for, in Slurm's words (see sbatch(1)): pure functions from a demand and a site's
-names.
+"""Translates a demand's resources into options of Slurm (see sbatch(1)), with a site's names. Pure
+functions.
 """
 
 from __future__ import annotations

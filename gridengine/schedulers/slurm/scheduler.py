@@ -11,14 +11,14 @@ from typing import TypeVar
 
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY
-from gridengine.schedulers.batch import BatchScheduler
+from gridengine.schedulers.batch_system import BatchScheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.commands import Slurm
 from gridengine.schedulers.slurm.launcher import SlurmLauncher, site_for
 from gridengine.schedulers.slurm.options import Option, own_options, own_walltime, sbatch_options
 from gridengine.schedulers.slurm.site import Site
 from gridengine.settings.values import settings
-from gridengine.wire.connection import JOB_END
+from gridengine.wire.connection_file import JOB_END
 
 T = TypeVar("T")
 

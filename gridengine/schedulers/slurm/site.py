@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.batch_system import TooMany
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.states import meaning
 

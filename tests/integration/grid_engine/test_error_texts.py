@@ -19,7 +19,7 @@ import sys, time
 from pathlib import Path
 from gridengine.worker.agent import make_hello
 from gridengine.wire.messages import Assign, Result, Results
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.transport import Client
 
 connection = Connection.load(Path(sys.argv[-1]))

@@ -141,7 +141,7 @@ import threading
 from msgspec.structs import replace
 
 from faults import Proxy
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from places import ProxiedGridEngine
 
 scheduler = ProxiedGridEngine(max_workers=1)

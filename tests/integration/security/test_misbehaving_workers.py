@@ -22,7 +22,7 @@ from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import MAGIC, encode
 from gridengine.wire.messages import (
     VALUES,

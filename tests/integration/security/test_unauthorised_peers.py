@@ -33,7 +33,7 @@ import gridengine
 from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.settings.values import settings
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import MAGIC, decode, encode
 from gridengine.wire.messages import (
     VERSION,

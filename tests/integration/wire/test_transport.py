@@ -23,7 +23,7 @@ import zmq
 
 import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import (
     Beat,
     Cancel,
@@ -316,7 +316,7 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from gridengine.wire.messages import *
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.transport import Client
 
 client = Client(Connection.load(Path(sys.argv[1])))

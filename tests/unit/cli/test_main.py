@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli.main import main
-from gridengine.wire.connection import write_private
+from gridengine.wire.connection_file import write_private
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> No
         "from gridengine.schedulers import registry\n"
         "registry.PROCESSES.make(max_workers=1).close()\n"
         "rooms = ('gridengine.schedulers.grid_engine', 'gridengine.schedulers.slurm',\n"
-        "    'gridengine.schedulers.batch')\n"
+        "    'gridengine.schedulers.batch_system')\n"
         "sys.exit(', '.join(name for name in sys.modules if name.startswith(rooms)) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

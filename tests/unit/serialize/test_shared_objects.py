@@ -16,6 +16,7 @@ import pytest
 import gridengine
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize.argument_snapshot import CallSnapshot, snapshot
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
 from gridengine.serialize.shared_objects import (
@@ -24,7 +25,6 @@ from gridengine.serialize.shared_objects import (
     resolving_locally,
     shared_object_of,
 )
-from gridengine.serialize.snapshot import CallSnapshot, snapshot
 from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.wire.connection import Connection
+from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import Assign, Message, Refuse, Stop, Welcome
 from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
 

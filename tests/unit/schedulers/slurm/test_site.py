@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch import TooMany
+from gridengine.schedulers.batch_system import TooMany
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.site import (
     Site,

@@ -1,5 +1,5 @@
-"""The functions that a runner has, and what they need around them: loaded once, and called as their
-assignments say.
+"""`LoadedFunctions`: the functions that a runner has unpickled, and what calls of them need around
+them: loaded once, called as their assignments say.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 """A function, and the exceptions that have its calls made again."""
 
 
-class FunctionTable:
+class LoadedFunctions:
     """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
 
     def __init__(self, main: CallersMain) -> None:

@@ -1,5 +1,5 @@
-"""The functions and shared objects that a dispatcher has defined to its worker, as its runners need
-them.
+"""`DefinitionStore`: the functions and shared objects that the dispatcher has defined to this
+worker's agent, kept for its runners.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gridengine.serialize.shared_memory import Block, StoredPayload, store
 from gridengine.wire.messages import Define
 
 
-class Definitions:
+class DefinitionStore:
     """Keeps `Define` messages by name; large buffers are in blocks that runners map, which stay
     open as long as their definition is kept.
     """

@@ -7,12 +7,12 @@ import threading
 from typing import Any
 
 import pytest
+from gridengine.serialize.snapshot import SHORT, CallSnapshot, is_constant, snapshot
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.encoding import OUT_OF_BAND
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.serialize.snapshot import SHORT, CallSnapshot, is_constant, snapshot
 
 
 @pytest.mark.parametrize("value", [None, True, 3, 2.5, 1j, "a" * SHORT, b"a", (1, "a", b"b"), ()])

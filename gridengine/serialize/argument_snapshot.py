@@ -1,5 +1,5 @@
-"""Calls that wait to be sent: as they are when they cannot change, else pickled. Imported by
-workers too, so it imports little.
+"""Takes a snapshot of a call's arguments at submit: those that cannot change are kept, others
+pickled. Imported by workers too, so it imports little.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How far ahead of the workers calls are handed over: as much as they do in some tenths of a
-second, by what the calls of each function take now. Pure.
+"""Limits how many single calls are handed to the dispatcher: about as many as all slots do in some
+tenths of a second, by what the calls of each function take now. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The books of what somebody holds, made kind by kind."""
+"""The free resources of a holder: one tracker for each kind, made at its first request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Keys and private files: made, saved with mode 0600 whatever the umask, loaded. Secrets are in
-files alone.
+"""`Connection`: a dispatcher's address and keys in a private file (mode 0600 whatever the umask).
+Secrets are in files alone.
 """
 
 from __future__ import annotations
