@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from gridengine.schedulers.batch import BatchLauncher, TooMany
 
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, Unreachable
 
 

@@ -7,10 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from gridengine.serialize.snapshot import SHORT, CallSnapshot, is_constant, snapshot
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import SHORT, CallSnapshot, is_constant, snapshot
 from gridengine.serialize.encoding import OUT_OF_BAND
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gridengine.wire.connection import Connection, make_private_folder, write_private
 
 from gridengine.errors import ConfigurationError
+from gridengine.wire.connection_file import Connection, make_private_folder, write_private
 
 CONNECTION = Connection(
     run_id="run",
