@@ -34,7 +34,7 @@ def gather(
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))
-    finally:
+    finally:  # after an error or Ctrl-C too: what has not ended is cancelled
         bar.close()
         submission.close()
     return results.with_errors()

@@ -59,4 +59,4 @@ class Demand:
 
 
 ANY = Demand()
-"""No demand."""
+"""The demand of calls that request nothing."""

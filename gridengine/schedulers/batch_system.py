@@ -261,7 +261,7 @@ class BatchLauncher(Launcher, Generic[Task]):
 def not_started(
     handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = ""
 ) -> GridEngineError:
-    """Return what to raise of a cluster task that ended before its worker called home."""
+    """Return what to raise of a cluster task that ended before its worker connected."""
     kind = JobDeleted if deleted else WorkerNotStarted
     usual = (
         ""
@@ -269,7 +269,7 @@ def not_started(
         else "the interpreter, the package and the run directory must be there on the node"
     )
     return kind(
-        f"the cluster job ended before its worker called home: {reason}",
+        f"the cluster job ended before its worker connected: {reason}",
         host=host or None,
         job=handle.id,
         log=handle.log or None,

@@ -143,7 +143,7 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
         return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
     reason = exit_words(status)
     error = WorkerNotStarted(
-        f"the worker process ended before it called home: {reason}",
+        f"the worker process ended before it connected: {reason}",
         host=socket.gethostname(),
         hint="its own words, if any, are on standard error",
     )
