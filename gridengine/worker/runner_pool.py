@@ -125,7 +125,7 @@ class RunnerPool:
     def enqueue_again(self, runner: RunnerHandle, batch: list[AssignedRun]) -> None:
         """Have runs that a runner was given, and has not begun, wait before all others."""
         if batch:
-            self._queue_of(runner).prepend(deque(batch))
+            self._queue_of(runner).appendleft(deque(batch))
             self.assign_queued()
 
     def _queue_of(self, runner: RunnerHandle) -> BatchQueue:
@@ -205,7 +205,7 @@ class RunnerPool:
     def _begin(self, allocation: RunnerAllocation | None, queue: BatchQueue) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
         place = ANYWHERE if allocation is None else allocation.place
-        runner = self._take_idle(place, queue.first[0][0]) or self._start_runner(place)
+        runner = self._take_idle(place, queue[0][0][0]) or self._start_runner(place)
         if runner is None:
             return False
         runner.allocation = allocation
@@ -217,7 +217,7 @@ class RunnerPool:
         elif runner.told_allocation:
             runner.told_allocation = 0
             self.send(runner, NOTHING)
-        runner.backlog = queue.pop_first()
+        runner.backlog = queue.popleft()
         self._give_backlog(runner)
         return True
 
@@ -299,7 +299,7 @@ class RunnerPool:
 
     def _give_ahead(self, runner: RunnerHandle, queue: BatchQueue) -> None:
         """Give a busy runner the first batch of a queue as its next, where that can do no harm."""
-        batch = queue.first
+        batch = queue[0]
         if (
             runner.takes_ahead
             and runner.may_begin(batch[0][0].run)
@@ -307,7 +307,7 @@ class RunnerPool:
             and not any(assignment.watched or assignment.memory for assignment, _ in batch)
             and sum(len(buffer) for _, payload in batch for buffer in payload) <= MOST_AHEAD_BYTES
         ):
-            self._give(runner, queue.pop_first())
+            self._give(runner, queue.popleft())
 
     def _give(self, runner: RunnerHandle, batch: Batch) -> None:
         for assignment, _ in batch:
