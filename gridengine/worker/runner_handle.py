@@ -233,7 +233,7 @@ class RunnerHandle:
         """Whether it can be given a run: one that was taken back from it only once it has skipped
         all that it was to skip.
         """
-        if self.status.is_beyond_barred(run):
+        if run > self.status.last_barred:
             return True
         if self.is_skipping:
             return False

@@ -324,7 +324,7 @@ class RunnerPool:
         """Send a runner the definition of a function or a shared object, once."""
         if name not in runner.defined:
             runner.defined.add(name)
-            self.send(runner, *self._definitions[name])
+            self.send(runner, *self._definitions.messages[name])
 
     def send(self, runner: RunnerHandle, message: Message, payload: Payload = ()) -> None:
         """Send a runner a message; never waits."""
