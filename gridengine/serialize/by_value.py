@@ -91,7 +91,7 @@ class Pickler(pickle.Pickler):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
         token = known.token(cls)
-        if self.for_caller and known.version(cls) is not None:
+        if self.for_caller and cls in known.versions:
             return classes.find_class, (token, cls.__qualname__)
         arguments = (token, type(cls), cls.__name__, *classes.beginnings(cls))
         definitions = self._definitions(cls)
