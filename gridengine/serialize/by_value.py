@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 from gridengine.serialize import classes, functions, shared_objects, type_parameters
 from gridengine.serialize.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.serialize.exceptions import (
-    BoundedFile,
     OptionalObject,
     exception_parts,
     fill_exception,
@@ -36,9 +35,6 @@ from gridengine.serialize.exceptions import (
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
 Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
-
-MOST_OPTIONAL = 64 * 1024
-"""How many bytes of pickle what may be left out takes at most."""
 
 
 class Pickler(pickle.Pickler):
@@ -145,8 +141,8 @@ class Pickler(pickle.Pickler):
         """
         if self._is_optional:
             return None
-        file = BoundedFile(MOST_OPTIONAL)
-        pickler = Pickler(file, 5)
+        optional = OptionalObject()
+        pickler = Pickler(optional, 5)
         pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
         pickler._is_optional = True
         try:
@@ -155,7 +151,7 @@ class Pickler(pickle.Pickler):
             raise
         except BaseException:  # its own code may do anything
             return None
-        return OptionalObject(file.getvalue()) if pickler.needs is None else None
+        return optional if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):
