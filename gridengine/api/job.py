@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of
+from gridengine.api.job_handle import JobHandle, exitcode_of
 from gridengine.api.job_target import (
     JobOutcome,
     Target,
@@ -21,7 +21,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.client.outcomes import outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
 from gridengine.errors import TimeoutError
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
@@ -156,21 +156,7 @@ class Job:
         Raises:
             PicklingError: the target or an argument cannot be pickled; the text names it.
         """
-        host = self._startable()
-        options = CallOptions(**self._options)
-        payload = self._payload(options)
-        dispatcher, scheduler, ours = connect(
-            scheduler_of_jobs(options.demand.resources)
-            if host.scheduler is None
-            else host.scheduler
-        )
-        try:
-            handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
-            self._submit(payload, options, handle)
-        except BaseException:
-            if ours:
-                scheduler.close()
-            raise
+        self._start(CallOptions(**self._options), None)
 
     def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler; the caller keeps the
@@ -178,10 +164,7 @@ class Job:
 
         defaults: the options that the job does not say itself.
         """
-        self._startable()
-        options = CallOptions(**{**(defaults or {}), **self._options})
-        handle = JobHandle(dispatcher, None, ours=False, daemon=self._daemon)
-        self._submit(self._payload(options), options, handle)
+        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
@@ -400,40 +383,53 @@ class Job:
             raise AssertionError(message)
         return handle
 
-    def _startable(self) -> _Host:
-        self._check_open()
+    def _start(self, options: CallOptions, dispatcher: Dispatcher | None) -> None:
+        """Submit the job to this dispatcher, or to that of its own scheduler, which is not made
+        before the job has been pickled.
+        """
         _require(self._handle is None, "cannot start a process twice")
-        return self._own_host("can only start a process object created by current process")
+        host = self._own_host("can only start a process object created by current process")
+        function, make_task = self._pickled(options)
+        scheduler, ours = None, False
+        if dispatcher is None:
+            place = host.scheduler
+            dispatcher, scheduler, ours = connect(
+                scheduler_of_jobs(options.demand.resources) if place is None else place
+            )
+        forget = functools.partial(_running().pop, id(self), None)
+        try:
+            host.handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
+            _running()[id(self)] = self
+            host.handle.submit(function, make_task)
+        except BaseException:
+            forget()
+            host.handle = None
+            if ours and scheduler is not None:
+                scheduler.close()
+            raise
+        host.handle.when_ended(forget)
+        # What has been pickled is not kept here, as with processes: it may be large.
+        del self._target, self._args, self._kwargs
 
-    def _payload(self, options: CallOptions) -> JobPayload:
-        """Return what the worker calls, and with what."""
+    def _pickled(self, options: CallOptions) -> tuple[Function, Callable[[int], Task]]:
+        """Return what the worker calls, and what makes its one task of a number."""
         has_own_run = type(self).run is not Job.run or "run" in vars(self)
         arguments = self._args, self._kwargs
         whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
         is_whole = has_own_run or self._mutable
         called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
-        return JobPayload(
-            self._name,
-            make_function(called, options.exceptions),
-            pickling.dump_calls([call], describe=lambda _: self._name),
-            form,
-            accepts_controller(*((self.run,) if has_own_run else (self._target, *arguments))),
+        function = make_function(called, options.exceptions)
+        make_task = functools.partial(
+            options.task,
+            payload=pickling.dump_calls([call], describe=lambda _: self._name),
+            form=form,
+            watched=True,
+            controlled=accepts_controller(
+                *((self.run,) if has_own_run else (self._target, *arguments))
+            ),
+            name=self._name,
         )
-
-    def _submit(self, payload: JobPayload, options: CallOptions, handle: JobHandle) -> None:
-        host = self._startable()
-        host.handle = handle
-        _running()[id(self)] = self
-        forget = functools.partial(_running().pop, id(self))
-        try:
-            handle.submit(payload, options)
-        except BaseException:
-            forget()
-            host.handle = None
-            raise
-        handle.when_ended(forget)
-        # What has been pickled is not kept here, as with processes: it may be large.
-        del self._target, self._args, self._kwargs
+        return function, make_task
 
     def _wait(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come. A mutable job's attributes are then as the

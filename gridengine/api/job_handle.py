@@ -1,6 +1,4 @@
-"""A started job on its host: what of it is submitted, what the dispatcher reports of it, how it
-ended.
-"""
+"""A started job on its host: what the dispatcher reports of it, how it ended."""
 
 from __future__ import annotations
 
@@ -12,10 +10,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.errors import Cancelled, WorkerCrashed
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
@@ -25,16 +28,6 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
 log = logging.getLogger("gridengine")
-
-
-class JobPayload(NamedTuple):
-    """What is submitted of a job, and its name for people."""
-
-    name: str
-    function: Function
-    call: Payload
-    form: int
-    controlled: bool
 
 
 class JobHandle:
@@ -60,22 +53,15 @@ class JobHandle:
         self._scheduler = scheduler
         self._ours = ours
 
-    def submit(self, payload: JobPayload, options: CallOptions) -> None:
-        """Submit the job's one call.
+    def submit(self, function: Function, make_task: Callable[[int], Task]) -> None:
+        """Submit the job's one call; `make_task` makes its task of a number.
 
         Raises:
             ConfigurationError: as `Dispatcher.submit`.
         """
-        self._name = payload.name
-        task = options.task(
-            self.task,
-            payload.call,
-            form=payload.form,
-            watched=True,
-            controlled=payload.controlled,
-            name=payload.name,
-        )
-        self._dispatcher.submit(payload.function, [task], self)
+        task = make_task(self.task)
+        self._name = task.name
+        self._dispatcher.submit(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         # Of the others a process would print nothing either.
