@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
@@ -27,6 +27,8 @@ from gridengine.serialize.payload import Payload
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""What a call returned, and what it raised."""
 log = logging.getLogger("gridengine")
 
 
@@ -44,6 +46,7 @@ class JobHandle:
         self._name = ""
         self.daemon = daemon
         self.end: CallsFinished | None = None
+        self.outcome: Outcome | None = None
         self.start: TaskStarted | None = None
         self._messages: list[Payload] = []
         self._sentinel: int | None = None
