@@ -20,7 +20,6 @@ from typing import Generic, TypeVar
 from gridengine.errors import (
     ClusterError,
     ConfigurationError,
-    GridEngineError,
     JobDeleted,
     WorkerNotStarted,
 )
@@ -34,6 +33,7 @@ from gridengine.schedulers.launcher import (
     LaunchContext,
     Launcher,
     LaunchPlan,
+    Report,
     TryAgain,
 )
 from gridengine.schedulers.logs import log_tail
@@ -258,21 +258,19 @@ class BatchLauncher(Launcher, Generic[Task]):
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 
-def not_started(
-    handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = ""
-) -> GridEngineError:
-    """Return what to raise of a cluster task that ended before its worker connected."""
-    kind = JobDeleted if deleted else WorkerNotStarted
-    usual = (
-        ""
-        if deleted
-        else "the interpreter, the package and the run directory must be there on the node"
-    )
-    return kind(
-        f"the cluster job ended before its worker connected: {reason}",
+def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
+    """Return the report on how a cluster task ended, with what to raise of one whose worker has not
+    connected.
+    """
+    kind = JobDeleted if end.deleted else WorkerNotStarted
+    error = kind(
+        f"the cluster job ended before its worker connected: {end.reason}",
         host=host or None,
         job=handle.id,
         log=handle.log or None,
         log_tail=log_tail(handle.log) or None,
-        hint=hint or usual or None,
+        hint=None
+        if end.deleted
+        else "the interpreter, the package and the run directory must be there on the node",
     )
+    return end._replace(error=error)

@@ -123,7 +123,9 @@ def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> 
 
 
 def test_each_end_has_its_meaning() -> None:
-    assert [state for state, end in ENDS.items() if end.clean] == ["COMPLETED"]
+    assert [state for state, end in ENDS.items() if end.state is WorkerStatus.ENDED] == [
+        "COMPLETED"
+    ]
     assert [state for state, end in ENDS.items() if end.deleted] == ["CANCELLED"]
     assert {state for state, end in ENDS.items() if end.fault is TimeoutError} == {
         "TIMEOUT",
