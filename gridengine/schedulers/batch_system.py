@@ -21,6 +21,7 @@ from gridengine.errors import (
     ClusterError,
     ConfigurationError,
     JobDeleted,
+    SubmissionRefused,
     WorkerNotStarted,
 )
 from gridengine.resources.base import Resource
@@ -52,6 +53,11 @@ class TooMany(TryAgain):
     def __init__(self, words: str, limit: int | None = None) -> None:
         super().__init__(words)
         self.limit = limit
+
+
+def refused(words: str, asked: str, hint: str | None) -> SubmissionRefused:
+    """Return what to raise when a batch system will not take a job that was asked for so."""
+    return SubmissionRefused(f"{words}; it was asked for: {asked}" if asked else words, hint=hint)
 
 
 class BatchScheduler(Scheduler):

@@ -13,7 +13,7 @@ from typing import Any
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
@@ -334,10 +334,9 @@ def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefu
         return TooMany(str(error), int(limit[1]))
     if error.for_now:
         return TryAgain(str(error))
-    asked = f"; it was asked for: {native}" if native else ""
     hint = (
         "no queue has all of this, even when it is empty: ask for less"
         if "no suitable queues" in str(error)
         else None
     )
-    return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
+    return refused(f"the batch system refuses the job: {error}", native, hint)

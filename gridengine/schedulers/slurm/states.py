@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -158,37 +158,24 @@ def meaning(reason: str) -> tuple[str, str]:
     return (reason, "") if found is None else (f"{reason}: {found[1]}", found[2])
 
 
-def expand(id: str) -> Iterator[str]:
-    """Yield the ids that squeue means by "12", "12_3", "12_[4-9%2]" or "12_[1,3-5,10-20:5]".
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    match = re.fullmatch(r"(\d+)(?:_(?:(\d+)|\[([\d,:-]+)(?:%\d+)?\]))?", id)
-    if match is None:
-        raise ValueError(f"{id!r} is no id of a job")
-    job, task, several = match.groups()
-    if several is None:
-        yield job if task is None else f"{job}_{int(task)}"
-        return
-    for part in several.split(","):
-        span = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if span is None:
-            raise ValueError(f"{id!r} is no id of a job")
-        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
-        if step < 1:
-            raise ValueError(f"{id!r} is no id of a job")
-        yield from (f"{job}_{number}" for number in range(first, last + 1, step))
-
-
 def ids_of(job: str, tasks: str) -> list[str]:
-    """Return the ids of these tasks of a job: of "12" and "1,4-5%2", or "N/A" for a job that is no
-    array.
+    """Return the ids of these tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; or of
+    "12" and "N/A" for a job that is no array.
 
     Raises:
         ValueError: they are none.
     """
-    return list(expand(f"{job}_[{tasks}]" if tasks not in ("", "N/A") else job))
+    several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
+    found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
+    spans = [span for span in found if span is not None]
+    if not job.isdecimal() or len(spans) < len(several):
+        raise ValueError(f"{job!r} with {tasks!r} is no id of a job")
+    ids = [
+        f"{job}_{number}"
+        for span in spans
+        for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1))
+    ]
+    return ids if several else [job]
 
 
 def compress(ids: Iterable[str]) -> list[str]:
