@@ -27,17 +27,13 @@ class Deferred:
     evaluated.
     """
 
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.error: Exception | None = None
+    value: Any = None
+    error: Exception | None = None
 
     def __call__(self) -> Any:
         if self.error is not None:
             raise self.error.with_traceback(None)
         return self.value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Deferred, ()
 
 
 def fill(_: object, state: tuple[Deferred, Any, Exception | None]) -> None:
