@@ -243,7 +243,7 @@ class Runner:
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, assignment.start, error)
         if assignment.watched:
             with contextlib.suppress(
@@ -330,12 +330,14 @@ class Runner:
 
     def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
 
-    def _fail_for_memory(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
+    def _fail_for_memory(
+        self, assignment: Assignment, index: int, error: BaseException
+    ) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 
