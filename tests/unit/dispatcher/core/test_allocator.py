@@ -14,7 +14,7 @@ from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token,
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
 from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
-from tests.support.core_play import Play
+from tests.support.core_play import Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -235,6 +235,17 @@ def test_a_worker_that_leaves_takes_its_allocations_along() -> None:
     assert b"w" not in play.core.state.workers
     play.here(b"v", pid=8)
     assert play.given() == [Cores(4, [0, 1, 2, 3])]
+
+
+def test_a_worker_whose_share_is_done_is_given_nothing_for_its_other_allocations() -> None:
+    play = shared(jobs_per_worker=4)
+    play.ask(Cores(1), calls=2)
+    for one in play.assigned():
+        play.done(one)
+    play.ask(Cores(1), calls=2)
+    assert calls(play.assigned()) == [(3, 0, 1)]
+    play.here(b"v", pid=8)
+    assert calls(play.assigned(b"v")) == [(3, 1, 2)]
 
 
 # -------------------------------------------------------------------- a worker for one request
