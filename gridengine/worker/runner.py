@@ -223,6 +223,17 @@ class Runner:
                 self._call(call, items, assignment)
             else:
                 self._call_timed(call, items, assignment)
+        self._end_run(assignment)
+
+    def _end_run(self, assignment: Assignment) -> None:
+        """Pickle what the calls of a run have returned; what that takes is not their own. Of a
+        watched run send it, too.
+        """
+        if self._memory.wanted:
+            with self._memory.lifted():
+                self._result_buffer.end()
+        else:
+            self._result_buffer.end()
         if assignment.watched:
             flush_output()
             ctypes.CDLL(None).fflush(None)
