@@ -298,7 +298,7 @@ class MapResult(AsyncResult[list[T]]):
         """Wait for the end; who waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
-                while not self._run.submission.finished:
+                while not self._run.results.complete:
                     self._run.take(None)
             finally:
                 self._reading.release()
@@ -310,7 +310,7 @@ class MapResult(AsyncResult[list[T]]):
         """
         results = self._run.results
         with self._reading:
-            while not self._run.submission.finished:
+            while not results.complete:
                 self._run.take(None)
             if results.first_error is None:
                 return results.values, None
@@ -343,6 +343,7 @@ class Callbacks:
             elif error is not None and self._error_callback is not None:
                 self._error_callback(error)
         finally:
+            del self._outcome  # it refers to the result, which refers to this
             self._returned.set()
 
     def wait(self, timeout: float | None) -> bool:
@@ -377,7 +378,7 @@ class PoolIterator(ResultIterator[T]):
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout
         self._or_close(self._fill)
-        while not self._has_next() and not self._submission.finished:
+        while not self._has_next() and self._given < self._submitted:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -390,7 +391,7 @@ class PoolIterator(ResultIterator[T]):
         with self._taking:
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
-            while not self._submission.finished:
+            while self._given + len(self._ready) < self._submitted:
                 self._take(None)
 
     def abort(self) -> None:
