@@ -87,6 +87,10 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
+        self.add = submission.add
+        """Adds a block of calls to the submission, given the number of its first call, and returns
+        the size of its pickle in bytes.
+        """
         self.results = Results()
         self._total = total
         self._chunksize = chunksize
@@ -111,13 +115,9 @@ class MapRun:
                 if not self.proceed():
                     return
                 flush_at = time.monotonic() + gather_seconds
-            if self._chunksize is None:
+            if self._chunksize is None and len(self.results.values) != total:
                 size = next_size(size, pickled, total, dispatcher.slots)
         submission.flush()
-
-    def add(self, block: list[Any], first: int) -> int:
-        """Add a block to the submission; return the size of its pickle in bytes."""
-        return self.submission.add(block, first)
 
     def proceed(self) -> bool:
         """Collect what has come; return whether more calls are to be sent."""
@@ -128,11 +128,19 @@ class MapRun:
         """Collect the outcomes that have come, waiting for the first up to `timeout` seconds;
         return whether there were any.
         """
-        taken = False
+        results, taken = self.results, False
+        known = results.first_error
         for outcome in self.submission.outcomes(timeout):
-            self.results.put(outcome)
+            results.put(outcome)
             taken = True
+        if results.first_error is not None:
+            self.heed_errors(results.first_error, known)
         return taken
+
+    def heed_errors(self, first: int, known: int | None) -> None:
+        """Be called when there are errors: which call's is the first of them, and which call's was
+        known before to be so.
+        """
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that
