@@ -20,15 +20,14 @@ MOST_ASSIGNED = 2000
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last = state.last_run + MOST_ASSIGNED
-    while queue.calls and (group := queue.next_slot_group()) is not None:
+    while queue.calls and (group := queue.take_slot_group()) is not None:
         if state.last_run >= last:
+            queue.relist(group)
             state.deferred[queue] = None
             return
         worker = group.worker
         if worker.leave_at == math.inf or worker.has_seconds(queue.soft, now):
             _assign(state, group, now)
-        else:
-            queue.unlist(group)
 
 
 def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
