@@ -77,7 +77,7 @@ def default_scheduler() -> Scheduler:
     start workers without bound.
     """
     if GVAR.inside:
-        from gridengine.schedulers.nested import nested_scheduler
+        from gridengine.schedulers.inline import nested_scheduler
 
         return nested_scheduler()
     return _once(os.getpid(), best_available)

@@ -81,17 +81,11 @@ class Channel:
         That the peer is gone shows when reading.
         """
         self._unsent += _pieces(encode(message, buffers))
-        return self.flush()
+        return self._push(_NEVER_WAIT)
 
     def flush(self) -> bool:
         """Send what the socket takes now; return whether everything is out."""
-        try:
-            self._push(_NEVER_WAIT)
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            self._unsent.clear()  # the peer is gone; what it sent before can still be read
-        return True
+        return self._push(_NEVER_WAIT)
 
     def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a message and wait until the socket has taken it all.
@@ -100,25 +94,32 @@ class Channel:
             EOFError: the peer is gone.
         """
         self._unsent += _pieces(encode(message, buffers))
-        try:
-            self._push(_WAIT)
-        except OSError as error:
-            raise EOFError from error
+        self._push(_WAIT)
 
-    def _push(self, flags: int) -> None:
-        """Send until nothing is left.
+    def _push(self, flags: int) -> bool:
+        """Send until nothing is left, or, with `_NEVER_WAIT`, the socket takes no more; return
+        whether everything is out.
 
         Raises:
-            BlockingIOError: with `_NEVER_WAIT`, the socket takes no more.
+            EOFError: the peer is gone; not with `_NEVER_WAIT`.
         """
         unsent = self._unsent
-        while unsent:
-            pieces = list(islice(unsent, _VECTORS))
-            sent = self._socket.sendmsg(pieces, (), flags)
-            while unsent and sent >= len(unsent[0]):
-                sent -= len(unsent.popleft())
-            if sent:
-                unsent[0] = memoryview(unsent[0])[sent:]
+        try:
+            while unsent:
+                sent = self._socket.sendmsg(list(islice(unsent, _VECTORS)), (), flags)
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if sent:
+                    unsent[0] = memoryview(unsent[0])[sent:]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if flags == _WAIT:
+                raise EOFError from error
+            if not isinstance(error, ConnectionError):
+                raise
+            unsent.clear()  # the peer is gone; what it sent before can still be read
+        return True
 
     def poll(self) -> Received:
         """Return the messages that have come, oldest first; never waits.
@@ -150,25 +151,26 @@ class Channel:
 
     def _pull(self, messages: Received, flags: int) -> bool:
         """Make one read and add the messages it completes; return whether there may be more to
-        read.
+        read: a stream gives less than it is asked for only when it has no more.
         """
         try:
             if self._room is not None:
-                count = self._socket.recv_into(self._room[self._filled :], 0, flags)
+                room = self._room[self._filled :]
+                most, count = len(room), self._socket.recv_into(room, 0, flags)
                 self._filled += count
             else:
                 data = self._socket.recv(_READ, flags)
-                count = len(data)
+                most, count = _READ, len(data)
                 self._bytes = self._bytes + data if self._bytes else data
         except BlockingIOError:
             return False
         except OSError:
-            count = 0
+            most = count = 0
         if not count:
             self.ended = True
             return False
         self._parse(messages)
-        return True
+        return count == most
 
     def _parse(self, messages: Received) -> None:
         """Cut what was read into frames and messages."""

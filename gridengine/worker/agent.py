@@ -205,8 +205,9 @@ class Agent:
             runner.outdated = runner.outdated or bool(runner.defined)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
+        defined = self._definitions.messages
         for assignment in message.assignments:
-            if assignment.function not in self._definitions:
+            if assignment.function not in defined:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
         self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
 

@@ -137,10 +137,7 @@ class Runner:
         self._resources.allocate(message, buffers)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
-        if len(message.assignments) == 1:
-            self._queue.append((message.assignments[0], buffers))
-        else:
-            self._queue.extend(portions(message.assignments, buffers))
+        self._queue.extend(portions(message.assignments, buffers))
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         """Drop runs that have not begun. The agent has raised the word `HOLD` for this message, and

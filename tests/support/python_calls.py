@@ -7,6 +7,7 @@ thread. With `--each` it prints how often each function is called, on average.
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import os
 import statistics
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 import gridengine
@@ -36,7 +37,7 @@ class Profile:
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
         if self.on and event == "call":
-            self.calls[thread_name(), name_of(frame)] += 1
+            self.calls[thread_name(), name_of(frame.f_code)] += 1
 
 
 def thread_name() -> str:
@@ -47,11 +48,12 @@ def thread_name() -> str:
     return "I/O thread" if name.startswith("gridengine-2") else ""
 
 
-def name_of(frame: FrameType) -> str:
+@functools.cache  # the slower the counting is, the more of what time alone brings is counted
+def name_of(code: CodeType) -> str:
     """Return where a function is defined and its name."""
-    path = Path(frame.f_code.co_filename)
+    path = Path(code.co_filename)
     place = path.relative_to(PLACE) if path.is_relative_to(PLACE) else path.name
-    return f"{place}:{frame.f_code.co_qualname}"
+    return f"{place}:{code.co_qualname}"
 
 
 in_runner = collections.Counter[str]()
@@ -61,7 +63,7 @@ in_runner = collections.Counter[str]()
 def profile(frame: FrameType, event: str, arg: object) -> None:
     """Count in a runner."""
     if event == "call":
-        in_runner[name_of(frame)] += 1
+        in_runner[name_of(frame.f_code)] += 1
 
 
 def begin(value: int) -> int:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -300,19 +300,17 @@ class Session:
             self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
 
-    def guard(self, files: Iterable[Path]) -> None:
+    def guard(self, files: Sequence[Path]) -> None:
         """Have these files removed when this process is gone."""
-        names = [str(file) for file in files]
         with self._lock:
-            self._ask("guard", files=names)
-            self._files.update(names)
+            self._ask("guard", files=sorted(self._files.union(map(str, files))))
+            self._files.update(map(str, files))
 
-    def unguard(self, files: Iterable[Path]) -> None:
+    def unguard(self, files: Sequence[Path]) -> None:
         """Take that back."""
-        names = [str(file) for file in files]
         with self._lock:
-            self._files.difference_update(names)
-            self._ask("unguard", UNGUARD_SECONDS, files=names)
+            self._files.difference_update(map(str, files))
+            self._ask("guard", UNGUARD_SECONDS, files=sorted(self._files))
 
     def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
         process = self._started()
@@ -338,9 +336,8 @@ class Session:
             self._running = None
         process = self._restarted() if self._contact else DrmaaProcess(self._library)
         self._running, self._contact, self.system = process, process.contact, process.system
-        process.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
-        process.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._to_delete)})
-        process.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
+        taken = {"jobs": self._jobs, "unwanted": self._to_delete, "files": self._files}
+        process.ask("adopt", REQUEST_SECONDS, {name: sorted(ids) for name, ids in taken.items()})
         return process
 
     def _restarted(self) -> DrmaaProcess:

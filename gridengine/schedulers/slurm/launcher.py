@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -36,10 +36,10 @@ from gridengine.schedulers.slurm.states import (
     PURGED,
     REQUEUED,
     STATES,
-    End,
     Row,
     end_words,
     explanation,
+    failed,
     is_permanent,
 )
 from gridengine.settings.values import settings
@@ -222,7 +222,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             ]
         )
         reports: dict[Handle, Report] = {}
-        ends: dict[Handle, tuple[str, End]] = {}
+        ends: dict[Handle, tuple[str, Report]] = {}
         for handle in (handle for handle in handles if handle in self.tasks):
             found = self._judge(handle, rows.get(handle.id), now)
             if isinstance(found, Report):
@@ -243,7 +243,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
 
     def _judge(
         self, handle: Handle, row: Row | None, now: float
-    ) -> Report | tuple[str, End] | None:
+    ) -> Report | tuple[str, Report] | None:
         """Return a report on a task that has not ended, or how it ended, or None when nothing is
         certain.
         """
@@ -264,7 +264,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         if task.ending_since is None:
             task.ending_since = now
         if now - task.ending_since > ENDING_SECONDS:
-            return row.state, End("it does not come to its end")
+            return row.state, failed("it does not come to its end")
         return None
 
     def _waits(self, task: SlurmTask) -> Report:
@@ -272,9 +272,13 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         error = impossible(task.reason, self._options_for(task.demand)) if never else None
         return Report(WorkerStatus.QUEUED, explanation(task.reason), error)
 
-    def _exit_reports(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
+    def _exit_reports(self, ends: Mapping[Handle, tuple[str, Report]]) -> dict[Handle, Report]:
         """Return a report on each task that ended, with what Slurm knows beyond its state."""
-        arrays = {handle.id.partition("_")[0] for handle, (_, end) in ends.items() if not end.clean}
+        arrays = {
+            handle.id.partition("_")[0]
+            for handle, (_, end) in ends.items()
+            if end.state is WorkerStatus.FAILED
+        }
         known: dict[str, dict[str, str]] = {}
         try:
             for array in arrays:
@@ -292,7 +296,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         return reports
 
     def _exit_report(
-        self, handle: Handle, state: str, end: End, fields: Mapping[str, str]
+        self, handle: Handle, state: str, end: Report, fields: Mapping[str, str]
     ) -> Report:
         if end is PURGED and not Path(handle.log).exists():
             # Of those that wait, only those that somebody cancelled vanish at once.
@@ -301,18 +305,11 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         who = self._who_cancelled(handle) if end.deleted else ""
         words += f", by {who}" if who else ""
         host = fields.get("NodeList", "").replace("(null)", "")
-        error = not_started(handle, words, deleted=end.deleted, host=host)
-        failed = self.tasks[handle].by_srun and not Path(handle.log).exists()
-        if failed:
+        of_srun = self.tasks[handle].by_srun and not Path(handle.log).exists()
+        if of_srun:
             self._immediate.stop(words)
-        return Report(
-            WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED,
-            words,
-            error,
-            deleted=end.deleted,
-            fault=end.fault,
-            blameless=end.blameless or failed,
-        )
+        end = end._replace(reason=words, blameless=end.blameless or of_srun)
+        return exit_report(handle, end, host)
 
     def _who_cancelled(self, handle: Handle) -> str:
         if not self._site().accounts:
