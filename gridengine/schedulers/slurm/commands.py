@@ -83,10 +83,10 @@ def sbatch_command(
 
 
 class Slurm:
-    """Calls the commands of the Slurm that this environment names."""
+    """Calls the commands of the Slurm that this environment names. `environment` is theirs."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = command_environment(environment)
+        self.environment = command_environment(environment)
         self._user = str(os.getuid())
 
     def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
@@ -95,12 +95,12 @@ class Slurm:
         Raises:
             BatchSystemError: there is none.
         """
-        configuration = self._environment.get("SLURM_CONF", "")
+        configuration = self.environment.get("SLURM_CONF", "")
         if configuration and not Path(configuration).exists():
             # Its commands look for it for a minute.
             raise Unreachable(f"there is no configuration file SLURM_CONF={configuration}")
         try:
-            done = run_command(command, self._environment, seconds, waiting=RETRYING)
+            done = run_command(command, self.environment, seconds, waiting=RETRYING)
         except FileNotFoundError as error:
             raise Unavailable(missing(command[0])) from error
         except OSError as error:
@@ -198,8 +198,3 @@ class Slurm:
             f"--user={self._user}",
             f"--name={name}",
         ]
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment in which the commands are called."""
-        return self._environment
