@@ -26,6 +26,8 @@ logger = logging.getLogger("gridengine")
 COMMAND_SECONDS = 10.0
 NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
+STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
+"""What stands before a reason: when it was written, and by which user and process."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
@@ -73,7 +75,7 @@ def parse_master_log(text: str, job: str) -> Failure | None:
     if not found:
         return None
     host, stage, cause = found[-1]
-    cause = re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", cause)
+    cause = STAMP.sub("", cause)
     # "assumedly after job" only says that a signal ended it, which is known.
     return Failure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
 
@@ -81,9 +83,7 @@ def parse_master_log(text: str, job: str) -> Failure | None:
 def parse_error_reasons(text: str) -> list[str]:
     """Return why a job is in the error state, from `qstat -j`'s output."""
     found = re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
-    return [
-        re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", reason).strip() for reason in found
-    ]
+    return [STAMP.sub("", reason).strip() for reason in found]
 
 
 def parse_scheduling(text: str) -> list[str]:
@@ -133,16 +133,16 @@ class Diagnostics:
 
     def error_state(self, job: str) -> str:
         """Return why a job is in the error state, empty when it is not."""
-        number, _ = parse_id(job)
-        return "; ".join(parse_error_reasons(self._output("qstat", "-j", number))) if number else ""
+        return "; ".join(parse_error_reasons(self._qstat(job)))
 
     def waiting(self, job: str) -> str:
         """Return what a job waits for, empty when that is not known."""
-        number, _ = parse_id(job)
-        if not number:
-            return ""
-        output = self._output("qstat", "-j", number)
+        output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
+
+    def _qstat(self, job: str) -> str:
+        number, _ = parse_id(job)
+        return self._output("qstat", "-j", number) if number else ""
 
     def parallel_environments(self) -> dict[str, str]:
         """Return the allocation_rule of each parallel environment; empty when there is none, or
