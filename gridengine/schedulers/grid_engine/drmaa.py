@@ -22,7 +22,7 @@ from typing import IO, Any
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
 from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
+from gridengine.schedulers.grid_engine.drmaa_systems import System, system_of
 from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
@@ -237,8 +237,6 @@ class Session:
         self._users = 0
         self._running: DrmaaProcess | None = None
         self._contact = ""
-        self.system = GRID_ENGINE_UNNAMED
-        """The batch system, as the library named it last."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
@@ -335,7 +333,7 @@ class Session:
             self._running.close()
             self._running = None
         process = self._restarted() if self._contact else DrmaaProcess(self._library)
-        self._running, self._contact, self.system = process, process.contact, process.system
+        self._running, self._contact = process, process.contact
         taken = {"jobs": self._jobs, "unwanted": self._to_delete, "files": self._files}
         process.ask("adopt", REQUEST_SECONDS, {name: sorted(ids) for name, ids in taken.items()})
         return process
