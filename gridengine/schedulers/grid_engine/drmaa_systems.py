@@ -132,11 +132,11 @@ def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
 
 
 def _needs_option(part: Resource) -> bool:
-    if type(part) is Cores:
-        return part.N > 1
-    if type(part) is WTime:
-        return part.T is not None
-    return type(part) in (Memory, GPUs, Token)
+    return (
+        type(part) in (Memory, GPUs, Token)
+        or (type(part) is Cores and part.N > 1)
+        or (type(part) is WTime and part.T is not None)
+    )
 
 
 def refused(
