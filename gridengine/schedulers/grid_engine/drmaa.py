@@ -147,7 +147,6 @@ class DrmaaProcess:
         except (Unreachable, DrmaaRefused, RuntimeError) as error:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
-        self.pid = self._process.pid
         self.contact: str = hello["contact"]
         self.system = system_of(hello["system"], hello["implementation"])
         logger.info("the DRMAA library %s speaks to %s", libraries[0], self.system)
@@ -241,11 +240,6 @@ class Session:
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
 
-    @property
-    def pid(self) -> int | None:
-        """The number of the process that speaks DRMAA, None when there is none."""
-        return None if self._running is None else self._running.pid
-
     def __enter__(self) -> Session:
         with self._lock:
             self._users += 1
@@ -334,8 +328,15 @@ class Session:
             self._running = None
         process = self._restarted() if self._contact else DrmaaProcess(self._library)
         self._running, self._contact = process, process.contact
-        taken = {"jobs": self._jobs, "unwanted": self._to_delete, "files": self._files}
-        process.ask("adopt", REQUEST_SECONDS, {name: sorted(ids) for name, ids in taken.items()})
+        process.ask(
+            "adopt",
+            REQUEST_SECONDS,
+            {
+                "jobs": sorted(self._jobs),
+                "unwanted": sorted(self._to_delete),
+                "files": sorted(self._files),
+            },
+        )
         return process
 
     def _restarted(self) -> DrmaaProcess:
