@@ -82,8 +82,10 @@ def parse_master_log(text: str, job: str) -> Failure | None:
 
 def parse_error_reasons(text: str) -> list[str]:
     """Return why a job is in the error state, from `qstat -j`'s output."""
-    found = re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
-    return [STAMP.sub("", reason).strip() for reason in found]
+    return [
+        STAMP.sub("", reason).strip()
+        for reason in re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
+    ]
 
 
 def parse_scheduling(text: str) -> list[str]:
@@ -124,8 +126,9 @@ class Diagnostics:
         number, task = parse_id(job)
         if not number:
             return None
-        logged = parse_master_log(self._master_log(), job)
-        return logged or parse_accounting(self._output("qacct", "-j", number, "-t", task), task)
+        return self.logged_failure(job) or parse_accounting(
+            self._output("qacct", "-j", number, "-t", task), task
+        )
 
     def logged_failure(self, job: str) -> Failure | None:
         """Return why a job failed, when the master's log can be read here and says so."""

@@ -124,10 +124,11 @@ class Slurm:
 
     def site(self, partitions: str) -> Site:
         """Return what this Slurm allows in these partitions, or in the default one."""
-        config = self.run("scontrol", "show", "config")
-        rows = self.run("scontrol", "show", "partition", "--oneliner")
         return site_of(
-            config, rows, self.run("sinfo", "--noheader", "--format=%R|%c|%m"), partitions
+            self.run("scontrol", "show", "config"),
+            self.run("scontrol", "show", "partition", "--oneliner"),
+            self.run("sinfo", "--noheader", "--format=%R|%c|%m"),
+            partitions,
         )
 
     def submit(self, command: Sequence[str], count: int) -> list[str]:

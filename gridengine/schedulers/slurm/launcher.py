@@ -371,6 +371,5 @@ def _waits_again(handle: Handle, row: Row) -> bool:
 
 def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
     """Return what a Slurm allows in the partitions that these options, or the settings, say."""
-    values = option_values(sbatch_options(options, ANY, settings().slurm))
-    partitions, _ = values.get("--partition", ("", ""))
-    return slurm.site(partitions)
+    said = option_values(sbatch_options(options, ANY, settings().slurm))
+    return slurm.site(said.get("--partition", ("", ""))[0])
