@@ -91,6 +91,8 @@ def _imported(path: str) -> Any:
 
 
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
+UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
+"""Of jobs that ask for nothing; nobody names it."""
 SCHEDULERS = (
     PROCESSES,
     SchedulerEntry(
