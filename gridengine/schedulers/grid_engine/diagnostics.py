@@ -132,7 +132,8 @@ class Diagnostics:
 
     def logged_failure(self, job: str) -> Failure | None:
         """Return why a job failed, when the master's log can be read here and says so."""
-        return parse_master_log(self._master_log(), job)
+        path = self._master_log
+        return parse_master_log(tail(path, LOG_BYTES), job) if path is not None else None
 
     def error_state(self, job: str) -> str:
         """Return why a job is in the error state, empty when it is not."""
@@ -204,12 +205,8 @@ class Diagnostics:
             "",
         )
 
-    def _master_log(self) -> str:
-        path = self._master_log_path
-        return tail(path, LOG_BYTES) if path is not None else ""
-
     @functools.cached_property
-    def _master_log_path(self) -> Path | None:
+    def _master_log(self) -> Path | None:
         root, cell = self._environment.get("SGE_ROOT"), self._environment.get("SGE_CELL", "default")
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)

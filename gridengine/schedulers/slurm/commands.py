@@ -146,16 +146,9 @@ class Slurm:
         """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm
         remembers them.
         """
-        listing = self.run(
-            "squeue",
-            "--noheader",
-            "--states=all",
-            f"--user={self._user}",
-            f"--name={name}",
-            f"--format={FORMAT}",
-        )
+        which = ("--states=all", f"--user={self._user}", f"--name={name}")
         try:
-            return parse_squeue(listing)
+            return parse_squeue(self.run("squeue", "--noheader", *which, f"--format={FORMAT}"))
         except ValueError as error:
             raise Unreachable(str(error)) from error
 
