@@ -81,6 +81,11 @@ def drmaa_environment(environment: Mapping[str, str], library: str) -> dict[str,
     }
 
 
+def _command(*arguments: str) -> list[str]:
+    module = "gridengine.schedulers.grid_engine.drmaa_process"
+    return python_command(sys.executable, hiding_flags(), module, *arguments)
+
+
 def named_system(library: str, environment: Mapping[str, str]) -> System:
     """Return the batch system that a library speaks to. No session is opened: the system need not
     answer.
@@ -88,15 +93,10 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
     Raises:
         Unavailable: the library does not load, or does not say.
     """
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "gridengine.schedulers.grid_engine.drmaa_process",
-        "names",
-    ]
     try:
-        done = run_command(command, drmaa_environment(environment, library), START_SECONDS)
+        done = run_command(
+            _command("names"), drmaa_environment(environment, library), START_SECONDS
+        )
         names = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
@@ -124,13 +124,7 @@ class DrmaaProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             self._process = subprocess.Popen(
-                python_command(
-                    sys.executable,
-                    hiding_flags(),
-                    "gridengine.schedulers.grid_engine.drmaa_process",
-                    str(os.getpid()),
-                    contact,
-                ),
+                _command(str(os.getpid()), contact),
                 stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
