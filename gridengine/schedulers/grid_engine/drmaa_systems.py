@@ -123,11 +123,12 @@ def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
     """Yield the options of users' own kinds of resources."""
     for part in demand.resources:
         if _needs_option(part):
-            hint = (
+            raise refused(
+                system,
+                repr(part),
                 f"say it in native=, in its own words, and in worker_resources={part!r} what a "
-                "worker then holds for calls to share"
+                "worker then holds for calls to share",
             )
-            raise refused(system, repr(part), hint)
         yield from native_options(part, system.kind)
 
 
