@@ -30,7 +30,7 @@ def gather(
     results = run.results
     try:
         run.send(itertools.chain(head, calls))
-        while results.done < len(results.values):
+        while not results.complete:
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))
@@ -109,21 +109,26 @@ class ResultIterator(Generic[T]):
     def __next__(self) -> T:
         if not self._or_close(self._await_next):
             self.close()
-            fault, self._fault = self._fault, None
-            raise StopIteration if fault is None else fault
+            fault, self._fault = self._fault or StopIteration(), None
+            try:
+                raise fault
+            finally:
+                del fault
         value, error = (
             self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
         )
         self._given += 1
         if error is None:
             return value  # type: ignore[no-any-return]
-        if self._reraise and isinstance(
-            error, StopIteration
-        ):  # it would end the iteration as if all were done: see PEP 479
-            raise RuntimeError("a call raised StopIteration") from error
-        if self._reraise:
+        if not self._reraise:
+            return error  # type: ignore[return-value]
+        try:
+            if isinstance(error, StopIteration):
+                # it would end the iteration as if all were done: see PEP 479
+                raise RuntimeError("a call raised StopIteration") from error
             raise error
-        return error  # type: ignore[return-value]
+        finally:
+            del error  # the traceback would hold it, and it the traceback
 
     def _or_close(self, act: Callable[[], bool]) -> bool:
         """Do it; an error, or a Ctrl-C, cancels everything."""

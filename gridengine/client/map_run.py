@@ -46,6 +46,11 @@ class Results:
         if self.first_error is None or outcome.start < self.first_error:
             self.first_error = outcome.start
 
+    @property
+    def complete(self) -> bool:
+        """Whether all calls have ended, as far as outcomes have been put here."""
+        return self.done >= len(self.values)
+
     def settled_from_start(self) -> int:
         """Return how many calls have ended before the first that has not."""
         if self._frontier < len(self._settled):
@@ -54,9 +59,16 @@ class Results:
         return self._frontier
 
     def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded."""
+        """Raise the first call's error as soon as all the calls before it have succeeded. None is
+        held here then: its traceback holds this, and the results stayed until the collector came.
+        """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
-            raise self.errors[self.first_error]
+            error = self.errors[self.first_error]
+            self.errors = {}
+            try:
+                raise error
+            finally:
+                del error
 
     def with_errors(self) -> list[Any]:
         """Return the results, each error in its call's place."""
@@ -153,8 +165,7 @@ class MapRun:
                 coming.reverse()
                 # A result that was given is not kept here.
                 yield from map(list.pop, itertools.repeat(coming, len(coming)))
-                if error is not None and stop == error:
-                    raise results.errors[error]
+                results.raise_first_error()
                 position = stop
         finally:
             self.submission.cancel()

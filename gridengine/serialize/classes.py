@@ -170,21 +170,14 @@ def find_class(token: bytes, name: str) -> type:
     return cls
 
 
-def make_class(
-    token: bytes,
-    metaclass: Any,
-    name: str,
-    bases: tuple[type, ...],
-    skeleton: dict[str, Any],
-    members: list[tuple[str, Any]],
-) -> type:
+def make_class(token: bytes, *beginning: Any) -> type:
     """Return the class that has this token; when there is none, one that has nothing yet but its
     skeleton.
+
+    beginning: its metaclass, its name, and what `beginnings` returns.
     """
     known = known_classes()
-    made = known.classes.get(token) or known.adopt(
-        token, _new_class(metaclass, name, bases, skeleton, members)
-    )
+    made = known.classes.get(token) or known.adopt(token, _new_class(*beginning))
     if "." not in made.__qualname__:
         add_to_main(made.__module__, {made.__qualname__: made})
     return made

@@ -104,7 +104,8 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     return the others.
     """
     wanted = [span]
-    for one in sorted(span.open_task.unwanted, key=_recalled_last):
+    # The last signal counts.
+    for one in sorted(reversed(span.open_task.unwanted), key=_recalled_last):
         if one.signal or recalled:
             wanted, rejected = cut(wanted, one)
             for part in rejected:

@@ -280,9 +280,10 @@ def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
     ]
 
 
-def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_signal_asked_for() -> None:
+def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_asked_for() -> None:
     play = Play()
     play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.play(CancelRequested([1], signal.SIGKILL))
     play.later(70)
     [settled] = play.seen(CallsFinished)
