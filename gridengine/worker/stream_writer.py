@@ -180,10 +180,12 @@ class StreamWriter:
     def _write_all(self, piece: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
         assert self._fd is not None
+        room = select.poll()  # unlike select(2) it takes any descriptor
+        room.register(self._fd, select.POLLOUT)
         while piece:
             lost = 0
             try:
-                select.select([], [self._fd], [])
+                room.poll()
                 if not self._begin_write():
                     return
                 count = os.write(self._fd, piece)
