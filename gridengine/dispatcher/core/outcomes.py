@@ -105,7 +105,7 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     """
     wanted = [span]
     # The last signal counts.
-    for one in sorted(reversed(span.open_task.unwanted), key=_recalled_last):
+    for one in sorted(span.open_task.unwanted[::-1], key=_recalled_last):
         if one.signal or recalled:
             wanted, rejected = cut(wanted, one)
             for part in rejected:
