@@ -96,7 +96,7 @@ def check_launches(state: CoreState, now: float) -> None:
             if provisioner.knows(launch):
                 state.effects.append(
                     Warn(
-                        f"cluster job {launch.handle.id} runs and has not called home in time; it "
+                        f"cluster job {launch.handle.id} runs and has not connected in time; it "
                         "is stopped"
                     )
                 )
