@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
@@ -162,6 +163,8 @@ class Runner:
         several = len(self._queue) > 1 or first.stop - first.start > 1
         if several:
             self._result_buffer.begin_batch()
+        else:
+            self._result_buffer.due = inf  # one call's outcome is sent at its end
         try:
             while self._queue:
                 assignment, _ = self._queue[0]
@@ -211,7 +214,7 @@ class Runner:
                 function = with_controller(function, assignment, self._push)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
-            GVAR.set_job(self._job_of(assignment))
+            GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
             call = function
             if not complete or assignment.form != SINGLE:
