@@ -227,8 +227,10 @@ class AsyncResult(Generic[T]):
         self._returned: threading.Event | None = None
         if callback is not None or error_callback is not None:
             self._returned = threading.Event()
-            call = functools.partial(call_safely, self._call_back, future, BaseException)
-            future.add_done_callback(lambda _: self._batcher.call_back(call))
+            # Taken out when it is called: the future keeps its callbacks, and must not keep this.
+            call = [functools.partial(call_safely, self._call_back, future, BaseException)]
+            batcher = self._batcher
+            future.add_done_callback(lambda _: batcher.call_back(call.pop()))
 
     def _call_back(self, _: object) -> None:
         """Call the callback that fits the outcome."""
@@ -323,7 +325,7 @@ class MapResult(AsyncResult[list[T]]):
         """Wait for the end; who waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
-                while not self._run.submission.finished:
+                while not self._run.results.complete:
                     self._run.take(None)
             finally:
                 self._reading.release()
@@ -335,7 +337,7 @@ class MapResult(AsyncResult[list[T]]):
         """
         results = self._run.results
         with self._reading:
-            while not self._run.submission.finished:
+            while not results.complete:
                 self._run.take(None)
             if results.first_error is None:
                 return results.values, None
@@ -368,7 +370,7 @@ class PoolIterator(ResultIterator[T]):
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout
         self._or_close(self._fill)
-        while not self._has_next() and not self._submission.finished:
+        while not self._has_next() and self._given < self._submitted:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -381,7 +383,7 @@ class PoolIterator(ResultIterator[T]):
         with self._taking:
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
-            while not self._submission.finished:
+            while self._given + len(self._ready) < self._submitted:
                 self._take(None)
 
     def abort(self) -> None:

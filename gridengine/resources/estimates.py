@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from gridengine.resources.base import ZERO, R, Resource
 from gridengine.resources.kinds import WTime
+from gridengine.resources.units import MOST
 
 GROUP_RUNS = 8
 GROUP_SECONDS = 10.0
@@ -61,7 +62,7 @@ class GroupTimes:
         if limits is None:
             return time
         hard, soft = (
-            min(limit, math.inf if own is None else own)
+            min(limit, MOST if own is None else own)
             for limit, own in zip(limits, (time.T, time.softT), strict=True)
         )
         return WTime(hard, softT=min(soft, hard), group=time.group)

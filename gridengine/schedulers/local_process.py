@@ -71,12 +71,12 @@ class LocalLauncher(Launcher):
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        reports = {
-            handle: report_of(self._processes[handle])
+        return {
+            handle: report
             for handle in handles
             if handle in self._processes
+            and (report := report_of(self._processes[handle])) is not None
         }
-        return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Have these workers leave, and kill those that have not in time."""

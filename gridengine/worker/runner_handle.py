@@ -341,7 +341,9 @@ class RunnerHandle:
             # It may have begun a run just when it was to be dropped, and not have noticed in time.
             if self.status.run in self.cancelled:
                 self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
-            return _LOOK_SECONDS
+                return _LOOK_SECONDS
+            # until it reads of that it may be long in a call of another run
+            return min(_LOOK_SECONDS, self._enforce_time_limit(now, grace_seconds))
         return self._enforce_time_limit(now, grace_seconds) if self.given else math.inf
 
     def _enforce_time_limit(self, now: float, grace_seconds: float) -> float:

@@ -161,7 +161,7 @@ class RunnerPool:
                     self._give_ahead(allocation.runner, allocation.queue)
                 else:
                     lacking += not self._begin(allocation, allocation.queue)
-        while self._queue and self._has_plain_slot():
+        while self._queue and (not self._allocations or self._has_plain_slot()):
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
@@ -178,8 +178,6 @@ class RunnerPool:
 
     def _has_plain_slot(self) -> bool:
         """Whether the allocations leave a slot for calls that ask for nothing."""
-        if not self._allocations:
-            return True
         busy = sum(
             runner.allocation is None and runner.id not in self._leaving
             for runner in self.runners.values()
@@ -189,7 +187,7 @@ class RunnerPool:
     def _take_from_busy(self) -> None:
         """Give to runners that have nothing to do the batches that others were given ahead."""
         for runner in self._holders_of_spare_batches():
-            if not self._has_plain_slot() or not (
+            if (self._allocations and not self._has_plain_slot()) or not (
                 any(one.place == ANYWHERE for one in self.idle) or len(self.runners) < self._slots
             ):
                 return
@@ -356,9 +354,11 @@ class RunnerPool:
         elif runner.backlog:
             self._give_backlog(runner)
         else:
-            runner.leave_allocation()
+            if runner.allocation is not None:
+                runner.leave_allocation()
             self.idle.append(runner)
-            self.assign_queued()
+            if self._queue or self._allocations or self._ahead or len(self.idle) > self._spare:
+                self.assign_queued()
 
     def remove(self, runner: RunnerHandle) -> None:
         """Forget a runner that is no more."""

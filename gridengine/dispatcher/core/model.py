@@ -225,14 +225,17 @@ class TaskQueue:
         elif share is None and group.batches < 2 * group.slots:
             self.ahead[group] = None
 
-    def next_slot_group(self) -> SlotGroup | None:
-        """Return who may be assigned work now. Who came last is first: if there is too little for
-        all, those before it may leave.
+    def take_slot_group(self) -> SlotGroup | None:
+        """Unlist and return who may be assigned work now. Who came last is first: if there is too
+        little for all, those before it may leave.
+
+        To look at the last and unlist it later would take longer the more have been unlisted: a
+        dictionary keeps the places of what was deleted, but for what `popitem` took.
         """
         if self.idle:
-            return next(reversed(self.idle))
+            return self.idle.popitem()[0]
         if self.ahead and may_go_ahead(self.waiting.begin_turn()[0]):
-            return next(reversed(self.ahead))
+            return self.ahead.popitem()[0]
         return None
 
     # ---------------------------------------------------------------- calls

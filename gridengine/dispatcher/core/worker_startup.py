@@ -47,7 +47,7 @@ def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float
             before.idle.remove(worker.id)
             provisioner.idle.add(worker.id)
         worker.provisioner = provisioner
-    if not worker.open and worker.phase is Phase.READY:
+    if not worker.open and worker.phase is not Phase.STOPPING:
         _open(state, worker, now)
 
 

@@ -77,13 +77,10 @@ class DrmaaServer:
 
     def submit(self, template: dict[str, Any], count: int) -> list[str]:
         """Submit an array job of `count` tasks and return their ids, in order."""
-        from drmaa.wrappers import drmaa_delete_job_template
-
-        job = self._template(template)
-        try:
+        with self._session.createJobTemplate() as job:
+            for name, value in template.items():
+                setattr(job, name, value)
             ids = drmaa_library.run_bulk(job, count)
-        finally:
-            drmaa_library.call(drmaa_delete_job_template, job)
         self._submitted.update(ids)
         return ids
 
@@ -99,16 +96,6 @@ class DrmaaServer:
             1,
         )
         self.terminate(ids)
-
-    def _template(self, template: dict[str, Any]) -> Any:
-        job = self._session.createJobTemplate()
-        try:
-            for name, value in template.items():
-                setattr(job, name, value)
-        except BaseException:
-            job.delete()
-            raise
-        return job
 
     def status(self, jobs: list[str], seconds: float) -> Json:
         """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no

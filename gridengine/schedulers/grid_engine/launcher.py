@@ -152,8 +152,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
-            environment = self._diagnostics.parallel_environment
-            return request_for(self._request, demand, settings().grid_engine, environment)
+            return request_for(
+                self._request,
+                demand,
+                settings().grid_engine,
+                self._diagnostics.parallel_environment,
+            )
         return native_request(self._system, self._request, demand, self._held, settings())
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:

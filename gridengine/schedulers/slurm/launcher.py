@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
@@ -95,7 +96,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self._slurm = slurm or Slurm(os.environ)
         self._immediate = ImmediateWorkers(self._slurm.environment, self._name, self.script, script)
         self._site_asked = site
-        self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
@@ -104,7 +104,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         """Have srun start the first workers, if there is room, and submit the others, in arrays no
         larger than the site allows.
         """
-        self.largest = max(1, self._site().largest)
+        self.largest = max(1, self._site.largest)
         handles = self._launch_immediately(count, demand)
         try:
             return handles + (
@@ -139,35 +139,32 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self.tasks.update((handle, SlurmTask(demand, by_srun=True)) for handle in handles)
         return handles
 
+    @functools.cached_property
     def _site(self) -> Site:
-        """Return what this Slurm allows; it is asked once.
+        """What this Slurm allows; it is asked until it has answered once.
 
         Raises:
             SchedulerUnavailable: it does not answer.
         """
-        if self._known_site is None:
-            asked, self._site_asked = self._site_asked, None
-            try:
-                self._known_site = (
-                    asked.result() if asked is not None else site_for(self._slurm, self._options)
-                )
-            except BatchSystemError as error:
-                raise unavailable(str(error)) from error
-        return self._known_site
+        asked, self._site_asked = self._site_asked, None
+        try:
+            return asked.result() if asked is not None else site_for(self._slurm, self._options)
+        except BatchSystemError as error:
+            raise unavailable(str(error)) from error
 
     def _options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand. Some memory is always asked for, where a
         job would else be given all of a node.
         """
         options = sbatch_options(self._options, demand, settings().slurm)
-        memory = self._site().memory
+        memory = self._site.memory
         return [memory, *options] if memory and "--mem" not in option_values(options) else options
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, list[str]]:
         """Return the command that submits."""
-        tasks = count if self._site().largest else 0
+        tasks = count if self._site.largest else 0
         options = self._options_for(demand)
         return {
             "argv": sbatch_command(
@@ -182,7 +179,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         try:
             if self._in_doubt:
                 self._cancel_unknown(self._slurm.jobs(self._name))
-            return self._slurm.submit(command, count if self._site().largest else 0)
+            return self._slurm.submit(command, count if self._site.largest else 0)
         except Unavailable as error:
             raise unavailable(str(error)) from error
         except Unreachable as error:
@@ -312,7 +309,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         return exit_report(handle, end, host)
 
     def _who_cancelled(self, handle: Handle) -> str:
-        if not self._site().accounts:
+        if not self._site.accounts:
             return ""
         try:
             return self._slurm.cancelled_by(handle.id)
@@ -374,6 +371,5 @@ def _waits_again(handle: Handle, row: Row) -> bool:
 
 def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
     """Return what a Slurm allows in the partitions that these options, or the settings, say."""
-    values = option_values(sbatch_options(options, ANY, settings().slurm))
-    partitions, _ = values.get("--partition", ("", ""))
-    return slurm.site(partitions)
+    said = option_values(sbatch_options(options, ANY, settings().slurm))
+    return slurm.site(said.get("--partition", ("", ""))[0])

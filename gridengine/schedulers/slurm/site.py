@@ -91,6 +91,15 @@ RETRYING = b"sleeping and retrying"
 that it could ask for less.
 """
 ARRAY = "Invalid job array specification"
+REMEDIES = {
+    "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
+    "partition": "`sinfo` lists the partitions; name one with partition=",
+    "qos": "`sacctmgr show qos` lists them; name one with qos=",
+    "node configuration": "no node has all of this, even when it is empty: ask for less",
+    "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
+    "feature": "`sinfo --format='%N %f'` lists the nodes' features",
+}
+"""What can be done where a refusal holds these words."""
 
 
 def error_text(text: str) -> str:
@@ -112,7 +121,8 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
             f"Slurm takes no jobs of this user: {words}",
             hint="root may not submit jobs here; run this as a plain user",
         )
-    return refused(f"Slurm refuses the job: {words}", " ".join(options), _remedy(words))
+    remedy = next((REMEDIES[word] for word in REMEDIES if word in words.lower()), None)
+    return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy)
 
 
 def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
@@ -120,20 +130,6 @@ def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
     words, remedy = meaning(reason)
     hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
     return refused(f"Slurm took the job and can never start it: {words}", " ".join(options), hint)
-
-
-def _remedy(words: str) -> str | None:
-    remedies = {
-        "account": (
-            "`sacctmgr show associations user=$USER` lists the accounts; name one with account="
-        ),
-        "partition": "`sinfo` lists the partitions; name one with partition=",
-        "qos": "`sacctmgr show qos` lists them; name one with qos=",
-        "node configuration": "no node has all of this, even when it is empty: ask for less",
-        "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
-        "feature": "`sinfo --format='%N %f'` lists the nodes' features",
-    }
-    return next((remedy for word, remedy in remedies.items() if word in words.lower()), None)
 
 
 def unavailable(words: str) -> SchedulerUnavailable:

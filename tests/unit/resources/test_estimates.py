@@ -9,6 +9,7 @@ import pytest
 
 from gridengine.resources import ZERO, Cores, Resource, WTime
 from gridengine.resources.estimates import GroupTimes
+from gridengine.resources.units import MOST
 
 
 def limits(resource: Any) -> tuple[Any, Any]:
@@ -49,6 +50,13 @@ def test_a_request_gets_the_limits_of_its_group() -> None:
     limited = known_group().limited(Cores(2) & WTime(group="fold"))
     assert limits(limited) == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
     assert limited.get(Cores) == Cores(2)
+
+
+def test_limits_beyond_what_a_request_may_have_are_cut() -> None:
+    times = GroupTimes()
+    for seconds in (*[11] * 7, 1e12):
+        times.record("fold", seconds)
+    assert limits(times.limited(WTime(group="fold"))) == (MOST, MOST)
 
 
 def test_a_shorter_limit_that_was_asked_for_stands() -> None:
