@@ -156,7 +156,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 self._request,
                 demand,
                 settings().grid_engine,
-                self._diagnostics.parallel_environment,
+                lambda: self._diagnostics.parallel_environment,
             )
         return native_request(self._system, self._request, demand, self._held, settings())
 
