@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import BEGAN
@@ -25,16 +26,14 @@ def line_of_text(name: str, value: object) -> str:
     return value
 
 
-def shell_lines(name: str, value: object) -> tuple[str, ...]:
+def shell_lines(name: str, value: Any) -> tuple[str, ...]:
     """Return the lines of an argument that is one, or several.
 
     Raises:
         TypeError: it is not.
     """
-    lines = (value,) if isinstance(value, str) else value
-    if not isinstance(lines, Iterable):
-        raise TypeError(f"{name} must be shell lines, not {value!r}")
-    lines = tuple(lines)
+    is_one = isinstance(value, str) or not isinstance(value, Iterable)
+    lines: tuple[Any, ...] = (value,) if is_one else tuple(value)
     if not all(isinstance(line, str) for line in lines):
         raise TypeError(f"{name} must be shell lines, not {value!r}")
     return lines
