@@ -71,9 +71,12 @@ def launch_script(
     shell's, since that is where `module` and the like are defined; one of its lines failing ends
     it. What fails is told with the host's name: no record of the batch system's has it in time.
     """
-    # before the prologue, which may take its time
-    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"
-    lines = [f"#!/bin/bash{' -l' if prologue else ''}", began, *filter(None, [first])]
+    lines = [
+        f"#!/bin/bash{' -l' if prologue else ''}",
+        # before the prologue, which may take its time
+        f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}",
+        *filter(None, [first]),
+    ]
     if prologue:
         lines += [
             "set -e",
@@ -86,12 +89,11 @@ def launch_script(
     if path:
         lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
     lines += [
         "shopt -s execfail",
         f"exec {shlex.join(command)}",
         "status=$?",
-        failed,
+        'echo "gridengine: the worker could not be started on $HOSTNAME" >&2',
         "exit $status",
     ]
     return "\n".join(lines) + "\n"
