@@ -240,7 +240,7 @@ Examples:
 )
 def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
-    comes home.
+    returns.
 
     The exit status is 1 when something that is here is broken, or when what --scheduler asks for is
     not here.

@@ -103,18 +103,14 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     """Settle of calls those that were cancelled, and with `recalled` those that were recalled;
     return the others.
     """
-    wanted = [span]
-    # The last signal counts.
-    for one in sorted(span.open_task.unwanted[::-1], key=_recalled_last):
-        if one.signal or recalled:
-            wanted, rejected = cut(wanted, one)
-            for part in rejected:
-                settle_unwanted(state, part, one.signal)
+    wanted, newest_first = [span], span.open_task.unwanted[::-1]
+    signals = [one for one in newest_first if one.signal]  # the last signal counts
+    recalls = [one for one in newest_first if not one.signal and recalled]
+    for one in signals + recalls:
+        wanted, rejected = cut(wanted, one)
+        for part in rejected:
+            settle_unwanted(state, part, one.signal)
     return [part for part in wanted if part.calls]
-
-
-def _recalled_last(unwanted: Unwanted) -> bool:
-    return not unwanted.signal
 
 
 def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
