@@ -61,7 +61,10 @@ def record_attempt(
         exitcode,
         peak_memory,
     )
-    run.span.open_task.attempts.setdefault(index, []).append(attempt)
+    one = run.span.open_task
+    if one.attempts is None:
+        one.attempts = {}
+    one.attempts.setdefault(index, []).append(attempt)
 
 
 # ------------------------------------------------------------------ calls that wait again

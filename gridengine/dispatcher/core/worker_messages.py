@@ -73,7 +73,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     span, queue, calls = run.span, run.slot_group.queue, result.stop - result.start
     one, raised = span.open_task, result.status != VALUES
     one.pace.measured(calls, result.seconds)
-    one.function.pace.measured(calls, result.seconds)
+    one.function.pace = one.pace
     queue.running -= calls
     run.done, run.touched, run.batch.answered_at = result.stop, now, now
     if run.done == span.stop:
