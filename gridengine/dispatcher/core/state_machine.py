@@ -49,7 +49,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
-from gridengine.dispatcher.core.model import Phase, TaskQueue
+from gridengine.dispatcher.core.model import SILENT, Phase, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Task
@@ -189,7 +189,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
         state.effects.append(Lost(event.worker))
         return
     worker.heard_at = now
-    if worker.phase is Phase.SILENT:
+    if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
         if not worker.batches:
             worker_lifecycle.finished_batch(state, worker, now)
