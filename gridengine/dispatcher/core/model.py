@@ -249,14 +249,14 @@ class TaskQueue:
         """Have calls wait behind all others of their submitter; return whether they are its first,
         without which there is nothing more to assign than before.
         """
-        spans = self.waiting.of(span.open_task.submitter)
+        spans = self.waiting.spans[span.open_task.submitter]
         spans.append(span)
         self.calls += span.stop - span.start
         return len(spans) == 1
 
     def put_back(self, span: Span) -> None:
         """Have calls wait before all others of their submitter."""
-        self.waiting.of(span.open_task.submitter).appendleft(span)
+        self.waiting.spans[span.open_task.submitter].appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
