@@ -30,14 +30,15 @@ def gather(
     results = run.results
     try:
         run.send(itertools.chain(head, calls))
-        while results.done < len(results.values):
+        while not results.complete:
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))
-    finally:
-        bar.close()
+    finally:  # after an error or Ctrl-C too: what has not ended is cancelled
+        if bar.wanted:
+            bar.close()
         submission.close()
-    return results.with_errors()
+    return results.with_errors() if results.errors else results.values
 
 
 class RaisingRun(MapRun):
@@ -47,26 +48,21 @@ class RaisingRun(MapRun):
         """Collect what has come; return whether no call has failed."""
         return super().proceed() and self.results.first_error is None
 
-    def take(self, timeout: float | None) -> bool:
-        """Collect outcomes. The first error cancels the calls after it, and is raised once all
-        before it have succeeded.
+    def heed_errors(self, first: int, known: int | None) -> None:
+        """Cancel the calls after the first error, and raise it once all before it have
+        succeeded.
         """
-        known = self.results.first_error
-        taken = super().take(timeout)
-        first = self.results.first_error
-        if first is not None:
-            self.results.raise_first_error()
-            if first != known:
-                self.submission.cancel_after(first)
-        return taken
+        self.results.raise_first_error()
+        if first != known:
+            self.submission.cancel_after(first)
 
 
 class KeepingRun(MapRun):
     """Has each error in the place of its call's result."""
 
-    def add(self, block: list[Any], first: int) -> int:
-        """Add the calls of a block that can be pickled."""
-        return self.submission.add_what_can_travel(block, first)
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        super().__init__(submission, total, chunksize)
+        self.add = submission.add_what_can_travel
 
 
 class ResultIterator(Generic[T]):
@@ -113,21 +109,26 @@ class ResultIterator(Generic[T]):
     def __next__(self) -> T:
         if not self._or_close(self._await_next):
             self.close()
-            fault, self._fault = self._fault, None
-            raise StopIteration if fault is None else fault
+            fault, self._fault = self._fault or StopIteration(), None
+            try:
+                raise fault
+            finally:
+                del fault
         value, error = (
             self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
         )
         self._given += 1
         if error is None:
             return value  # type: ignore[no-any-return]
-        if self._reraise and isinstance(
-            error, StopIteration
-        ):  # it would end the iteration as if all were done: see PEP 479
-            raise RuntimeError("a call raised StopIteration") from error
-        if self._reraise:
+        if not self._reraise:
+            return error  # type: ignore[return-value]
+        try:
+            if isinstance(error, StopIteration):
+                # it would end the iteration as if all were done: see PEP 479
+                raise RuntimeError("a call raised StopIteration") from error
             raise error
-        return error  # type: ignore[return-value]
+        finally:
+            del error  # the traceback would hold it, and it the traceback
 
     def _or_close(self, act: Callable[[], bool]) -> bool:
         """Do it; an error, or a Ctrl-C, cancels everything."""

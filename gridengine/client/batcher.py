@@ -100,7 +100,8 @@ class Batcher(Lifetime):
         """Note that all calls of a submission have ended, and give its future an outcome."""
         with self.lock:
             self._submissions.discard(submission)
-        self._settle([future], Done(), 0, 0)
+            self._window.enter(1, 0)
+        self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
         """Take no more, and withdraw all that has not begun. What workers have to give back first
@@ -150,7 +151,7 @@ class Batcher(Lifetime):
                 self._window.enter(1, 0)
         if waits:
             error = Cancelled("the call was ended before it began")
-            self._settle([future], Failed(error), 1, 0)
+            self._settle([future], Failed(error), 0)
             return True
         task, index, batch = self._find(future)
         if batch is None or future.done():
@@ -225,9 +226,8 @@ class Batcher(Lifetime):
         return taken
 
     def _send(self, batch: Batch) -> None:
-        template = batch.template
+        template, id = batch.template, self.dispatcher.new_id()
         try:
-            id = self.dispatcher.new_id()
             task = template.options.task(
                 id, batch.payload(), len(batch.futures), template.form, submitter=self.submitter
             )
@@ -237,18 +237,11 @@ class Batcher(Lifetime):
             self.dispatcher.submit(template.function, [task], batch)
         except BaseException as error:
             for future in batch.running():
-                self._settle([future], Failed(error), 1, batch.load)
+                self._settle([future], Failed(error), batch.load)
+            self._batches.pop(id, None)
             if not isinstance(error, Exception):
+                self.dispatcher.cancel([id], signal.SIGKILL)  # a Ctrl-C may have come after it
                 raise
-
-    def _wait_again(self, futures: Sequence[CallFuture], batch: Batch) -> None:
-        """Have calls that were handed over wait again, before all others."""
-        with self.lock:
-            for future in reversed(futures):
-                future.outcome = WAITING
-                self._waiting.appendleft(future)
-            self._window.leave(len(futures), batch.load)
-        self._courier.do(self.hand_over)
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
@@ -263,22 +256,28 @@ class Batcher(Lifetime):
         elif event.recalled:
             futures = self._given_back(futures, batch)
         if futures:
-            self._settle(futures, UndecodedResult(event), len(futures), batch.load)
+            self._settle(futures, UndecodedResult(event), batch.load)
 
     def _given_back(self, futures: Sequence[CallFuture], batch: Batch) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
         have ended for having been killed.
         """
-        if self._killed:
-            return futures
-        cancelled = [one for one in futures if self._cancels or one in batch.unwanted]
+        with self.lock:  # else what waits again could be missed by who ends all
+            if self._killed:
+                return futures
+            unwanted = set(futures if self._cancels else batch.unwanted)
+            running = [one for one in futures if one.outcome is RUNNING]
+            cancelled = [one for one in running if one in unwanted]
+            again = [one for one in running if one not in unwanted]
+            for future in reversed(again):  # before all others
+                future.outcome = WAITING
+                self._waiting.appendleft(future)
+            self._window.leave(len(again), batch.load)
+            self._open += 1  # until the callbacks are passed on, or their thread might end before
         for future in cancelled:
             if future.withdraw(RUNNING) and future.waiters is not None and future.waiters.callbacks:
                 self._call_back(future)
-        self._progress(len(cancelled), batch.load)
-        again = [] if self._cancels else [one for one in futures if one not in batch.unwanted]
-        if again:
-            self._wait_again(again, batch)
+        self._progress(len(cancelled), batch.load, 1)
         return ()
 
     def _recall_slow(self, batch: Batch) -> None:
@@ -299,13 +298,14 @@ class Batcher(Lifetime):
                 ]
             )
 
-    def _settle(
-        self, futures: Sequence[CallFuture], outcome: FutureOutcome, calls: int, load: int
-    ) -> None:
-        """Give futures an outcome, with which so many calls of this load each have ended."""
-        with_condition, locks = [], []
+    def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
+        """Give those of these futures an outcome that have none; the calls are of this load."""
+        with_condition, locks, ended = [], [], 0
         with self.lock:
             for future in futures:
+                if future.outcome is not RUNNING:
+                    continue
+                ended += 1
                 waiters = future.waiters
                 if waiters is not None:
                     if waiters.condition is not None:
@@ -317,7 +317,7 @@ class Batcher(Lifetime):
         for future in with_condition:
             if future.settle(outcome):
                 self._call_back(future)
-        self._progress(calls, load, len(futures))
+        self._progress(ended, load, ended)
         release(locks)  # last: they want the interpreter's lock
 
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:

@@ -46,6 +46,11 @@ class Results:
         if self.first_error is None or outcome.start < self.first_error:
             self.first_error = outcome.start
 
+    @property
+    def complete(self) -> bool:
+        """Whether all calls have ended, as far as outcomes have been put here."""
+        return self.done >= len(self.values)
+
     def settled_from_start(self) -> int:
         """Return how many calls have ended before the first that has not."""
         if self._frontier < len(self._settled):
@@ -54,9 +59,16 @@ class Results:
         return self._frontier
 
     def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded."""
+        """Raise the first call's error as soon as all the calls before it have succeeded. None is
+        held here then: its traceback holds this, and the results stayed until the collector came.
+        """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
-            raise self.errors[self.first_error]
+            error = self.errors[self.first_error]
+            self.errors = {}
+            try:
+                raise error
+            finally:
+                del error
 
     def with_errors(self) -> list[Any]:
         """Return the results, each error in its call's place."""
@@ -75,6 +87,10 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
+        self.add = submission.add
+        """Adds a block of calls to the submission, given the number of its first call, and returns
+        the size of its pickle in bytes.
+        """
         self.results = Results()
         self._total = total
         self._chunksize = chunksize
@@ -99,13 +115,9 @@ class MapRun:
                 if not self.proceed():
                     return
                 flush_at = time.monotonic() + gather_seconds
-            if self._chunksize is None:
+            if self._chunksize is None and len(self.results.values) != total:
                 size = next_size(size, pickled, total, dispatcher.slots)
         submission.flush()
-
-    def add(self, block: list[Any], first: int) -> int:
-        """Add a block to the submission; return the size of its pickle in bytes."""
-        return self.submission.add(block, first)
 
     def proceed(self) -> bool:
         """Collect what has come; return whether more calls are to be sent."""
@@ -116,11 +128,19 @@ class MapRun:
         """Collect the outcomes that have come, waiting for the first up to `timeout` seconds;
         return whether there were any.
         """
-        taken = False
+        results, taken = self.results, False
+        known = results.first_error
         for outcome in self.submission.outcomes(timeout):
-            self.results.put(outcome)
+            results.put(outcome)
             taken = True
+        if results.first_error is not None:
+            self.heed_errors(results.first_error, known)
         return taken
+
+    def heed_errors(self, first: int, known: int | None) -> None:
+        """Be called when there are errors: which call's is the first of them, and which call's was
+        known before to be so.
+        """
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that
@@ -145,8 +165,7 @@ class MapRun:
                 coming.reverse()
                 # A result that was given is not kept here.
                 yield from map(list.pop, itertools.repeat(coming, len(coming)))
-                if error is not None and stop == error:
-                    raise results.errors[error]
+                results.raise_first_error()
                 position = stop
         finally:
             self.submission.cancel()

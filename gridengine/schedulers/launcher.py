@@ -31,7 +31,7 @@ class Report(NamedTuple):
     """The scheduler's word on one worker.
 
     `reason` is in the batch system's own words; `error` says what to raise when the worker never
-    called home, and, of one that is queued, that it can never start; `deleted` whether somebody
+    connected, and, of one that is queued, that it can never start; `deleted` whether somebody
     deleted it; `fault` which error the batch system's record makes of its end, if it says
     (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part
     in its end: the batch system gave its place to another job, say.

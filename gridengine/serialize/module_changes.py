@@ -56,7 +56,15 @@ class OwnModules:
         """Raise `generation` if one has changed: this compares the names of all modules, and the
         file of each of the caller's own.
         """
-        changed = [name for name, own in list(self._own.items()) if _has_changed(name, own)]
+        changed = []
+        for name, own in list(self._own.items()):
+            module = sys.modules.get(name)
+            if module is own.module:
+                if _parts(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
+                    continue
+            elif module is None:  # it is about to be imported anew, or has been removed
+                continue
+            changed.append(name)
         # First: another thread finds either the change or the new number.
         self.generation += bool(changed)
         self._seen.difference_update(changed)
@@ -94,17 +102,6 @@ def _parts(module: types.ModuleType) -> dict[str, Any]:
     """
     parts: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return parts
-
-
-def _has_changed(name: str, own: _Own) -> bool:
-    module = sys.modules.get(name)
-    if module is None:  # it is about to be imported anew, or has been removed
-        return False
-    return (
-        module is not own.module
-        or _parts(module).get("__spec__") is not own.spec
-        or _stamp(own.path) != own.stamp
-    )
 
 
 def _stamp(path: str) -> Stamp:

@@ -74,9 +74,6 @@ class ResultBuffer:
         named: what people call the call with index 0. measured: whether to tell how much memory
         this process has had.
         """
-        if self.values:
-            with self._lock:
-                self._join_values()
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self.ended = self._began
         self._measured = measured
@@ -92,10 +89,18 @@ class ResultBuffer:
             self._add(index, index + 1, status, payload, peak_memory)
             self._first, self._began = index + 1, monotonic()
 
+    def end(self) -> None:
+        """Pickle what is left of these calls, while the status block still names them: that may end
+        the process. From here on the backstop takes none of their values, either.
+        """
+        with self._lock:
+            self._join_values()
+
     def flush(self) -> None:
         """Send all there is."""
         with self._lock:
-            self._join_values()
+            if self.values:
+                self._join_values()
             self._send()
 
     def deliver(self, message: Message, payload: Payload = ()) -> None:

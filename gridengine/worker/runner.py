@@ -137,10 +137,7 @@ class Runner:
         self._resources.allocate(message, buffers)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
-        if len(message.assignments) == 1:
-            self._queue.append((message.assignments[0], buffers))
-        else:
-            self._queue.extend(portions(message.assignments, buffers))
+        self._queue.extend(portions(message.assignments, buffers))
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         """Drop runs that have not begun. The agent has raised the word `HOLD` for this message, and
@@ -226,6 +223,17 @@ class Runner:
                 self._call(call, items, assignment)
             else:
                 self._call_timed(call, items, assignment)
+        self._end_run(assignment)
+
+    def _end_run(self, assignment: Assignment) -> None:
+        """Pickle what the calls of a run have returned; what that takes is not their own. Of a
+        watched run send it, too.
+        """
+        if self._memory.wanted:
+            with self._memory.lifted():
+                self._result_buffer.end()
+        else:
+            self._result_buffer.end()
         if assignment.watched:
             flush_output()
             ctypes.CDLL(None).fflush(None)
@@ -246,7 +254,7 @@ class Runner:
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, assignment.start, error)
         if assignment.watched:
             with contextlib.suppress(
@@ -333,12 +341,14 @@ class Runner:
 
     def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
 
-    def _fail_for_memory(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
+    def _fail_for_memory(
+        self, assignment: Assignment, index: int, error: BaseException
+    ) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 

@@ -108,14 +108,21 @@ class RunnerMessages:
         self._pool.go_on(runner)
 
     def _handle_returned(self, runner: RunnerHandle, message: Returned, buffers: Payload) -> None:
-        """A runner has skipped runs. Those that it was sure to skip were taken back before."""
+        """A runner has skipped runs. Those that it was sure to skip were taken back before; of the
+        others some may have been cancelled since.
+        """
         given = [run for run in message.runs if run in runner.given]
-        again = [(run, runner.forget(run)) for run in given]
+        again = [(run, runner.cancelled.get(run), runner.forget(run)) for run in given]
         runner.skipped(message.runs)
-        for _, work in again:
-            if work is not None:
+        returned = []
+        for run, number, work in again:
+            if number is not None:
+                self.send_cancelled(run, number)
+            elif work is not None:
                 self._pool.enqueue_again(runner, [work])
-        if returned := [run for run, work in again if work is None]:
+            else:
+                returned.append(run)
+        if returned:
             self._send(Returned(returned), ())
         if given:
             self._pool.go_on(runner)

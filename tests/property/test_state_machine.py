@@ -849,10 +849,10 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     for run in state.runs.values():
         held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
     for task, one in state.open_tasks.items():
-        calls = [call for stretch in held[task] for call in stretch]
+        calls = [call for span in held[task] for call in span]
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
-        assert all(held[task]), "an empty stretch"
+        assert all(held[task]), "an empty span"
         assert set(one.runs) == {
             number for number, run in state.runs.items() if run.span.open_task is one
         }

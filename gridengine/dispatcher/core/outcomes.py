@@ -91,21 +91,30 @@ def requeue(state: CoreState, span: Span) -> None:
     """Have calls that were assigned wait again, before all others; settle those that are not wanted
     any more.
     """
-    wanted = [span]
-    for one in sorted(span.open_task.unwanted, key=_recalled_last):
-        if one.signal or span.attempt == 1:
-            wanted, rejected = cut(wanted, one)
-            for part in rejected:
-                settle_unwanted(state, part, one.signal)
-    for part in reversed(wanted):
-        if part.stop > part.start:
-            queue = state.queue_for(part.demand)
-            queue.put_back(part)
-            state.dirty_queues[queue] = None
+    for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
+        queue = state.queue_for(part.demand)
+        queue.put_back(part)
+        state.dirty_queues[queue] = None
 
 
-def _recalled_last(unwanted: Unwanted) -> bool:
-    return not unwanted.signal
+def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
+    """Settle calls that will not run again, those that were cancelled as such."""
+    for part in _wanted(state, span, recalled=False):
+        settle(state, part, error=error, exitcode=exitcode)
+
+
+def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
+    """Settle of calls those that were cancelled, and with `recalled` those that were recalled;
+    return the others.
+    """
+    wanted, newest_first = [span], span.open_task.unwanted[::-1]
+    signals = [one for one in newest_first if one.signal]  # the last signal counts
+    recalls = [one for one in newest_first if not one.signal and recalled]
+    for one in signals + recalls:
+        wanted, rejected = cut(wanted, one)
+        for part in rejected:
+            settle_unwanted(state, part, one.signal)
+    return [part for part in wanted if part.calls]
 
 
 def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:

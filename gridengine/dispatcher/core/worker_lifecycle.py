@@ -20,6 +20,7 @@ from gridengine.dispatcher.core.outcomes import (
     requeue,
     retry,
     settle,
+    settle_failed,
 )
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
@@ -271,4 +272,4 @@ def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> No
         retry(state, span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)
-        settle(state, span, error=error, exitcode=-signal.SIGKILL)
+        settle_failed(state, span, error, -signal.SIGKILL)

@@ -13,10 +13,10 @@ from typing import Any
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
 from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     GRID_ENGINE_UNNAMED,
@@ -152,8 +152,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
-            environment = self._diagnostics.parallel_environment
-            return request_for(self._request, demand, settings().grid_engine, environment)
+            return request_for(
+                self._request,
+                demand,
+                settings().grid_engine,
+                self._diagnostics.parallel_environment,
+            )
         return native_request(self._system, self._request, demand, self._held, settings())
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
@@ -281,8 +285,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         fault = task.request.fault(end.usage) if end.killed else None
         if end.killed and task.request.limits:
             reason += f" (its limits: {task.request.limits})"
-        report = _report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
-        return report._replace(fault=fault)
+        state = WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED
+        report = Report(state, reason, deleted=end.deleted, fault=fault)
+        return exit_report(handle, report, failure.host if failure else "")
 
     def _error_report(self, handle: Handle) -> Report:
         """Delete a task that the batch system calls failed, and which has not ended: it is in the
@@ -290,13 +295,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         """
         reason = self._diagnostics.error_state(handle.id)
         self.try_delete([handle.id])
-        return _report(
-            handle,
+        words = (
             f"in the error state: {reason}"
             if reason
-            else "failed, and the batch system does not say why",
-            None,
+            else "failed, and the batch system does not say why"
         )
+        return exit_report(handle, Report(WorkerStatus.FAILED, words))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
@@ -322,18 +326,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             self.script.unlink(missing_ok=True)
 
 
-def _report(
-    handle: Handle,
-    reason: str,
-    failure: Failure | None,
-    *,
-    clean: bool = False,
-    deleted: bool = False,
-) -> Report:
-    error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
-    return Report(WorkerStatus.ENDED if clean else WorkerStatus.FAILED, reason, error, deleted)
-
-
 def unavailable(error: Unavailable) -> SchedulerUnavailable:
     """Return what to raise when DRMAA cannot be used."""
     return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
@@ -346,10 +338,9 @@ def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefu
         return TooMany(str(error), int(limit[1]))
     if error.for_now:
         return TryAgain(str(error))
-    asked = f"; it was asked for: {native}" if native else ""
     hint = (
         "no queue has all of this, even when it is empty: ask for less"
         if "no suitable queues" in str(error)
         else None
     )
-    return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
+    return refused(f"the batch system refuses the job: {error}", native, hint)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -51,6 +53,23 @@ def stop(code: object) -> None:
 
 def unpicklable_result(x: int) -> Any:
     return threading.Lock() if x == 1 else x
+
+
+class Tracked:
+    """What has been made of this class and is still there is known."""
+
+    alive: ClassVar[weakref.WeakSet[Tracked]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        Tracked.alive.add(self)
+
+    def __reduce__(self) -> Any:
+        return Tracked, ()
+
+
+def tracked_but_for_three(x: int) -> Tracked:
+    fail_at_three(x)
+    return Tracked()
 
 
 def later(
@@ -205,6 +224,29 @@ def test_of_several_failing_calls_the_first_in_order_is_raised() -> None:
     dispatcher = later(5, lambda entries: entries[::-1])
     with pytest.raises(ValueError, match="no 0"):
         gridengine.map(fail_always, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda **given: gridengine.map(tracked_but_for_three, range(5), **given),
+        lambda **given: list(
+            gridengine.imap(tracked_but_for_three, range(5), chunksize=5, **given)
+        ),
+        lambda **given: list(gridengine.Executor(**given).map(tracked_but_for_three, range(5))),
+    ],
+    ids=["map", "imap", "Executor.map"],
+)
+def test_no_result_of_what_failed_waits_for_the_collector(
+    scheduler: FakeScheduler, run: Callable[..., object]
+) -> None:
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            run(scheduler=scheduler)
+        assert not Tracked.alive
+    finally:
+        gc.enable()
 
 
 def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:

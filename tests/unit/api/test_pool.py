@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import queue
+import threading
+import weakref
+from typing import Any
+
 import pytest
 
 import gridengine
@@ -9,9 +15,18 @@ from gridengine.client.map_run import Results
 from gridengine.client.outcomes import Outcome
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import (
+    SECONDS,
     HeldDispatcher,
     square,
 )
+
+
+class Value:
+    pass
+
+
+def make_value() -> Value:
+    return Value()
 
 
 def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
@@ -35,3 +50,53 @@ def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
     assert result.get() == [0, 1, 4, 9]
     pool.close()
     pool.join()
+
+
+def test_who_reads_a_map_waits_for_no_more_than_its_results(
+    dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))
+    result = pool.map_async(square, [3])
+    waits = threading.Event()
+
+    class Events(queue.Queue[Any]):
+        """The reader comes before the I/O thread has noted that this was the last."""
+
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item)
+            assert waits.wait(SECONDS)
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            if timeout is None and result._run.results.done:
+                waits.set()
+                raise AssertionError("it waits for what will never come")
+            return super().get(timeout=timeout)
+
+    def await_end(timeout: float | None) -> bool:
+        waits.set()
+        return really_await(timeout)
+
+    really_await = result._future.await_end
+    monkeypatch.setattr(result._future, "await_end", await_end)
+    monkeypatch.setattr(result._run.submission, "_events", Events())
+    brings = threading.Thread(target=dispatcher.run_what_is_there)
+    brings.start()
+    assert result.get() == [9]
+    brings.join()
+    pool.close()
+    pool.join()
+
+
+def test_a_result_that_had_a_callback_does_not_wait_for_the_collector() -> None:
+    gone: list[weakref.ref[Value]] = []
+    gc.disable()
+    try:
+        scheduler = FakeScheduler()
+        with gridengine.Pool(scheduler=scheduler) as pool:
+            pool.apply_async(make_value, callback=lambda value: gone.append(weakref.ref(value)))
+            pool.close()
+            pool.join()
+            scheduler.dispatcher.entries.clear()
+            assert [one() for one in gone] == [None]
+    finally:
+        gc.enable()

@@ -10,6 +10,8 @@ import pytest
 
 import gridengine
 from gridengine.client.future import MOST_CALLS
+from gridengine.errors import ConfigurationError
+from tests.support.fake_dispatcher import FakeDispatcher
 from tests.support.held_dispatcher import (
     SECONDS,
     HeldDispatcher,
@@ -150,3 +152,67 @@ def test_calls_that_have_become_slow_are_taken_back(
     dispatcher.seconds = 1e-6
     run_all(waiting)
     assert all(future.result(SECONDS) is not None for future in futures)
+
+
+# ------------------------------------------------------------------ two threads at once
+
+
+def test_the_shutdown_does_not_end_before_the_callbacks_of_what_it_cancels(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    dispatcher.slots = 0
+    batcher = waiting._submitter.batcher
+    ended: list[bool] = []
+
+    class Waiter:
+        def add_cancelled(self, future: Future[Any]) -> None:
+            ended.append(batcher.join(0))
+
+    future = waiting.submit(square, 1)
+    future._waiters.append(Waiter())  # type: ignore[attr-defined]
+    future.add_done_callback(id)
+    waiting.shutdown(wait=False, cancel_futures=True)
+    assert (future.cancelled(), ended) == (True, [False])
+
+
+def test_what_is_given_back_while_the_shutdown_begins_is_cancelled(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    batcher = waiting._submitter.batcher
+
+    class Unwanted(set[Any]):
+        def __contains__(self, _: object) -> bool:
+            batcher._cancels = True
+            return False
+
+    dispatcher.slots = 0
+    future = waiting.submit(square, 1)
+    [(task, batch)] = batcher._batches.items()
+    batch.unwanted = Unwanted()
+    dispatcher.recall([(task, 0, 1)])
+    waiting.shutdown(wait=False, cancel_futures=True)
+    assert future.cancelled()
+
+
+def test_nothing_is_kept_of_calls_that_the_dispatcher_refused(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    def refuse(_: FakeDispatcher) -> None:
+        raise ConfigurationError("closed")
+
+    dispatcher.on_submit = refuse
+    assert isinstance(waiting.submit(square, 1).exception(), ConfigurationError)
+    assert not waiting._submitter.batcher._batches
+
+
+def test_a_ctrl_c_as_a_call_is_handed_over_ends_it_once(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    def interrupt(_: FakeDispatcher) -> None:
+        raise KeyboardInterrupt
+
+    dispatcher.on_submit = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        waiting.submit(square, 1)
+    dispatcher.run_what_is_there()
+    assert waiting._submitter.batcher.join(0)
