@@ -107,11 +107,11 @@ class Channel:
                     sent -= len(unsent.popleft())
                 if sent:
                     unsent[0] = memoryview(unsent[0])[sent:]
-        except BlockingIOError:
-            return False
         except OSError as error:
-            if flags == _WAIT:
+            if flags == _WAIT:  # or user code has made the socket one that never waits
                 raise EOFError from error
+            if isinstance(error, BlockingIOError):
+                return False
             if not isinstance(error, ConnectionError):
                 raise
             unsent.clear()  # the peer is gone; what it sent before can still be read

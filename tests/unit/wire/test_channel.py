@@ -126,6 +126,11 @@ def test_delivering_to_a_peer_that_is_gone_is_an_end_of_file() -> None:
         channel(Broken()).deliver(Started(1, 2))
 
 
+def test_what_a_socket_that_no_longer_waits_does_not_take_is_an_end_of_file_and_not_left() -> None:
+    with pytest.raises(EOFError):
+        channel(Wire(room=10)).deliver(Started(1, 2))
+
+
 def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_shows_it() -> None:
     assert channel(Broken()).send(Started(1, 2))
 
