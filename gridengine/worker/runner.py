@@ -381,7 +381,10 @@ class Runner:
         flush_output()
         # before whoever waits for the results closes all
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
-        with self._memory.lifted():
+        if self._memory.wanted:
+            with self._memory.lifted():
+                self._result_buffer.flush()
+        else:
             self._result_buffer.flush()
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
-MOST = {"map": 150, "submit": 148}
-"""What it took when this was written, and one or two more."""
+MOST = {"map": 155, "submit": 155}
+"""It took 145 and 143 when this was written; where calls are long in coming back, as under load,
+their runner takes up to eight more.
+"""
 
 
 @pytest.mark.timeout(120)
