@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import operator
 import os
 import signal
@@ -290,7 +291,8 @@ def _text(words: str, style: str = "") -> Any:
 
 
 def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
+    """Return a value as JSON has it, which knows no infinity."""
+    return str(value) if isinstance(value, Path) else None if value == math.inf else value
 
 
 def _shown(value: object) -> str:
