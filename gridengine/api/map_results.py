@@ -30,7 +30,7 @@ def gather(
     results = run.results
     try:
         run.send(itertools.chain(head, calls))
-        while not results.complete:
+        while results.done < len(results.values):
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
                 bar.update(results.done, len(results.errors), len(results.values))

@@ -298,7 +298,8 @@ class MapResult(AsyncResult[list[T]]):
         """Wait for the end; who waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
-                while not self._run.results.complete:
+                results = self._run.results
+                while results.done < len(results.values):
                     self._run.take(None)
             finally:
                 self._reading.release()
@@ -310,7 +311,7 @@ class MapResult(AsyncResult[list[T]]):
         """
         results = self._run.results
         with self._reading:
-            while not results.complete:
+            while results.done < len(results.values):
                 self._run.take(None)
             if results.first_error is None:
                 return results.values, None

@@ -46,11 +46,6 @@ class Results:
         if self.first_error is None or outcome.start < self.first_error:
             self.first_error = outcome.start
 
-    @property
-    def complete(self) -> bool:
-        """Whether all calls have ended, as far as outcomes have been put here."""
-        return self.done >= len(self.values)
-
     def settled_from_start(self) -> int:
         """Return how many calls have ended before the first that has not."""
         if self._frontier < len(self._settled):
