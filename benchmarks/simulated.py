@@ -30,8 +30,8 @@ class Counted:
             self._profile.disable()
 
     @property
-    def unfilled(self) -> Any:
-        return self._core.unfilled
+    def state(self) -> Any:
+        return self._core.state
 
     def calls(self) -> int:
         return int(pstats.Stats(self._profile).total_calls)  # type: ignore[attr-defined]

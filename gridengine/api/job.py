@@ -6,23 +6,16 @@ import functools
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from gridengine.api.job_handle import JobHandle, JobPayload, exitcode_of
-from gridengine.api.job_target import (
-    JobOutcome,
-    Target,
-    accepts_controller,
-    attributes_of,
-    run_job,
-)
+from gridengine.api.job_handle import JobHandle, exitcode_of
+from gridengine.api.job_result import Host, JobResult
+from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
-from gridengine.client.outcomes import outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
-from gridengine.errors import TimeoutError
+from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
@@ -31,8 +24,6 @@ from gridengine.serialize.payload import FULL, SINGLE
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
-
-Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 
 def active_children() -> list[Job]:
@@ -48,24 +39,7 @@ def _running() -> dict[int, Job]:
     return {}
 
 
-class _Host:
-    """What of a job is not pickled with it: where it runs, and what is known of its run. None takes
-    its place where the job is unpickled.
-    """
-
-    __slots__ = ("handle", "outcome", "scheduler")
-
-    def __init__(self, scheduler: SchedulerSpec) -> None:
-        self.scheduler = scheduler
-        self.handle: JobHandle | None = None
-        self.outcome: Outcome | None = None
-
-    # Here and not in Job.__getstate__, so that a subclass is free to have its own.
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
-
-class Job:
+class Job(JobResult):
     """A callable and its arguments, run on a worker; used as a `multiprocessing.Process` is.
 
     Args:
@@ -135,7 +109,7 @@ class Job:
         self._parent_pid = os.getpid()
         self._closed = False
         self._is_running_here = False
-        self._host: _Host | None = _Host(scheduler)
+        self._host = Host(scheduler)
 
     # -------------------------------------------------------------- as multiprocessing.Process
 
@@ -156,21 +130,7 @@ class Job:
         Raises:
             PicklingError: the target or an argument cannot be pickled; the text names it.
         """
-        host = self._startable()
-        options = CallOptions(**self._options)
-        payload = self._payload(options)
-        dispatcher, scheduler, ours = connect(
-            scheduler_of_jobs(options.demand.resources)
-            if host.scheduler is None
-            else host.scheduler
-        )
-        try:
-            handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
-            self._submit(payload, options, handle)
-        except BaseException:
-            if ours:
-                scheduler.close()
-            raise
+        self._start(CallOptions(**self._options), None)
 
     def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler; the caller keeps the
@@ -178,14 +138,10 @@ class Job:
 
         defaults: the options that the job does not say itself.
         """
-        self._startable()
-        options = CallOptions(**{**(defaults or {}), **self._options})
-        handle = JobHandle(dispatcher, None, ours=False, daemon=self._daemon)
-        self._submit(self._payload(options), options, handle)
+        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
-        self._check_open()
         self._wait(timeout)
 
     def is_alive(self) -> bool:
@@ -314,161 +270,56 @@ class Job:
             raise AttributeError("cannot end a process that has not been started")
         host.handle.cancel(number)
 
-    def outcome(self, timeout: float | None = None) -> Any:
-        """Return the result, or the exception that `result` would raise."""
-        value, error = self._outcome_within(timeout)
-        return value if error is None else error
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Return what the target, or `run`, returned.
-
-        Raises:
-            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
-            CallError, ClusterError: what kept it from ending.
-            TimeoutError: it has not ended within `timeout` seconds; it runs on.
-        """
-        value, error = self._outcome_within(timeout)
-        if error is not None:
-            raise error
-        return value
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception that `result` would raise, or None.
-
-        Raises:
-            TimeoutError: the job has not ended within `timeout` seconds; it runs on.
-        """
-        return self._outcome_within(timeout)[1]
-
-    def stdout(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard output;
-        the middle of very much is left out.
-        """
-        return self._end().stdout.decode(errors="replace")
-
-    def stderr(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard error;
-        the middle of very much is left out.
-        """
-        return self._end().stderr.decode(errors="replace")
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """How each of its runs went, the last one included: on which machine, how long, how it
-        ended. Empty until the job has ended.
-
-        A job that was ended on request before it had run has none.
-        """
-        self._check_open()
-        handle = self._handle
-        return () if handle is None or handle.end is None else tuple(handle.end.attempts)
-
-    def messages(self) -> Iterator[Any]:
-        """Yield the values that the job pushed, from the first on, as they come; ends with the job.
-
-        When it was run again, the values of the runs that were lost come too, first.
-        """
-        self._check_open()
-        handle = self._started("can only read the messages of a started process")
-        return handle.messages()
-
     # -------------------------------------------------------------- how
 
-    @property
-    def _handle(self) -> JobHandle | None:
-        """The started job; None before, and wherever else than on its host."""
-        return None if self._host is None else self._host.handle
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError("process object is closed")
-
-    def _own_host(self, message: str) -> _Host:
-        """Return the host part of a job that belongs to this process.
-
-        Raises:
-            AssertionError: it does not, with this message.
+    def _start(self, options: CallOptions, dispatcher: Dispatcher | None) -> None:
+        """Submit the job to this dispatcher, or to that of its own scheduler, which is not made
+        before the job has been pickled.
         """
-        self._check_open()
-        if self._host is None or self._parent_pid != os.getpid():
-            raise AssertionError(message)
-        return self._host
-
-    def _started(self, message: str = "can only join a started process") -> JobHandle:
-        handle = self._own_host("can only join a child process").handle
-        if handle is None:
-            raise AssertionError(message)
-        return handle
-
-    def _startable(self) -> _Host:
-        self._check_open()
         _require(self._handle is None, "cannot start a process twice")
-        return self._own_host("can only start a process object created by current process")
-
-    def _payload(self, options: CallOptions) -> JobPayload:
-        """Return what the worker calls, and with what."""
-        has_own_run = type(self).run is not Job.run or "run" in vars(self)
-        arguments = self._args, self._kwargs
-        whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
-        is_whole = has_own_run or self._mutable
-        called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
-        return JobPayload(
-            self._name,
-            make_function(called, options.exceptions),
-            pickling.dump_calls([call], describe=lambda _: self._name),
-            form,
-            accepts_controller(*((self.run,) if has_own_run else (self._target, *arguments))),
-        )
-
-    def _submit(self, payload: JobPayload, options: CallOptions, handle: JobHandle) -> None:
-        host = self._startable()
-        host.handle = handle
-        _running()[id(self)] = self
-        forget = functools.partial(_running().pop, id(self))
+        host = self._own_host("can only start a process object created by current process")
+        function, make_task = self._pickled(options)
+        forget = functools.partial(_running().pop, id(self), None)
+        scheduler, ours = None, False
+        if dispatcher is None:
+            place = host.scheduler
+            dispatcher, scheduler, ours = connect(
+                scheduler_of_jobs(options.demand.resources) if place is None else place
+            )
         try:
-            handle.submit(payload, options)
+            handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
+            host.handle = handle
+            _running()[id(self)] = self
+            handle.submit(function, make_task)
         except BaseException:
             forget()
             host.handle = None
+            if ours and scheduler is not None:
+                scheduler.close()
             raise
         handle.when_ended(forget)
         # What has been pickled is not kept here, as with processes: it may be large.
         del self._target, self._args, self._kwargs
 
-    def _wait(self, timeout: float | None) -> bool:
-        """Wait for the end; return whether it has come. A mutable job's attributes are then as the
-        run left them.
-        """
-        ended = self._started().wait(timeout)
-        if ended and self._mutable:
-            self._outcome()
-        return ended
-
-    def _end(self) -> CallsFinished:
-        self._check_open()
-        self._wait(None)
-        return self._started().end_event()
-
-    def _outcome_within(self, timeout: float | None) -> Outcome:
-        self._check_open()
-        if not self._wait(timeout):
-            raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
-        return self._outcome()
-
-    def _outcome(self) -> Outcome:
-        """Return what the ended job returned and raised, unpickled once."""
-        host = self._own_host("can only join a child process")
-        if host.outcome is None:
-            [end] = outcomes_of(self._started().end_event())
-            value, error = end.values[0] if end.values else None, end.error
-            if isinstance(value, JobOutcome):
-                for name in attributes_of(self):
-                    delattr(self, name)
-                vars(self).update(value.attributes)
-                error = None if value.raised is None else pickling.load_exception(value.raised)
-                value = value.value
-            host.outcome = value, error
-        return host.outcome
+    def _pickled(self, options: CallOptions) -> tuple[Function, Callable[[int], Task]]:
+        """Return what the worker calls, and what makes its one task of a number."""
+        has_own_run = type(self).run is not Job.run or "run" in vars(self)
+        arguments = self._args, self._kwargs
+        whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
+        is_whole = has_own_run or self._mutable
+        called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
+        function = make_function(called, options.exceptions)
+        make_task = functools.partial(
+            options.task,
+            payload=pickling.dump_calls([call], describe=lambda _: self._name),
+            form=form,
+            watched=True,
+            controlled=accepts_controller(
+                *((self.run,) if has_own_run else (self._target, *arguments))
+            ),
+            name=self._name,
+        )
+        return function, make_task
 
 
 def _require(condition: bool, message: str) -> None:

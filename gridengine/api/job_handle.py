@@ -1,6 +1,4 @@
-"""A started job on its host: what of it is submitted, what the dispatcher reports of it, how it
-ended.
-"""
+"""A started job on its host: what the dispatcher reports of it, how it ended."""
 
 from __future__ import annotations
 
@@ -12,10 +10,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.client.options import CallOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.errors import Cancelled, WorkerCrashed
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
@@ -24,17 +27,9 @@ from gridengine.serialize.payload import Payload
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""What a call returned, and what it raised."""
 log = logging.getLogger("gridengine")
-
-
-class JobPayload(NamedTuple):
-    """What is submitted of a job, and its name for people."""
-
-    name: str
-    function: Function
-    call: Payload
-    form: int
-    controlled: bool
 
 
 class JobHandle:
@@ -51,6 +46,7 @@ class JobHandle:
         self._name = ""
         self.daemon = daemon
         self.end: CallsFinished | None = None
+        self.outcome: Outcome | None = None
         self.start: TaskStarted | None = None
         self._messages: list[Payload] = []
         self._sentinel: int | None = None
@@ -60,22 +56,15 @@ class JobHandle:
         self._scheduler = scheduler
         self._ours = ours
 
-    def submit(self, payload: JobPayload, options: CallOptions) -> None:
-        """Submit the job's one call.
+    def submit(self, function: Function, make_task: Callable[[int], Task]) -> None:
+        """Submit the job's one call; `make_task` makes its task of a number.
 
         Raises:
             ConfigurationError: as `Dispatcher.submit`.
         """
-        self._name = payload.name
-        task = options.task(
-            self.task,
-            payload.call,
-            form=payload.form,
-            watched=True,
-            controlled=payload.controlled,
-            name=payload.name,
-        )
-        self._dispatcher.submit(payload.function, [task], self)
+        task = make_task(self.task)
+        self._name = task.name
+        self._dispatcher.submit(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         # Of the others a process would print nothing either.

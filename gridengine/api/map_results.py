@@ -30,14 +30,16 @@ def gather(
     results = run.results
     try:
         run.send(itertools.chain(head, calls))
-        while results.done < len(results.values):
+        while results.missing:
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
-                bar.update(results.done, len(results.errors), len(results.values))
-    finally:
-        bar.close()
+                sent = len(results.values)
+                bar.update(sent - results.missing, len(results.errors), sent)
+    finally:  # after an error or Ctrl-C too: what has not ended is cancelled
+        if bar.wanted:
+            bar.close()
         submission.close()
-    return results.with_errors()
+    return results.with_errors() if results.errors else results.values
 
 
 class RaisingRun(MapRun):
@@ -47,26 +49,21 @@ class RaisingRun(MapRun):
         """Collect what has come; return whether no call has failed."""
         return super().proceed() and self.results.first_error is None
 
-    def take(self, timeout: float | None) -> bool:
-        """Collect outcomes. The first error cancels the calls after it, and is raised once all
-        before it have succeeded.
+    def heed_errors(self, first: int, known: int | None) -> None:
+        """Cancel the calls after the first error, and raise it once all before it have
+        succeeded.
         """
-        known = self.results.first_error
-        taken = super().take(timeout)
-        first = self.results.first_error
-        if first is not None:
-            self.results.raise_first_error()
-            if first != known:
-                self.submission.cancel_after(first)
-        return taken
+        self.results.raise_first_error()
+        if first != known:
+            self.submission.cancel_after(first)
 
 
 class KeepingRun(MapRun):
     """Has each error in the place of its call's result."""
 
-    def add(self, block: list[Any], first: int) -> int:
-        """Add the calls of a block that can be pickled."""
-        return self.submission.add_what_can_travel(block, first)
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        super().__init__(submission, total, chunksize)
+        self.add = submission.add_what_can_travel
 
 
 class ResultIterator(Generic[T]):

@@ -25,7 +25,6 @@ from gridengine.serialize.payload import SINGLE, STAR
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
-Outcome = Callable[[], tuple[Any, BaseException | None]]
 log = logging.getLogger("gridengine")
 
 
@@ -223,9 +222,37 @@ class AsyncResult(Generic[T]):
         self, future: CallFuture, callback: Callback | None, error_callback: Callback | None
     ) -> None:
         self._future = future
-        self._callbacks: Callbacks | None = None
+        self._batcher = future.template.batcher
+        self._callback, self._error_callback = callback, error_callback
+        self._returned: threading.Event | None = None
         if callback is not None or error_callback is not None:
-            self._callbacks = Callbacks(future, self._outcome, callback, error_callback)
+            self._returned = threading.Event()
+            # Taken out when it is called: the future keeps its callbacks, and must not keep this.
+            call = [functools.partial(call_safely, self._call_back, future, BaseException)]
+            batcher = self._batcher
+            future.add_done_callback(lambda _: batcher.call_back(call.pop()))
+
+    def _call_back(self, _: object) -> None:
+        """Call the callback that fits the outcome."""
+        assert self._returned is not None
+        try:
+            value, error = self._outcome()
+            if error is None and self._callback is not None:
+                self._callback(value)
+            elif error is not None and self._error_callback is not None:
+                self._error_callback(error)
+        finally:
+            self._returned.set()
+
+    def _has_returned(self, timeout: float | None) -> bool:
+        """Wait until the callback has returned; return whether it has within `timeout` seconds. A
+        callback itself waits for none.
+        """
+        return (
+            self._returned is None
+            or self._batcher.is_callback_thread()
+            or self._returned.wait(timeout)
+        )
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
         """Return the result, and the error, of what has ended."""
@@ -255,12 +282,12 @@ class AsyncResult(Generic[T]):
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end, up to `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        if self._await(timeout) and self._callbacks is not None:
-            self._callbacks.wait(None if until is None else max(0.0, until - time.monotonic()))
+        if self._await(timeout):
+            self._has_returned(None if until is None else max(0.0, until - time.monotonic()))
 
     def ready(self) -> bool:
         """Return whether it has ended."""
-        return self._future.done() and (self._callbacks is None or self._callbacks.wait(0))
+        return self._future.done() and self._has_returned(0)
 
     def successful(self) -> bool:
         """Return whether it has ended without an exception.
@@ -298,8 +325,7 @@ class MapResult(AsyncResult[list[T]]):
         """Wait for the end; who waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
-                results = self._run.results
-                while results.done < len(results.values):
+                while self._run.results.missing:
                     self._run.take(None)
             finally:
                 self._reading.release()
@@ -311,47 +337,12 @@ class MapResult(AsyncResult[list[T]]):
         """
         results = self._run.results
         with self._reading:
-            while results.done < len(results.values):
+            while results.missing:
                 self._run.take(None)
             if results.first_error is None:
                 return results.values, None
             results.values = []
             return None, results.errors[results.first_error]
-
-
-class Callbacks:
-    """The callbacks of a result: once its future is done, the one that fits is called."""
-
-    def __init__(
-        self,
-        future: CallFuture,
-        outcome: Outcome,
-        callback: Callback | None,
-        error_callback: Callback | None,
-    ) -> None:
-        self._outcome = outcome
-        self._callback, self._error_callback = callback, error_callback
-        self._batcher = future.template.batcher
-        self._returned = threading.Event()
-        call = functools.partial(call_safely, self._call, future, BaseException)
-        future.add_done_callback(lambda _: self._batcher.call_back(call))
-
-    def _call(self, _: object) -> None:
-        try:
-            value, error = self._outcome()
-            if error is None and self._callback is not None:
-                self._callback(value)
-            elif error is not None and self._error_callback is not None:
-                self._error_callback(error)
-        finally:
-            del self._outcome  # it refers to the result, which refers to this
-            self._returned.set()
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until it has returned; return whether it has within `timeout` seconds. A callback
-        itself waits for none.
-        """
-        return self._batcher.is_callback_thread() or self._returned.wait(timeout)
 
 
 class PoolIterator(ResultIterator[T]):

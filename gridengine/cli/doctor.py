@@ -55,8 +55,11 @@ def is_broken(findings: Iterable[Finding], asked: str | None) -> bool:
 
 def as_json(findings: Iterable[Finding], broken: bool) -> str:
     """Return the findings for scripts."""
-    found = {"ok": not broken, "findings": [dataclasses.asdict(one) for one in findings]}
-    return json.dumps(found, indent=1, default=operator.attrgetter("value"))
+    return json.dumps(
+        {"ok": not broken, "findings": [dataclasses.asdict(one) for one in findings]},
+        indent=1,
+        default=operator.attrgetter("value"),
+    )
 
 
 def _check_machine() -> Iterator[Finding]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
-    from gridengine.schedulers.launcher import LaunchPlan
 
 SCHEDULERS = tuple(BY_NAME)
 
@@ -89,8 +88,13 @@ def settings(as_json: bool) -> None:
     if as_json:
         click.echo(
             json.dumps(
-                {name: {"value": _plain(one.value), "by": one.by} for name, one in said.items()},
+                # JSON knows no infinity.
+                {
+                    name: {"value": None if one.value == math.inf else one.value, "by": one.by}
+                    for name, one in said.items()
+                },
                 indent=1,
+                default=str,
             )
         )
         return
@@ -167,16 +171,13 @@ def up(
     with _scheduler(scheduler, count) as chosen:
         number = count or up.default_count(chosen, connection)
         if dry:
-            _show_plan(up.plan(chosen, connection, number, _resources(**asked)), as_json)
+            plan = up.plan(chosen, connection, number, _resources(**asked))
+            click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         with up.extra_workers(chosen, connection, _resources(**asked), click.echo) as workers:
             workers.run(number)
             sys.exit(1 if workers.failed else 0)
-
-
-def _show_plan(plan: LaunchPlan, as_json: bool) -> None:
-    click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
 
 
 def _resources(
@@ -244,7 +245,7 @@ Examples:
 )
 def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
-    comes home.
+    returns.
 
     The exit status is 1 when something that is here is broken, or when what --scheduler asks for is
     not here.
@@ -288,11 +289,6 @@ def _text(words: str, style: str = "") -> Any:
     from rich.text import Text
 
     return Text(words, style=style)
-
-
-def _plain(value: object) -> object:
-    """Return a value as JSON has it, which knows no infinity."""
-    return str(value) if isinstance(value, Path) else None if value == math.inf else value
 
 
 def _shown(value: object) -> str:

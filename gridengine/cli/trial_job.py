@@ -40,7 +40,7 @@ def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
     try:
         output, errors = process.communicate(timeout=wait)
     except subprocess.TimeoutExpired:
-        words = ": ".join(filter(None, [f"did not come home within {wait:g} s", _end(process)]))
+        words = ": ".join(filter(None, [f"did not return within {wait:g} s", _end(process)]))
         remedy = "look at the queue; --wait SECONDS waits longer"
         return Finding(name, "job", State.BROKEN, words, remedy)
     except BaseException:
@@ -79,7 +79,7 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
             else "batch systems take no jobs of root, as a rule: do this as a plain user"
         )
         return finding(State.BROKEN, said["error"], said["hint"] or usual)
-    words = f"came home from {said['host']} in {said['seconds']:.1f} s"
+    words = f"returned from {said['host']} in {said['seconds']:.1f} s"
     return finding(State.OK, f"{words}; with Python's own start {seconds:.1f} s")
 
 

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gridengine.resources.base import Resource
@@ -24,7 +24,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.schedulers.local_tcp import TcpProcessLauncher
+from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import Connection, make_private_folder
 
@@ -54,9 +54,7 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
     """Return what would be submitted for so many workers; nothing is."""
     if scheduler.local:
-        return TcpProcessLauncher(
-            LaunchContext("RUN", connection.parent, connection, adopt_none)
-        ).plan(count, Demand(resources))
+        return TcpProcessLauncher(connection).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)
 
 
@@ -132,23 +130,15 @@ def extra_workers(
     """
     from gridengine.dispatcher.run_directory import tidy
 
-    if scheduler.local:
-        run = LaunchContext("up", connection.parent, connection, adopt_none)
-        launcher: Launcher = TcpProcessLauncher(run)
-    else:
-        run = _own_run(connection)
-        launcher = scheduler.launcher(run)
-    try:
+    with ExitStack() as stack:
+        if scheduler.local:
+            launcher: Launcher = TcpProcessLauncher(connection)
+        else:
+            # Its folder is beside the dispatcher's, which is removed when that one ends.
+            id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
+            folder = make_private_folder(settings().runs / id)
+            run = LaunchContext(id, folder, connection, adopt_none)
+            stack.callback(tidy, run)
+            launcher = scheduler.launcher(run)
+        stack.callback(launcher.close)
         yield ExtraWorkers(launcher, Demand(resources), say)
-    finally:
-        launcher.close()
-        if run.directory != connection.parent:
-            tidy(run)
-
-
-def _own_run(connection: Path) -> LaunchContext:
-    """Return a run whose folder is beside that of the dispatcher: that one is removed when its
-    dispatcher ends.
-    """
-    id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
-    return LaunchContext(id, make_private_folder(settings().runs / id), connection, adopt_none)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from gridengine.dispatcher.interface import Dispatcher
@@ -13,17 +14,19 @@ from gridengine.settings.values import settings
 
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
     """Return the one dispatcher that all users of this scheduler instance share."""
+    dispatcher: Any = scheduler.share(functools.partial(_make_dispatcher, scheduler))
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
     # Imported here, since a scheduler may begin to start its workers before.
-    dispatcher: Any
     if isinstance(scheduler, InlineScheduler):
         from gridengine.dispatcher.inline import InlineDispatcher
 
-        dispatcher = scheduler.share(InlineDispatcher)
-    else:
-        from gridengine.dispatcher.io_thread import DispatcherThread
+        return InlineDispatcher()
+    from gridengine.dispatcher.io_thread import DispatcherThread
 
-        dispatcher = scheduler.share(lambda: DispatcherThread(scheduler, settings()))
-    return dispatcher  # type: ignore[no-any-return]
+    return DispatcherThread(scheduler, settings())
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
@@ -52,6 +55,8 @@ def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher,
     """
     # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
     # sockets.
+    if isinstance(place, Scheduler):
+        return dispatcher_of(place), place, False
     scheduler, ours = resolve(place)
     try:
         if prepare and ours:

@@ -12,6 +12,7 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import Submission
+from gridengine.serialize.payload import size_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -24,20 +25,21 @@ class Results:
         self.values: list[Any] = []
         self.errors: dict[int, BaseException] = {}
         self.first_error: int | None = None
-        self.done = 0
-        """How many calls have ended."""
+        self.missing = 0
+        """How many calls have not ended, as far as outcomes have been put here."""
         self._settled = bytearray()
         self._frontier = 0
 
     def expect(self, count: int) -> None:
         """Make room for the results of so many more calls."""
+        self.missing += count
         self.values.extend(itertools.repeat(None, count))
         self._settled.extend(bytes(count))
 
     def put(self, outcome: Outcome) -> None:
         """Take an outcome; the same once more changes nothing."""
         if not self._settled[outcome.start]:
-            self.done += outcome.stop - outcome.start
+            self.missing -= outcome.stop - outcome.start
         self._settled[outcome.start : outcome.stop] = b"\1" * (outcome.stop - outcome.start)
         if outcome.error is None:
             self.values[outcome.start : outcome.stop] = outcome.values
@@ -82,6 +84,10 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
+        self.add = submission.add
+        """Adds a block of calls to the submission, given the number of its first call, and returns
+        its pickle.
+        """
         self.results = Results()
         self._total = total
         self._chunksize = chunksize
@@ -106,13 +112,9 @@ class MapRun:
                 if not self.proceed():
                     return
                 flush_at = time.monotonic() + gather_seconds
-            if self._chunksize is None:
-                size = next_size(size, pickled, total, dispatcher.slots)
+            if self._chunksize is None and len(self.results.values) != total:
+                size = next_size(size, size_of(pickled), total, dispatcher.slots)
         submission.flush()
-
-    def add(self, block: list[Any], first: int) -> int:
-        """Add a block to the submission; return the size of its pickle in bytes."""
-        return self.submission.add(block, first)
 
     def proceed(self) -> bool:
         """Collect what has come; return whether more calls are to be sent."""
@@ -123,11 +125,19 @@ class MapRun:
         """Collect the outcomes that have come, waiting for the first up to `timeout` seconds;
         return whether there were any.
         """
-        taken = False
+        results, taken = self.results, False
+        known = results.first_error
         for outcome in self.submission.outcomes(timeout):
-            self.results.put(outcome)
+            results.put(outcome)
             taken = True
+        if results.first_error is not None:
+            self.heed_errors(results.first_error, known)
         return taken
+
+    def heed_errors(self, first: int, known: int | None) -> None:
+        """Be called when there are errors: which call's is the first of them, and which call's was
+        known before to be so.
+        """
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that

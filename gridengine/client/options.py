@@ -44,25 +44,22 @@ class CallOptions(Struct, frozen=True):
     resources: Resource | None = None
     demand: Demand = ANY
     """What is asked of a worker: it follows from `resources`."""
+    exceptions: tuple[type[BaseException], ...] = ()
+    """The classes of `retry_on`."""
 
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         number("escalate_memory", self.escalate_memory, least=1)
-        if self.retry_on != ():
-            force_setattr(self, "retry_on", _classes(self.retry_on))
+        exceptions = () if self.retry_on == () else _classes(self.retry_on)
+        force_setattr(self, "exceptions", exceptions)
         demand = ANY
         if self.resources is not None:
             _check_resources(self.resources)
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)
         force_setattr(self, "demand", demand)
-
-    @property
-    def exceptions(self) -> tuple[type[BaseException], ...]:
-        """The classes of `retry_on`."""
-        return tuple(self.retry_on)  # type: ignore[arg-type]
 
     def task(
         self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any

@@ -43,11 +43,11 @@ class EffectPerformer:
         held: Resource | None,
     ) -> None:
         self._link = link
+        self._send = link.send
         self._launcher = launcher
         self._unsettled = unsettled
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], None]] = {
-            Send: self.send,
             Grant: self._grant,
             CallsFinished: unsettled.settle,
             TaskStarted: self._started,
@@ -62,11 +62,10 @@ class EffectPerformer:
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects in their order."""
         for effect in effects:
-            self._methods[type(effect)](effect)
-
-    def send(self, effect: Send) -> None:
-        """Send a worker a message."""
-        self._link.send(effect.worker, effect.message, effect.buffers)
+            if type(effect) is Send:
+                self._send(effect.worker, effect.message, effect.buffers)
+            else:
+                self._methods[type(effect)](effect)
 
     def _grant(self, effect: Grant) -> None:
         cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
@@ -84,7 +83,7 @@ class EffectPerformer:
             failed=failed,
             buffers=len(payload),
         )
-        self._link.send(effect.worker, message, payload)
+        self._send(effect.worker, message, payload)
 
     def _started(self, effect: TaskStarted) -> None:
         listener = self._unsettled.listener(effect.task)

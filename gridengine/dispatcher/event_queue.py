@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -25,6 +26,8 @@ class EventQueue:
         """Whether the I/O thread waits, or is about to: then it must be woken."""
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Polls as readable when the I/O thread is to wake."""
+        self.drain = functools.partial(os.eventfd_read, self.fd)
+        """Has the descriptor, which polls as readable, do so only when `wake` is called again."""
         # Not when the I/O thread ends: another may be about to wake it, and the number would be
         # another file's.
         weakref.finalize(self, os.close, self.fd).atexit = False
@@ -33,7 +36,7 @@ class EventQueue:
         """Add an event."""
         self.events.append(event)
         if self.sleeping:
-            self.wake()
+            os.eventfd_write(self.fd, 1)
 
     def extend(self, events: Iterable[Event]) -> None:
         """Add events; the I/O thread sees the first of them after the last has been added."""
@@ -52,7 +55,3 @@ class EventQueue:
     def wake(self) -> None:
         """Wake the I/O thread, from any thread."""
         os.eventfd_write(self.fd, 1)
-
-    def drain(self) -> None:
-        """Have the descriptor, which polls as readable, do so only when `wake` is called again."""
-        os.eventfd_read(self.fd)

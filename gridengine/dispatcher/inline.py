@@ -12,6 +12,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,6 +153,8 @@ class InlineRun:
         self._calls: Sequence[Any] = ()
         self._given: Resource = ZERO
         self._core = StateMachine(Policy(version=__version__, python=python_version()))
+        # Threads that a call has started may push values. Reentrant: a listener may submit.
+        self._handling = threading.RLock()
         self._unsettled = UnsettledTasks()
         self._unsettled.add(tasks, listener)
         self._assigned: deque[Assignment] = deque()
@@ -175,17 +178,19 @@ class InlineRun:
                 self._run(self._assigned.popleft())
         except BaseException:
             error = Cancelled(f"{self._function.name} was ended before it was done")
-            for failure in self._unsettled.fail(error):
+            for failure in list(self._unsettled.fail(error)):
                 raise failure from None
             raise
         finally:
             # What was handed in is let go of now, and not when the collector comes by.
-            self._performers.clear()
-            objects.clear(self._core.state)
+            with self._handling:
+                self._performers.clear()
+                objects.clear(self._core.state)
 
     def _handle(self, event: Event) -> None:
-        for effect in self._core.handle(event, time.monotonic()):
-            self._performers[type(effect)](effect)
+        with self._handling:
+            for effect in self._core.handle(event, time.monotonic()) if self._performers else ():
+                self._performers[type(effect)](effect)
 
     def _send(self, message: Message, buffers: Payload = ()) -> None:
         """Send the core a message of its worker."""
@@ -222,8 +227,8 @@ class InlineRun:
         try:
             while index < assignment.stop and not self.requests:
                 result, payload = self._call(assignment, index, self._calls[index])
-                results.append(result)
                 buffers += payload
+                results.append(result)  # last, should Ctrl-C come between
                 index += 1
         finally:  # should an exception end all, what was done before has its outcome
             if results:

@@ -85,7 +85,7 @@ class IOLoop:
     def _wait(self, poller: Poller) -> dict[int, int]:
         """Sleep until there is something to do; return what polled as readable."""
         state, queue = self._state, self._queue
-        until = min(self._link.next_deadline(), self._tick_at)
+        until = min(self._link.deadline, self._tick_at)
         if state.rebalance_due:
             until = min(until, self._rebalance_at)
         queue.sleeping = True

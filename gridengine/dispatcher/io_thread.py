@@ -75,7 +75,8 @@ class DispatcherThread:
         check_threads(LOCAL_THREADS if scheduler.local else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
-        self._ids = itertools.count(1)
+        self.new_id = itertools.count(1).__next__
+        """Returns an id for a task, unique for this dispatcher."""
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
         self._queue = EventQueue()
         self._link = _open_link(scheduler, settings, run_id, self._queue)
@@ -108,10 +109,6 @@ class DispatcherThread:
 
     # ---------------------------------------------------------------- for clients, from any thread
 
-    def new_id(self) -> int:
-        """Return an id for a task, unique for this dispatcher."""
-        return next(self._ids)
-
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         """Have tasks run; the listener receives the outcome of each of their calls once.
 
@@ -120,7 +117,8 @@ class DispatcherThread:
                 was forked from; or no worker can hold what a task asks for.
         """
         modules = own_modules()
-        modules.check_if_due()
+        if time.monotonic() > modules.due:
+            modules.check()
         with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
@@ -131,13 +129,17 @@ class DispatcherThread:
                 if task.needs:
                     shared = (*shared, *task.needs)
             self._unsettled.add(tasks, listener)
-            # The core handles one event at a time, and no message of a worker meanwhile.
-            self._queue.extend(
-                [
-                    Submitted(function, tasks[start : start + MOST_TASKS], modules.generation)
-                    for start in range(0, len(tasks), MOST_TASKS)
-                ]
-            )
+            generation = modules.generation
+            if len(tasks) <= MOST_TASKS:
+                self._queue.post(Submitted(function, tasks, generation))
+            else:
+                # The core handles one event at a time, and no message of a worker meanwhile.
+                self._queue.extend(
+                    [
+                        Submitted(function, tasks[start : start + MOST_TASKS], generation)
+                        for start in range(0, len(tasks), MOST_TASKS)
+                    ]
+                )
             for one in all_needed(shared) if shared else ():
                 one.used_by(self)
 

@@ -24,17 +24,16 @@ class Link(Protocol):
     """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those of this machine.
 
     `context` is how the launcher has workers connect to it, and `streams` are where what calls
-    print is passed on to.
+    print is passed on to. `deadline` is the monotonic time at which `receive` must be called though
+    nothing polls.
     """
 
     context: LaunchContext
     streams: StandardStreams
+    deadline: float
 
     def poller(self) -> Poller:
         """Return what wakes when there is something to receive; more may be registered."""
-
-    def next_deadline(self) -> float:
-        """Return the monotonic time at which `receive` must be called though nothing polls."""
 
     def receive(
         self, ready: Iterable[int], now: float, most: int

@@ -27,7 +27,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
-from gridengine.worker.agent import Agent, make_hello
+from gridengine.worker.agent import HANDLERS, Agent, make_hello
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
@@ -71,7 +71,7 @@ class LocalWorkers:
         """Of each agent's descriptor, whose it is."""
         self._poller = select.poll()
         self._beat_at = 0.0
-        self._tick_at = 0.0
+        self.deadline = math.inf
         self._has_room = False
 
     def adopt(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -92,12 +92,6 @@ class LocalWorkers:
         """Return what wakes when there is something to receive; more may be registered."""
         return self._poller
 
-    def next_deadline(self) -> float:
-        """Return the monotonic time at which `receive` must be called though nothing polls."""
-        if self._inbox or self._adopted or self._has_room:
-            return 0.0
-        return self._tick_at if self._agents else math.inf
-
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
@@ -108,13 +102,14 @@ class LocalWorkers:
             peer = self._peers.get(fd)
             if peer is not None:
                 self._agents[peer].on_ready()
-                self._tick_at = min(self._tick_at, now + TICK_DELAY_SECONDS)
-        if now >= self._tick_at or self._has_room:
+                self.deadline = min(self.deadline, now + TICK_DELAY_SECONDS)
+        if now >= self.deadline or self._has_room:
             self._tick(now)
         inbox = self._inbox
         if len(inbox) <= most:
             self._inbox = deque()
             return inbox
+        self.deadline = 0.0
         return [inbox.popleft() for _ in range(most)]
 
     def _connect(self) -> None:
@@ -151,7 +146,7 @@ class LocalWorkers:
         )
         self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)
-        self._tick_at = 0.0
+        self.deadline = 0.0
         hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
         self._post(peer, hello)
 
@@ -168,9 +163,9 @@ class LocalWorkers:
         beats = now >= self._beat_at
         if beats:
             self._beat_at = now + self._settings.beat_seconds
-        self._tick_at = self._beat_at
+        self.deadline = self._beat_at if self._agents else math.inf
         for peer, agent in list(self._agents.items()):
-            self._tick_at = min(self._tick_at, now + agent.tick(now))
+            self.deadline = min(self.deadline, now + agent.tick(now))
             if agent.broken:
                 self._end(peer, agent.broken)
             elif beats:
@@ -179,13 +174,17 @@ class LocalWorkers:
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Pass a message to an agent; to one that is gone nothing is passed."""
         agent = self._agents.get(peer)
-        if agent is None or isinstance(message, Welcome):
+        if agent is None:
             return
-        if isinstance(message, Stop | Refuse):
+        handler = HANDLERS.get(type(message))
+        if handler is not None:
+            handler(agent, message, buffers)
+            self.deadline = min(self.deadline, time.monotonic() + TICK_DELAY_SECONDS)
+            if self._inbox:
+                self.deadline = 0.0
+        elif not isinstance(message, Welcome):
+            assert isinstance(message, Stop | Refuse)
             self._end(peer, "told to stop")
-        else:
-            agent.handle(message, buffers)
-            self._tick_at = min(self._tick_at, time.monotonic() + TICK_DELAY_SECONDS)
 
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)
@@ -194,6 +193,7 @@ class LocalWorkers:
         agent.finish_background()
         agent.close()
         self._post(peer, Goodbye(reason))
+        self.deadline = 0.0
 
     def forget(self, peer: bytes) -> None:
         """End an agent that is not needed any more."""

@@ -41,6 +41,7 @@ class RemoteWorkers:
             raise
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams)
+        self.deadline = math.inf  # whatever comes wakes the poller
         self.send = self._server.send
         self.forget = self._server.forget
         log.info("what calls print goes to the workers' logs below %s", self.context.directory)
@@ -48,10 +49,6 @@ class RemoteWorkers:
     def poller(self) -> zmq.Poller:
         """Return what wakes when there is something to receive; more may be registered."""
         return self._server.poller()
-
-    def next_deadline(self) -> float:
-        """Return never: whatever comes wakes the poller."""
-        return math.inf
 
     def receive(
         self, ready: Iterable[int], now: float, most: int

@@ -7,22 +7,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
+
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.interface import Listener
 from gridengine.errors import GridEngineError
 
 
-class UnsettledTask:
+class UnsettledTask(Struct, eq=False):
     """A task some of whose calls are not settled; `settled` are the others, as ranges of their
     indices.
     """
 
-    __slots__ = ("count", "listener", "settled")
-
-    def __init__(self, listener: Listener, count: int) -> None:
-        self.listener = listener
-        self.count = count
-        self.settled: list[tuple[int, int]] = []
+    listener: Listener
+    count: int
+    settled: list[tuple[int, int]] = []
 
     def remaining(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of calls that are not settled."""

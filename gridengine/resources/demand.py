@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from gridengine.resources.base import ZERO, Resource, key_of
-from gridengine.resources.estimates import scaled
+from gridengine.resources.estimates import replaced
 from gridengine.resources.kinds import Memory
 from gridengine.resources.units import to_bytes
 
@@ -48,8 +48,8 @@ class Demand:
 
     @property
     def request(self) -> Resource:
-        """What one call asks for by now."""
-        return scaled(self.resources, memory=self.factor)
+        """What one call asks for by now; `resources` itself when there is no memory in it."""
+        return replaced(self.resources, Memory, lambda part: Memory(part.M * self.factor))
 
     @property
     def memory_limit(self) -> int:
@@ -59,4 +59,4 @@ class Demand:
 
 
 ANY = Demand()
-"""No demand."""
+"""The demand of calls that request nothing."""

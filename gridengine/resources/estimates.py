@@ -1,6 +1,4 @@
-"""Requests changed by what earlier runs took: more memory after running out of it, limits from the
-times of like tasks. Pure.
-"""
+"""Requests changed by what earlier runs took: limits from the times of like tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +8,11 @@ import operator
 from collections.abc import Callable
 
 from gridengine.resources.base import ZERO, R, Resource
-from gridengine.resources.kinds import Memory, WTime
-from gridengine.resources.units import number
+from gridengine.resources.kinds import WTime
+from gridengine.resources.units import MOST
 
 GROUP_RUNS = 8
 GROUP_SECONDS = 10.0
-
-
-def scaled(request: Resource, *, memory: float) -> Resource:
-    """Return the same request with `memory` times the memory; the same itself when it asks for
-    none.
-    """
-    factor = number("memory", memory)
-    return replaced(request, Memory, lambda part: Memory(part.M * factor))
 
 
 def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
@@ -72,7 +62,7 @@ class GroupTimes:
         if limits is None:
             return time
         hard, soft = (
-            min(limit, math.inf if own is None else own)
+            min(limit, MOST if own is None else own)
             for limit, own in zip(limits, (time.T, time.softT), strict=True)
         )
         return WTime(hard, softT=min(soft, hard), group=time.group)

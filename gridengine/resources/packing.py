@@ -1,9 +1,9 @@
 """Which task goes to which holder, and when. Sans-I/O: time is passed in.
 
 First fit in order, with backfill: tasks are tried in the order they came, each on the holders in
-    the order they came; one that does not fit waits, while later ones that fit may overtake it.
-    When a task has been overtaken for `overtake_seconds`, a holder *drains*
-for it: until it has its place, nothing that came later is given any of that holder.
+the order they came; one that does not fit waits, while later ones that fit may overtake it. When a
+task has been overtaken for `overtake_seconds`, a holder *drains* for it: until it has its place,
+nothing that came later is given any of that holder.
 
 Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each
 queue remembers which holders may have room for it: one that had none is not asked again before
@@ -158,8 +158,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
-        if holder.drains_for is not None:
-            self._stop_draining(holder.drains_for)
+        self._stop_draining(holder.drains_for)
         for task in holder.tasks:
             del self._given[task]
         return list(holder.tasks)  # type: ignore[arg-type]
@@ -168,8 +167,7 @@ class Packer(Generic[TaskT, HolderT]):
         """Give nothing more of a holder until it is resumed; what it has given stays given."""
         holder = self._holders[key]
         holder.paused = True
-        if holder.drains_for is not None:
-            self._stop_draining(holder.drains_for)
+        self._stop_draining(holder.drains_for)
 
     def resume(self, key: HolderT) -> None:
         """Give of a holder again."""
@@ -257,24 +255,19 @@ class Packer(Generic[TaskT, HolderT]):
             if head is None:
                 continue
             try:
-                placed = self._try(queue, head, now)
+                holder = self._room(queue, head.order, now)
+                if holder is None:
+                    self._blocked(queue, head, now)
+                    continue
+                placed = self._give(queue, head, holder)
             except BaseException as error:  # a kind may be a user's own
                 raise RequestFailed(
                     queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]
                 ) from error
-            if placed is None:
-                continue
             yield placed
             head = self._head(queue)
             if head is not None:
                 heapq.heappush(heads, (head.order, head.entry, queue))
-
-    def _try(self, queue: _Queue, head: _Waiting, now: float) -> Placed[TaskT, HolderT] | None:
-        holder = self._room(queue, head.order, now)
-        if holder is None:
-            self._blocked(queue, head, now)
-            return None
-        return self._give(queue, head, holder)
 
     # ---------------------------------------------------------------- how
 
@@ -360,8 +353,7 @@ class Packer(Generic[TaskT, HolderT]):
             ]
             if able:
                 holder = min(able, key=lambda one: one.load(queue.request))
-                if holder.drains_for is not None:
-                    self._stop_draining(holder.drains_for)
+                self._stop_draining(holder.drains_for)
                 queue.drained, holder.drains_for = holder, queue
 
     def _is_due(self, queue: _Queue, head: _Waiting, now: float) -> bool:
@@ -372,8 +364,9 @@ class Packer(Generic[TaskT, HolderT]):
             and now - max(queue.overtaken_since, head.since) >= self.overtake_seconds
         )
 
-    def _stop_draining(self, queue: _Queue) -> None:
-        if queue.drained is not None:
+    def _stop_draining(self, queue: _Queue | None) -> None:
+        """Give of the holder again that drains for this queue, if one does."""
+        if queue is not None and queue.drained is not None:
             holder, queue.drained = queue.drained, None
             holder.drains_for = None
             self._changes += 1

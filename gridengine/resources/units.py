@@ -71,6 +71,8 @@ def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) 
     Raises:
         TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
+    if type(value) is int and value > 0 and least <= value <= MOST:
+        return value
     if type(value) not in (int, float) and (
         isinstance(value, bool) or not isinstance(value, numbers.Real)
     ):
@@ -94,6 +96,8 @@ def whole(
     Raises:
         TypeError, ConfigurationError: it is none; the text names the argument and the value.
     """
+    if type(value) is int and least <= value <= most:
+        return value
     if type(value) is not int and (
         isinstance(value, bool) or not isinstance(value, numbers.Integral)
     ):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES
+from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES, UNBOUNDED_PROCESSES
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def default_scheduler() -> Scheduler:
     start workers without bound.
     """
     if GVAR.inside:
-        from gridengine.schedulers.nested import nested_scheduler
+        from gridengine.schedulers.inline import nested_scheduler
 
         return nested_scheduler()
     return _once(os.getpid(), best_available)
@@ -92,16 +92,12 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
     of the same machine: what started them may wait for them.
     """
     scheduler = _once(os.getpid(), PROCESSES.make) if GVAR.inside else default_scheduler()
-    return scheduler if not scheduler.local or resources != ZERO else _once(os.getpid(), _unbounded)
+    if scheduler.local and resources == ZERO:
+        return _once(os.getpid(), UNBOUNDED_PROCESSES.make)
+    return scheduler
 
 
 @functools.cache
 def _once(pid: int, make: Callable[[], Scheduler]) -> Scheduler:
     """Return what `make` makes, once for each process: a fork has its own."""
     return make()
-
-
-def _unbounded() -> Scheduler:
-    from gridengine.schedulers.local import UnboundedProcessScheduler
-
-    return UnboundedProcessScheduler()

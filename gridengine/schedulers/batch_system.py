@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 from gridengine.errors import (
     ClusterError,
     ConfigurationError,
-    GridEngineError,
     JobDeleted,
+    SubmissionRefused,
     WorkerNotStarted,
 )
 from gridengine.resources.base import Resource
@@ -34,6 +34,7 @@ from gridengine.schedulers.launcher import (
     LaunchContext,
     Launcher,
     LaunchPlan,
+    Report,
     TryAgain,
 )
 from gridengine.schedulers.logs import log_tail
@@ -52,6 +53,11 @@ class TooMany(TryAgain):
     def __init__(self, words: str, limit: int | None = None) -> None:
         super().__init__(words)
         self.limit = limit
+
+
+def refused(words: str, asked: str, hint: str | None) -> SubmissionRefused:
+    """Return what to raise when a batch system will not take a job that was asked for so."""
+    return SubmissionRefused(f"{words}; it was asked for: {asked}" if asked else words, hint=hint)
 
 
 class BatchScheduler(Scheduler):
@@ -258,21 +264,19 @@ class BatchLauncher(Launcher, Generic[Task]):
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 
-def not_started(
-    handle: Handle, reason: str, *, deleted: bool = False, host: str = "", hint: str = ""
-) -> GridEngineError:
-    """Return what to raise of a cluster task that ended before its worker called home."""
-    kind = JobDeleted if deleted else WorkerNotStarted
-    usual = (
-        ""
-        if deleted
-        else "the interpreter, the package and the run directory must be there on the node"
-    )
-    return kind(
-        f"the cluster job ended before its worker called home: {reason}",
+def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
+    """Return the report on how a cluster task ended, with what to raise of one whose worker has not
+    connected.
+    """
+    kind = JobDeleted if end.deleted else WorkerNotStarted
+    error = kind(
+        f"the cluster job ended before its worker connected: {end.reason}",
         host=host or None,
         job=handle.id,
         log=handle.log or None,
         log_tail=log_tail(handle.log) or None,
-        hint=hint or usual or None,
+        hint=None
+        if end.deleted
+        else "the interpreter, the package and the run directory must be there on the node",
     )
+    return end._replace(error=error)

@@ -13,9 +13,6 @@ from gridengine.schedulers import cleanup_process
 
 logger = logging.getLogger("gridengine")
 
-CLEAN_SECONDS = 60.0
-"""For how long the guard tries, when the batch system does not answer."""
-
 
 class Guard:
     """Has a command run and files removed when this process is gone, however it ended.
@@ -36,7 +33,6 @@ class Guard:
                 "-S",
                 cleanup_process.__file__,
                 str(os.getpid()),
-                str(CLEAN_SECONDS),
                 *command,
                 "--",
                 *map(str, files),

@@ -1,5 +1,5 @@
 """A process that outlives its parent only to clean up: `python -I -S cleanup_process.py PARENT
-SECONDS COMMAND... -- FILE...`.
+COMMAND... -- FILE...`.
 
 When the parent is gone, or closes our standard input without having said that all is done, the
 command is run until it succeeds, for a minute at most, and the files are removed. Only the standard
@@ -15,8 +15,10 @@ import sys
 import time
 
 DONE = b"done"
+CLEAN_SECONDS = 60.0
+"""For how long that is tried when the batch system does not answer."""
 PARENT_SECONDS = 1.0
-"""How often we look whether the parent lives: a fork of it may hold the other end of our input
+"""How often we look whether the parent lives: a fork of it may hold the other end of its pipe to us
 open.
 """
 RETRY_SECONDS = 2.0
@@ -35,18 +37,18 @@ def wait(parent: int) -> bytes:
             return said
 
 
-def clean(command: list[str], files: list[str], seconds: float) -> int:
+def clean(command: list[str], files: list[str]) -> int:
     """Remove the files, and run the command until it succeeds or the time is over; return 0 when it
     did.
     """
     for file in files:
         with contextlib.suppress(OSError):
             os.unlink(file)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + CLEAN_SECONDS
     while True:
         try:
             status = subprocess.run(
-                command, stdin=subprocess.DEVNULL, timeout=seconds, check=False
+                command, stdin=subprocess.DEVNULL, timeout=CLEAN_SECONDS, check=False
             ).returncode
         except (OSError, subprocess.TimeoutExpired) as error:
             print(f"{command[0]}: {error}", file=sys.stderr)
@@ -59,12 +61,11 @@ def clean(command: list[str], files: list[str], seconds: float) -> int:
 def main(arguments: list[str]) -> int:
     """Wait for the parent's end, then clean up; return 0 when nothing is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent, seconds, rest = int(arguments[0]), float(arguments[1]), arguments[2:]
-    middle = rest.index("--")
-    if wait(parent) == DONE:
+    middle = arguments.index("--")
+    if wait(int(arguments[0])) == DONE:
         return 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return clean(rest[:middle], rest[middle + 1 :], seconds)
+    return clean(arguments[1:middle], arguments[middle + 1 :])
 
 
 if __name__ == "__main__":

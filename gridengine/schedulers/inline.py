@@ -1,11 +1,26 @@
-"""Calls run in this very process, one after the other."""
+"""Calls run in this very process, one after the other: an `InlineScheduler`, which is the
+default inside a call.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
+import os
+import socket
 from typing import NoReturn
 
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
+from gridengine.worker.call_context import GVAR
+
+logger = logging.getLogger("gridengine")
+
+WARNING = (
+    "calls inside a call run in its own process, one after the other, when they name no scheduler; "
+    "scheduler=gridengine.ProcessScheduler(n) has them run in n processes on that call's machine"
+)
 
 
 class InlineScheduler(Scheduler):
@@ -25,3 +40,25 @@ class InlineScheduler(Scheduler):
     def launcher(self, run: LaunchContext) -> NoReturn:
         """Raise: nothing is launched for inline calls."""
         raise NotImplementedError("an InlineScheduler has no workers to launch")
+
+
+def nested_scheduler() -> InlineScheduler:
+    """Return the scheduler of calls inside a call. The first of all the runners of a worker to ask
+    says so, as a warning.
+    """
+    return _nested_of(os.getpid())[0]
+
+
+@functools.cache
+def _nested_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
+    """Warn, unless another runner of this worker has; return the scheduler and the socket whose
+    name says that it did, for as long as this process lives.
+
+    A name in the abstract namespace is held by one process at a time, and needs no tidying up
+    (unix(7)).
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.suppress(OSError):
+        claim.bind(f"\0gridengine-nested-{os.getppid() if GVAR.in_runner else pid}")
+        logger.warning(WARNING)
+    return InlineScheduler(), claim

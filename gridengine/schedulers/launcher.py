@@ -5,6 +5,7 @@ and what it reports.
 from __future__ import annotations
 
 import enum
+import functools
 import shlex
 import socket
 import subprocess
@@ -31,7 +32,7 @@ class Report(NamedTuple):
     """The scheduler's word on one worker.
 
     `reason` is in the batch system's own words; `error` says what to raise when the worker never
-    called home, and, of one that is queued, that it can never start; `deleted` whether somebody
+    connected, and, of one that is queued, that it can never start; `deleted` whether somebody
     deleted it; `fault` which error the batch system's record makes of its end, if it says
     (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part
     in its end: the batch system gave its place to another job, say.
@@ -43,6 +44,10 @@ class Report(NamedTuple):
     deleted: bool = False
     fault: type[GridEngineError] | None = None
     blameless: bool = False
+
+
+failed = functools.partial(Report, WorkerStatus.FAILED)
+"""The report on a worker that did not end in order."""
 
 
 class Handle(NamedTuple):

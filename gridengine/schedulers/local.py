@@ -79,10 +79,11 @@ class ProcessScheduler(Scheduler):
 
     def prepare(self) -> None:
         """Start the fork server: to import what it needs takes it as long as this process."""
-        # What keeps it from starting now is found again, and told, by the launcher.
-        with self._lock, contextlib.suppress(GridEngineError, TryAgain):
+        with self._lock:
             if self._shared is None and not self._closed and not self._ahead:
-                self._ahead.append(SpawnedForkServer.start())
+                # What keeps it from starting now is found again, and told, by the launcher.
+                with contextlib.suppress(GridEngineError, TryAgain):
+                    self._ahead.append(SpawnedForkServer.start())
 
     def close(self) -> None:
         """End the workers. Calls that have not ended are cancelled. May be called twice."""

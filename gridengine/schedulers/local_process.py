@@ -14,11 +14,19 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gridengine.errors import GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle, Launcher, Report, TryAgain, WorkerStatus
-from gridengine.schedulers.worker_command import python_path
+from gridengine.schedulers.launcher import (
+    Handle,
+    Launcher,
+    LaunchPlan,
+    Report,
+    TryAgain,
+    WorkerStatus,
+)
+from gridengine.schedulers.worker_command import python_path, worker_command
 
 logger = logging.getLogger("gridengine")
 
@@ -63,12 +71,12 @@ class LocalLauncher(Launcher):
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         """Return the state of each worker that this launcher started."""
-        reports = {
-            handle: report_of(self._processes[handle])
+        return {
+            handle: report
             for handle in handles
             if handle in self._processes
+            and (report := report_of(self._processes[handle])) is not None
         }
-        return {handle: report for handle, report in reports.items() if report is not None}
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Have these workers leave, and kill those that have not in time."""
@@ -86,6 +94,31 @@ class LocalLauncher(Launcher):
     def close(self) -> None:
         """Stop every worker that is left."""
         self.cancel(list(self._processes))
+
+
+class TcpProcessLauncher(LocalLauncher):
+    """Starts workers that connect to their dispatcher by TCP, as a cluster's do: for one that runs
+    already, here or elsewhere.
+    """
+
+    def __init__(self, connection: Path) -> None:
+        super().__init__()
+        self._command = worker_command(sys.executable, connection)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                env=worker_environment(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise start_error(error) from error
+
+    def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
+        """Return the workers' command line."""
+        return LaunchPlan(count, {"argv": self._command})
 
 
 def _still_running(
@@ -143,7 +176,7 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
         return Report(WorkerStatus.SUSPENDED if stopped else WorkerStatus.RUNNING)
     reason = exit_words(status)
     error = WorkerNotStarted(
-        f"the worker process ended before it called home: {reason}",
+        f"the worker process ended before it connected: {reason}",
         host=socket.gethostname(),
         hint="its own words, if any, are on standard error",
     )

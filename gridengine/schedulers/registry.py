@@ -23,7 +23,8 @@ PACKAGE = "gridengine.schedulers"
 class SchedulerEntry(NamedTuple):
     """One scheduler.
 
-    name: on the command line (`--scheduler slurm`).
+    name: on the command line (`--scheduler slurm`), and of the table of the settings files that
+        holds a batch system's own names.
     path: of its class, as "module:Class" below this package.
     checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
         when the command line does not offer this scheduler, since it starts no workers.
@@ -33,7 +34,6 @@ class SchedulerEntry(NamedTuple):
         raises a ConfigurationError or a BatchSystemError.
     options: the module with the words of its requests, for a DRMAA library that speaks to it:
         `drmaa_options` and `own_walltime`.
-    settings_table: the table of the settings files that holds a site's own names.
     """
 
     name: str
@@ -43,7 +43,6 @@ class SchedulerEntry(NamedTuple):
     why_absent: Callable[[Mapping[str, str]], str] | None = None
     probe: str = ""
     options: str = ""
-    settings_table: str = ""
 
     @property
     def class_name(self) -> str:
@@ -92,6 +91,8 @@ def _imported(path: str) -> Any:
 
 
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
+UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
+"""Of jobs that ask for nothing; nobody names it."""
 SCHEDULERS = (
     PROCESSES,
     SchedulerEntry(
@@ -101,7 +102,6 @@ SCHEDULERS = (
         system="Grid Engine",
         why_absent=why_no_grid_engine,
         probe="grid_engine.scheduler:system_here",
-        settings_table="grid_engine",
     ),
     SchedulerEntry(
         "slurm",
@@ -111,7 +111,6 @@ SCHEDULERS = (
         why_absent=why_no_slurm,
         probe="slurm.scheduler:system_here",
         options="slurm.options",
-        settings_table="slurm",
     ),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )

@@ -14,8 +14,6 @@ _HIDING = frozenset({"-I", "-E", "-S", "-s"})
 """The flags that keep an interpreter from importing what the environment, or the user's own folder,
 offers.
 """
-
-
 _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
 """Those that change nothing of what calls do."""
 

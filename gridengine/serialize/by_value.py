@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 from gridengine.serialize import classes, functions, shared_objects, type_parameters
 from gridengine.serialize.classes import Definition, is_by_value, is_importable, known_classes
 from gridengine.serialize.exceptions import (
-    BoundedFile,
     OptionalObject,
     exception_parts,
     fill_exception,
@@ -36,9 +35,6 @@ from gridengine.serialize.exceptions import (
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
 Recipe: TypeAlias = Callable[["Pickler", Any], Reduction]
-
-MOST_OPTIONAL = 64 * 1024
-"""How many bytes of pickle what may be left out takes at most."""
 
 
 class Pickler(pickle.Pickler):
@@ -91,7 +87,7 @@ class Pickler(pickle.Pickler):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
         token = known.token(cls)
-        if self.for_caller and known.version(cls) is not None:
+        if self.for_caller and cls in known.versions:
             return classes.find_class, (token, cls.__qualname__)
         arguments = (token, type(cls), cls.__name__, *classes.beginnings(cls))
         definitions = self._definitions(cls)
@@ -145,8 +141,8 @@ class Pickler(pickle.Pickler):
         """
         if self._is_optional:
             return None
-        file = BoundedFile(MOST_OPTIONAL)
-        pickler = Pickler(file, 5)
+        optional = OptionalObject()
+        pickler = Pickler(optional, 5)
         pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
         pickler._is_optional = True
         try:
@@ -155,7 +151,7 @@ class Pickler(pickle.Pickler):
             raise
         except BaseException:  # its own code may do anything
             return None
-        return OptionalObject(file.getvalue()) if pickler.needs is None else None
+        return optional if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):

@@ -39,13 +39,16 @@ ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__redu
 class KnownClasses:
     """The classes that this process has sent or received by value. Safe to use from several
     threads.
+
+    classes: by their tokens. versions: which definition each class from elsewhere has; there is
+        none for one that was written here.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tokens: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
-        self._classes: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
-        self._versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
+        self.classes: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
+        self.versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
         self._recent: OrderedDict[bytes, type] = OrderedDict()
 
     def token(self, cls: type) -> bytes:
@@ -56,38 +59,21 @@ class KnownClasses:
             token = self._tokens.get(cls)
             return self._enter(os.urandom(16) if token is None else token, cls)
 
-    def find(self, token: bytes) -> type | None:
-        """Return the class that has this token, if it is known here."""
-        with self._lock:
-            return self._classes.get(token)
-
     def adopt(self, token: bytes, cls: type) -> type:
         """Return the class that has this token; when there is none it is `cls`, written
         elsewhere.
         """
         with self._lock:
-            known = self._classes.get(token)
+            known = self.classes.get(token)
             if known is None:
                 known = cls
-                self._versions[cls] = b""
+                self.versions[cls] = b""
             self._enter(token, known)
             return known
 
-    def version(self, cls: type) -> bytes | None:
-        """Return which definition a class from elsewhere has; None for one that was written
-        here.
-        """
-        with self._lock:
-            return self._versions.get(cls)
-
-    def set_version(self, cls: type, version: bytes) -> None:
-        """Note which definition a class from elsewhere has now."""
-        with self._lock:
-            self._versions[cls] = version
-
     def _enter(self, token: bytes, cls: type) -> bytes:
         self._tokens[cls] = token
-        self._classes[token] = cls
+        self.classes[token] = cls
         self._recent[token] = cls
         self._recent.move_to_end(token)
         if len(self._recent) > KEPT_CLASSES:
@@ -115,15 +101,12 @@ def is_importable(obj: Any) -> bool:
         return False
 
 
-def is_written_in_python(cls: type) -> bool:
-    """Return whether a `class` statement or a call of `type` made this class, not C code."""
-    heap, immutable = 1 << 9, 1 << 8
-    return bool(cls.__flags__ & heap) and not cls.__flags__ & immutable
-
-
 def is_by_value(cls: type) -> bool:
-    """Return whether this class travels by value."""
-    return is_written_in_python(cls) and not is_importable(cls)
+    """Return whether this class travels by value: a `class` statement or a call of `type` made it,
+    not C code, and it cannot be imported.
+    """
+    heap, immutable = 1 << 9, 1 << 8
+    return cls.__flags__ & (heap | immutable) == heap and not is_importable(cls)
 
 
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
@@ -178,27 +161,20 @@ def find_class(token: bytes, name: str) -> type:
     Raises:
         LookupError: it is not, or no longer, known here.
     """
-    cls = known_classes().find(token)
+    cls = known_classes().classes.get(token)
     if cls is None:
         raise LookupError(f"the class {name} is not known in this process")
     return cls
 
 
-def make_class(
-    token: bytes,
-    metaclass: Any,
-    name: str,
-    bases: tuple[type, ...],
-    skeleton: dict[str, Any],
-    members: list[tuple[str, Any]],
-) -> type:
+def make_class(token: bytes, *beginning: Any) -> type:
     """Return the class that has this token; when there is none, one that has nothing yet but its
     skeleton.
+
+    beginning: its metaclass, its name, and what `beginnings` returns.
     """
     known = known_classes()
-    made = known.find(token) or known.adopt(
-        token, _new_class(metaclass, name, bases, skeleton, members)
-    )
+    made = known.classes.get(token) or known.adopt(token, _new_class(*beginning))
     if "." not in made.__qualname__:
         add_to_main(made.__module__, {made.__qualname__: made})
     return made
@@ -236,7 +212,7 @@ def fill_classes(_: type, definitions: list[Definition]) -> None:
     """
     known = known_classes()
     for cls, version, given, members in definitions:
-        if known.version(cls) in (None, version):
+        if known.versions.get(cls) in (None, version):
             continue
         for name in attributes(cls).keys() - given.keys():
             type.__delattr__(cls, name)
@@ -244,4 +220,4 @@ def fill_classes(_: type, definitions: list[Definition]) -> None:
             type.__setattr__(cls, name, value)
         for name, parts in members.items():
             vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
-        known.set_version(cls, version)
+        known.versions[cls] = version

@@ -17,7 +17,7 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridengine.errors import PicklingError
 from gridengine.serialize import shared_objects
@@ -61,7 +61,7 @@ class Descriptor(shared_objects.SharedObject):
         return found.descriptor
 
 
-class Received:
+class Received(NamedTuple):
     """A descriptor where it is unpickled, as `multiprocessing` wants it: to be detached.
 
     Args:
@@ -69,12 +69,8 @@ class Received:
         what: what it is a part of, for errors.
     """
 
-    def __init__(self, name: bytes, what: str) -> None:
-        self._name = name
-        self._what = what
-
-    def __reduce__(self) -> Reduction:
-        return Received, (self._name, self._what)
+    name: bytes
+    what: str
 
     def detach(self) -> int:
         """Return a descriptor of the open file that is the caller's own.
@@ -82,36 +78,35 @@ class Received:
         Raises:
             PicklingError: it is one of another machine.
         """
-        if isinstance(shared_objects.owned(self._name), Descriptor):
-            return os.dup(Descriptor.find(self._name))
+        if isinstance(shared_objects.owned(self.name), Descriptor):
+            return os.dup(Descriptor.find(self.name))
         try:
-            return shared_objects.fetch_descriptor(self._name)
+            return shared_objects.fetch_descriptor(self.name)
         except LookupError as error:
             raise PicklingError(
-                f"a {self._what} cannot travel to another machine: {error}",
+                f"a {self.what} cannot travel to another machine: {error}",
                 hint="have such calls run on workers of this machine (ProcessScheduler), or give "
                 "them an address to connect to",
             ) from error
 
 
-class _Child:
+class _Child(NamedTuple):
     """Stands where `multiprocessing` expects the child process that it pickles for."""
 
-    def __init__(self, pickler: Pickler, what: str) -> None:
-        self._pickler = pickler
-        self._what = what
+    pickler: Pickler
+    what: str
 
     def duplicate_for_child(self, descriptor: int) -> Descriptor:
         """Return what is sent of an open file."""
-        if self._pickler.for_caller:
+        if self.pickler.for_caller:
             raise pickle.PicklingError("open files travel to calls, not back from them")
         one = Descriptor(descriptor)
-        self._pickler.name_shared(one)
+        self.pickler.name_shared(one)
         return one
 
     def DupFd(self, one: Descriptor) -> Received:
         """Return what stands for it in the pickle."""
-        return Received(one.name, self._what)
+        return Received(one.name, self.what)
 
 
 def recipes() -> Mapping[type, Recipe]:

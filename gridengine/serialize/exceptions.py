@@ -16,6 +16,9 @@ from typing import Any
 
 from gridengine.errors import safe_repr
 
+MOST_OPTIONAL = 64 * 1024
+"""How many bytes of pickle what may be left out takes at most."""
+
 
 def native_base(kind: type[BaseException]) -> type[BaseException]:
     """Return the builtin exception that this type of exceptions is laid out as."""
@@ -110,16 +113,23 @@ def fill_exception(error: BaseException, attributes: dict[str, Any]) -> None:
         object.__setattr__(error, name, value)
 
 
-class OptionalObject:
-    """An object that may be left out, pickled on its own: arrives as None where it cannot be
-    rebuilt.
+class OptionalObject(io.BytesIO):
+    """The pickle of an object that may be left out; takes so many bytes and no more. The object
+    arrives as None where it cannot be rebuilt.
     """
 
-    def __init__(self, pickled: bytes) -> None:
-        self._pickled = pickled
+    def write(self, data: Any) -> int:
+        """Write.
+
+        Raises:
+            OverflowError: it is too much.
+        """
+        if self.tell() + memoryview(data).nbytes > MOST_OPTIONAL:
+            raise OverflowError("too much")
+        return super().write(data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load_optional, (self._pickled,)
+        return load_optional, (self.getvalue(),)
 
 
 def load_optional(pickled: bytes) -> Any:
@@ -130,25 +140,6 @@ def load_optional(pickled: bytes) -> Any:
         raise
     except BaseException:
         return None
-
-
-class BoundedFile(io.BytesIO):
-    """Takes so many bytes and no more, and keeps them."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._left = most
-
-    def write(self, data: Any) -> int:
-        """Write.
-
-        Raises:
-            OverflowError: it is too much.
-        """
-        self._left -= memoryview(data).nbytes
-        if self._left < 0:
-            raise OverflowError("too much")
-        return super().write(data)
 
 
 def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> BaseException:

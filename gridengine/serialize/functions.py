@@ -12,6 +12,7 @@ import linecache
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -62,13 +63,18 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     """
     import dis  # here, since what is only imported by name never needs it
 
-    names = {
-        str(one.argval) for one in dis.get_instructions(code) if one.opname in GLOBAL_OPERATIONS
-    }
+    instructions = chain.from_iterable(map(dis.get_instructions, _codes(code)))
+    return tuple(
+        sorted({str(one.argval) for one in instructions if one.opname in GLOBAL_OPERATIONS})
+    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield this code, and all code within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names.update(global_names(constant))
-    return tuple(sorted(names))
+            yield from _codes(constant)
 
 
 def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
@@ -77,24 +83,13 @@ def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
     """
     for value in values:
         if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
-            attributes = set(_all_names(code))
+            attributes = set(chain.from_iterable(one.co_names for one in _codes(code)))
             prefix = value.__name__ + "."
             for name in sorted(sys.modules.copy()):
                 if name.startswith(prefix) and attributes.issuperset(
                     name[len(prefix) :].split(".")
                 ):
                     yield name
-
-
-@functools.lru_cache(maxsize=4096)
-def _all_names(code: types.CodeType) -> tuple[str, ...]:
-    inner = [
-        name
-        for constant in code.co_consts
-        if isinstance(constant, types.CodeType)
-        for name in _all_names(constant)
-    ]
-    return (*code.co_names, *inner)
 
 
 def make_function(

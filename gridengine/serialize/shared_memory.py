@@ -40,11 +40,7 @@ class Block(mmap.mmap):
     """
 
     fd = -1
-
-    def own(self, fd: int) -> None:
-        """Take over the descriptor that this was mapped from."""
-        self.fd = fd
-        weakref.finalize(self, os.close, fd)
+    """The descriptor that this was mapped from, closed with it."""
 
     @property
     def path(self) -> str:
@@ -148,8 +144,8 @@ class BlockWriter:
         if not self._places:
             return payload
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
-        block.own(self._fd)
-        self._fd = -1
+        weakref.finalize(block, os.close, self._fd)
+        block.fd, self._fd = self._fd, -1
         return StoredPayload(
             payload, block, self._places, b"" if self._digest is None else self._digest.digest()
         )

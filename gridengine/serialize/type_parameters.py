@@ -19,7 +19,6 @@ from gridengine.serialize.classes import is_importable
 
 Alias: type = getattr(typing, "TypeAliasType", type("TypeAliasType", (), {}))
 """The type of `type X = ...`; before Python 3.12 one that nothing is of."""
-LAZY = hasattr(typing, "TypeAliasType")
 
 
 class Deferred:
@@ -27,17 +26,13 @@ class Deferred:
     evaluated.
     """
 
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.error: Exception | None = None
+    value: Any = None
+    error: Exception | None = None
 
     def __call__(self) -> Any:
         if self.error is not None:
             raise self.error.with_traceback(None)
         return self.value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Deferred, ()
 
 
 def fill(_: object, state: tuple[Deferred, Any, Exception | None]) -> None:
@@ -63,11 +58,11 @@ _made_by: Callable[..., Any] = functools.partial
 
 def _options(variable: Any) -> dict[str, Any]:
     """Return the keywords of a variable's constructor, as far as this Python has them."""
-    options = {
-        name: getattr(variable, f"__{name}__", False)
+    options: dict[str, Any] = {
+        name: True
         for name in ("covariant", "contravariant", "infer_variance")
+        if getattr(variable, f"__{name}__", False)
     }
-    options = {name: True for name, value in options.items() if value}
     if getattr(variable, "has_default", bool)():
         options["default"] = variable.__default__
     return options
@@ -108,7 +103,8 @@ def make_bound_variable(name: str, module: str, options: Mapping[str, Any], boun
 
 
 def _may_be_written(name: str) -> bool:
-    return LAZY and name.isidentifier() and not keyword.iskeyword(name)
+    lazy = hasattr(typing, "TypeAliasType")
+    return lazy and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _written(source: str, name: str, names: dict[str, Any]) -> Any:
@@ -117,10 +113,6 @@ def _written(source: str, name: str, names: dict[str, Any]) -> Any:
     """
     exec(source, names)
     return names[name]
-
-
-def _reduce_part(name: str, pickler: Any, part: Any) -> Any:
-    return getattr, (part.__origin__, name)
 
 
 # New types
@@ -191,8 +183,8 @@ RECIPES: Mapping[type, Callable[[Any, Any], Any]] = MappingProxyType(
         typing.TypeVar: _reduce_variable,
         typing.ParamSpec: _reduce_variable,
         typing.TypeVarTuple: _reduce_variable,
-        typing.ParamSpecArgs: functools.partial(_reduce_part, "args"),
-        typing.ParamSpecKwargs: functools.partial(_reduce_part, "kwargs"),
+        typing.ParamSpecArgs: lambda pickler, part: (getattr, (part.__origin__, "args")),
+        typing.ParamSpecKwargs: lambda pickler, part: (getattr, (part.__origin__, "kwargs")),
         typing.NewType: _reduce_new_type,
         Alias: _reduce_alias,
     }

@@ -175,5 +175,8 @@ def name_of(obj: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text."""
-    return f"{type(error).__qualname__}: {error}"
+    """Return an error's type and text, which may be of a user's own class."""
+    try:
+        return f"{type(error).__qualname__}: {error}"
+    except Exception as failure:
+        return f"{type(error).__qualname__}, whose text raised {type(failure).__qualname__}"

@@ -71,14 +71,10 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
     """
     if not any(name.startswith(PREFIX) for name in environment):
         return {}  # to look at the types takes its time
-    variables = {
-        name: variable
-        for name in setting_types()
-        if (variable := PREFIX + name.upper().replace(".", "_")) in environment
-    }
     return {
-        name: Setting(_parsed(variable, setting_types()[name], environment[variable]), variable)
-        for name, variable in variables.items()
+        name: Setting(_parsed(variable, kind, environment[variable]), variable)
+        for name, kind in setting_types().items()
+        if (variable := PREFIX + name.upper().replace(".", "_")) in environment
     }
 
 

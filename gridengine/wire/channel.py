@@ -1,5 +1,4 @@
-"""A stream socket between an agent and one of its runners, cut into messages: a count, the sizes,
-then the frames.
+"""A stream socket between an agent and one of its runners, cut into messages (see `framing`).
 
 Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`), the runner's does
 (`deliver`, `wait`).
@@ -10,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import socket
-import struct
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -18,19 +16,14 @@ from typing import TypeAlias
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.framing import MOST_BUFFERS, SMALL, decode, encode
+from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
 from gridengine.wire.messages import Message
 
-_COUNT = struct.Struct("=I")
 _READ = 64 * 1024
 _VECTORS = 512
 """How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
-_JOINED = 16 * 1024
-"""Frames up to this size are joined with their neighbours: copying them is cheaper than a vector
-each.
-"""
 _MAPPED = 1 << 20
-"""From this size a frame is read into memory of its own from the system."""
+"""From this size a buffer is read into memory of its own from the system."""
 _WAIT = int(socket.MSG_NOSIGNAL)
 _NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 """Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
@@ -38,7 +31,7 @@ _MOST_READS = 64
 """How many reads one `poll` makes, so that a peer that sends much cannot keep the caller from other
 work.
 """
-_LARGEST = 1 << 40
+_LARGEST_HEADER, _LARGEST = 1 << 26, 1 << 40
 
 Received: TypeAlias = list[tuple[Message, list[Buffer]]]
 
@@ -52,9 +45,12 @@ class Channel:
         self._socket = sock
         self._unsent: deque[Buffer] = deque()
         self._bytes = b""
-        self._sizes: tuple[int, ...] = ()
-        self._frames: list[Buffer] = []
+        self._message: Message | None = None
+        """The message whose buffers are coming, of these sizes, and those that have come."""
+        self._sizes: list[int] = []
+        self._buffers: list[Buffer] = []
         self._room: memoryview | None = None
+        """Where the next buffer, a large one, is read into; so far so many bytes of it."""
         self._filled = 0
         self.ended = False
         """Whether the peer has closed its end: nothing more will come."""
@@ -80,18 +76,12 @@ class Channel:
 
         That the peer is gone shows when reading.
         """
-        self._unsent += _pieces(encode(message, buffers))
-        return self.flush()
+        self._unsent += encode_stream(message, buffers)
+        return self._push(_NEVER_WAIT)
 
     def flush(self) -> bool:
         """Send what the socket takes now; return whether everything is out."""
-        try:
-            self._push(_NEVER_WAIT)
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            self._unsent.clear()  # the peer is gone; what it sent before can still be read
-        return True
+        return self._push(_NEVER_WAIT)
 
     def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a message and wait until the socket has taken it all.
@@ -99,26 +89,33 @@ class Channel:
         Raises:
             EOFError: the peer is gone.
         """
-        self._unsent += _pieces(encode(message, buffers))
-        try:
-            self._push(_WAIT)
-        except OSError as error:
-            raise EOFError from error
+        self._unsent += encode_stream(message, buffers)
+        self._push(_WAIT)
 
-    def _push(self, flags: int) -> None:
-        """Send until nothing is left.
+    def _push(self, flags: int) -> bool:
+        """Send until nothing is left, or, with `_NEVER_WAIT`, the socket takes no more; return
+        whether everything is out.
 
         Raises:
-            BlockingIOError: with `_NEVER_WAIT`, the socket takes no more.
+            EOFError: the peer is gone; not with `_NEVER_WAIT`.
         """
         unsent = self._unsent
-        while unsent:
-            pieces = list(islice(unsent, _VECTORS))
-            sent = self._socket.sendmsg(pieces, (), flags)
-            while unsent and sent >= len(unsent[0]):
-                sent -= len(unsent.popleft())
-            if sent:
-                unsent[0] = memoryview(unsent[0])[sent:]
+        try:
+            while unsent:
+                sent = self._socket.sendmsg(list(islice(unsent, _VECTORS)), (), flags)
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if sent:
+                    unsent[0] = memoryview(unsent[0])[sent:]
+        except OSError as error:
+            if flags == _WAIT:  # or user code has made the socket one that never waits
+                raise EOFError from error
+            if isinstance(error, BlockingIOError):
+                return False
+            if not isinstance(error, ConnectionError):
+                raise
+            unsent.clear()  # the peer is gone; what it sent before can still be read
+        return True
 
     def poll(self) -> Received:
         """Return the messages that have come, oldest first; never waits.
@@ -150,58 +147,67 @@ class Channel:
 
     def _pull(self, messages: Received, flags: int) -> bool:
         """Make one read and add the messages it completes; return whether there may be more to
-        read.
+        read: a stream gives less than it is asked for only when it has no more.
         """
         try:
             if self._room is not None:
-                count = self._socket.recv_into(self._room[self._filled :], 0, flags)
+                room = self._room[self._filled :]
+                most, count = len(room), self._socket.recv_into(room, 0, flags)
                 self._filled += count
             else:
                 data = self._socket.recv(_READ, flags)
-                count = len(data)
+                most, count = _READ, len(data)
                 self._bytes = self._bytes + data if self._bytes else data
         except BlockingIOError:
             return False
         except OSError:
-            count = 0
+            most = count = 0
         if not count:
             self.ended = True
             return False
         self._parse(messages)
-        return True
+        return count == most
 
     def _parse(self, messages: Received) -> None:
-        """Cut what was read into frames and messages."""
+        """Cut what was read into messages."""
         data, offset = self._bytes, 0
         while True:
-            if self._room is not None:
+            message, buffers = self._message, self._buffers
+            if message is None:
+                begin = offset + HEADER_SIZE.size
+                if len(data) < begin:
+                    break
+                (size,) = HEADER_SIZE.unpack_from(data, offset)
+                if size > _LARGEST_HEADER:
+                    raise ProtocolError(f"a header of {size} bytes")
+                if len(data) < begin + size:
+                    break
+                offset = begin + size
+                self._sizes, self._message = decode_header(memoryview(data)[begin:offset])
+                self._buffers = []
+            elif len(buffers) == len(self._sizes):
+                messages.append((message, buffers))
+                self._message = None
+            elif self._room is not None:
                 if self._filled < len(self._room):
                     break
-                self._frames.append(self._room)
+                buffers.append(self._room)
                 self._room = None
-            elif not self._sizes:
-                self._sizes = _sizes_at(data, offset) if offset < len(data) else ()
-                if not self._sizes:
-                    break
-                offset += _COUNT.size + 8 * len(self._sizes)
+            elif (size := self._sizes[len(buffers)]) > SMALL:
+                offset = self._make_room(size, offset)
+            elif len(data) - offset < size:
+                break
             else:
-                size = self._sizes[len(self._frames)]
-                if size > SMALL:
-                    offset = self._make_room(size, offset)
-                elif len(data) - offset >= size:
-                    self._frames.append(data[offset : offset + size])
-                    offset += size
-                else:
-                    break
-            if len(self._frames) == len(self._sizes):
-                messages.append(decode(self._frames))
-                self._sizes, self._frames = (), []
+                buffers.append(data[offset : offset + size])
+                offset += size
         self._bytes = data[offset:]
 
     def _make_room(self, size: int, offset: int) -> int:
-        """Begin a large frame, which is then read into place without a copy; return the new
+        """Begin a large buffer, which is then read into place without a copy; return the new
         offset.
         """
+        if size > _LARGEST:
+            raise ProtocolError(f"a buffer of {size} bytes")
         try:
             # Mapped memory is not filled with zeros first, and goes back to the system in the end.
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -214,40 +220,3 @@ class Channel:
         room[:taken] = memoryview(self._bytes)[offset : offset + taken]
         self._room, self._filled = room, taken
         return offset + taken
-
-
-def _pieces(frames: Sequence[Buffer]) -> list[Buffer]:
-    """Return what goes over the socket for these frames; small neighbours joined, large frames not
-    copied.
-    """
-    pieces: list[Buffer] = []
-    joined: list[Buffer] = [struct.pack(f"=I{len(frames)}Q", len(frames), *map(len, frames))]
-    for frame in frames:
-        if len(frame) <= _JOINED:
-            joined.append(frame)
-            continue
-        if joined:
-            pieces.append(b"".join(joined))
-        pieces.append(frame)
-        joined = []
-    if joined:
-        pieces.append(b"".join(joined))
-    return pieces
-
-
-def _sizes_at(data: bytes, offset: int) -> tuple[int, ...]:
-    """Return the frame sizes of the message that begins at `offset`; none when they have not all
-    come.
-    """
-    begin = offset + _COUNT.size
-    if len(data) < begin:
-        return ()
-    (count,) = _COUNT.unpack_from(data, offset)
-    if not 0 < count <= MOST_BUFFERS + 2:
-        raise ProtocolError(f"a message of {count} frames")
-    if len(data) < begin + 8 * count:
-        return ()
-    sizes = struct.unpack_from(f"={count}Q", data, begin)
-    if max(sizes) > _LARGEST:
-        raise ProtocolError(f"a frame of {max(sizes)} bytes")
-    return sizes

@@ -6,11 +6,14 @@ On the wire a message is a list of frames:
     frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when none
     frames 2..  each larger buffer, a frame of its own, not copied
 
-`decode` checks that sizes and counts agree before anybody acts on them.
+Over a stream it is the size of the header (frame 0), the header, and the buffers in their order.
+
+It is checked that sizes and counts agree before anybody acts on them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +26,14 @@ from gridengine.wire.messages import VERSION, Message
 MAGIC = b"GEp" + bytes([VERSION])
 SMALL = 32 * 1024
 MOST_BUFFERS = 1_000_000
+HEADER_SIZE = struct.Struct("=I")
+_JOINED = 16 * 1024
+"""Buffers up to this size are joined with their neighbours for a stream: copying them is cheaper
+than a vector each.
+"""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[list[int], Message])
-_sizes_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    tuple[list[int], msgspec.Raw]
-)
 
 
 def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
@@ -57,7 +62,7 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
         ProtocolError: the frames are not a message of this version, or their sizes and counts do
         not agree.
     """
-    sizes, message = _decode_header(frames[0] if frames else b"", _decoder)
+    sizes, message = decode_header(frames[0] if frames else b"")
     has_small = bool(sizes) and min(sizes) <= SMALL
     small = memoryview(frames[1] if has_small and len(frames) > 1 else b"")
     larges = iter(frames[1 + has_small :])
@@ -76,11 +81,6 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
             buffers.append(large)
     if offset != small.nbytes or next(larges, None) is not None or len(frames) < 1 + has_small:
         raise ProtocolError("buffer sizes and frames do not agree")
-    announced = message.count_buffers()
-    if len(buffers) != announced:
-        raise ProtocolError(
-            f"{type(message).__name__} announces {announced} buffers and brings {len(buffers)}"
-        )
     return message, buffers
 
 
@@ -91,20 +91,52 @@ def rest_of(header: Buffer, most: int) -> int:
         ProtocolError: it is no first frame.
         MessageTooLong: they have more than `most`.
     """
-    sizes, _ = _decode_header(header, _sizes_decoder)
+    sizes, _ = decode_header(header)
     if sum(sizes) > most:
         raise MessageTooLong(f"a message has {sum(sizes):,} bytes, and this machine {most:,}")
     return sum(sizes)
 
 
-def _decode_header(frame: Buffer, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-    view = memoryview(frame)
+def encode_stream(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Return what goes over a stream for a message: how long its header is, the header, and its
+    buffers in their order. Small neighbours are joined, large buffers are not copied.
+    """
+    sizes: list[int] = []
+    parts: list[list[Buffer]] = [[]]
+    for buffer in buffers:
+        if type(buffer) is memoryview and buffer.nbytes != len(buffer):
+            buffer = buffer.cast("B")
+        size = len(buffer)
+        sizes.append(size)
+        if size <= _JOINED:
+            parts[-1].append(buffer)
+        else:
+            parts += [buffer], []
+    header = MAGIC + _encoder.encode((sizes, message))
+    parts[0][:0] = HEADER_SIZE.pack(len(header)), header
+    if len(parts) == 1:
+        return [b"".join(parts[0])]
+    return [part[0] if len(part) == 1 else b"".join(part) for part in parts if part]
+
+
+def decode_header(header: Buffer) -> tuple[list[int], Message]:
+    """Return the sizes of a message's buffers, and the message.
+
+    Raises:
+        ProtocolError: it is no header of this version, or its sizes and counts do not agree.
+    """
+    view = memoryview(header)
     if view[: len(MAGIC)] != MAGIC:
         raise ProtocolError(f"not a message of protocol version {VERSION}")
     try:
-        sizes, message = decoder.decode(view[len(MAGIC) :])
+        sizes, message = _decoder.decode(view[len(MAGIC) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed header: {error}") from None
     if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
         raise ProtocolError("buffer sizes out of range")
+    announced = message.count_buffers()
+    if len(sizes) != announced:
+        raise ProtocolError(
+            f"{type(message).__name__} announces {announced} buffers and brings {len(sizes)}"
+        )
     return sizes, message

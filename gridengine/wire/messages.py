@@ -7,7 +7,7 @@ number of buffers that belong to each of its items. `framing` makes frames of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
@@ -342,9 +342,12 @@ Message: TypeAlias = (
 )
 
 
-def portions(items: Sequence[Any], buffers: Sequence[Buffer]) -> Iterator[tuple[Any, Payload]]:
-    """Yield each item of an `Assign` or `Results` with the buffers that belong to it."""
-    offset = 0
+def portions(items: Sequence[Any], buffers: Sequence[Buffer]) -> list[tuple[Any, Payload]]:
+    """Return each item of an `Assign` or `Results` with the buffers that belong to it."""
+    if len(items) == 1:
+        return [(items[0], buffers)]
+    offset, pairs = 0, []
     for item in items:
-        yield item, buffers[offset : offset + item.buffers]
+        pairs.append((item, buffers[offset : offset + item.buffers]))
         offset += item.buffers
+    return pairs

@@ -90,6 +90,8 @@ class Agent:
         self._definitions = DefinitionStore()
         self._processors = Processors(slots)
         self._poller = Poller()
+        self.on_ready = self._poller.poll
+        """Read and write what can be without waiting."""
         self._readers = OutputReaders(streams, self._poller)
         self.pool = RunnerPool(
             fork_server,
@@ -127,10 +129,6 @@ class Agent:
         if handler is None:
             raise ProtocolError(f"an agent understands no {type(message).__name__}")
         handler(self, message, buffers)
-
-    def on_ready(self) -> None:
-        """Read and write what can be without waiting."""
-        self._poller.poll()
 
     def tick(self, now: float) -> float:
         """End what is due (`now` in monotonic seconds), and return after how many seconds to be
@@ -205,8 +203,9 @@ class Agent:
             runner.outdated = runner.outdated or bool(runner.defined)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
+        defined = self._definitions.messages
         for assignment in message.assignments:
-            if assignment.function not in self._definitions:
+            if assignment.function not in defined:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
         self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
 

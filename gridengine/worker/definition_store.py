@@ -19,15 +19,9 @@ class DefinitionStore:
     """
 
     def __init__(self) -> None:
-        self._messages: dict[bytes, tuple[Define, Payload]] = {}
+        self.messages: dict[bytes, tuple[Define, Payload]] = {}
+        """What a runner is sent, by name."""
         self._blocks: dict[bytes, Block] = {}
-
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._messages
-
-    def __getitem__(self, name: bytes) -> tuple[Define, Payload]:
-        """Return what a runner is sent."""
-        return self._messages[name]
 
     def add(self, message: Define, buffers: Payload) -> None:
         """Keep a definition."""
@@ -38,21 +32,21 @@ class DefinitionStore:
                 message, buffers=len(others), block=payload.block.path, places=payload.places
             )
             self._blocks[message.function], payload = payload.block, others
-        self._messages[message.function] = message, payload
+        self.messages[message.function] = message, payload
 
     def remove(self, names: Iterable[bytes]) -> None:
         """Let go of definitions; those that are not here are no error."""
         for name in names:
-            self._messages.pop(name, None)
+            self.messages.pop(name, None)
             self._blocks.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects: calls name what they need only to those who
         unpickle them, so every runner is sent all.
         """
-        return [name for name, (message, _) in self._messages.items() if message.shared]
+        return [name for name, (message, _) in self.messages.items() if message.shared]
 
     def clear(self) -> None:
         """Let go of everything."""
-        self._messages.clear()
+        self.messages.clear()
         self._blocks.clear()

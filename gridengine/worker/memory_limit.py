@@ -5,6 +5,7 @@ Linux.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import resource
 from collections.abc import Iterator
@@ -47,6 +48,14 @@ class MemoryLimit:
         if size != self.wanted:
             self.wanted = size
             self._apply(size)
+
+    def was_met(self, error: BaseException) -> bool:
+        """Return whether an exception says that memory ran out: under a limit, ENOMEM of a system
+        call does too.
+        """
+        return isinstance(error, MemoryError) or (
+            isinstance(error, OSError) and error.errno == errno.ENOMEM and self.limit > 0
+        )
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

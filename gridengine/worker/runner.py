@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
@@ -137,10 +138,7 @@ class Runner:
         self._resources.allocate(message, buffers)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
-        if len(message.assignments) == 1:
-            self._queue.append((message.assignments[0], buffers))
-        else:
-            self._queue.extend(portions(message.assignments, buffers))
+        self._queue.extend(portions(message.assignments, buffers))
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         """Drop runs that have not begun. The agent has raised the word `HOLD` for this message, and
@@ -165,6 +163,8 @@ class Runner:
         several = len(self._queue) > 1 or first.stop - first.start > 1
         if several:
             self._result_buffer.begin_batch()
+        else:
+            self._result_buffer.due = inf  # one call's outcome is sent at its end
         try:
             while self._queue:
                 assignment, _ = self._queue[0]
@@ -214,7 +214,7 @@ class Runner:
                 function = with_controller(function, assignment, self._push)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
-            GVAR.set_job(self._job_of(assignment))
+            GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
             call = function
             if not complete or assignment.form != SINGLE:
@@ -226,6 +226,17 @@ class Runner:
                 self._call(call, items, assignment)
             else:
                 self._call_timed(call, items, assignment)
+        self._end_run(assignment)
+
+    def _end_run(self, assignment: Assignment) -> None:
+        """Pickle what the calls of a run have returned; what that takes is not their own. Of a
+        watched run send it, too.
+        """
+        if self._memory.wanted:
+            with self._memory.lifted():
+                self._result_buffer.end()
+        else:
+            self._result_buffer.end()
         if assignment.watched:
             flush_output()
             ctypes.CDLL(None).fflush(None)
@@ -246,7 +257,7 @@ class Runner:
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
         """Answer each call of a run that cannot even begin."""
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, assignment.start, error)
         if assignment.watched:
             with contextlib.suppress(
@@ -333,12 +344,14 @@ class Runner:
 
     def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
         self._exit_if_forked(error)
-        if isinstance(error, MemoryError):
+        if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
 
-    def _fail_for_memory(self, assignment: Assignment, index: int, error: MemoryError) -> NoReturn:
+    def _fail_for_memory(
+        self, assignment: Assignment, index: int, error: BaseException
+    ) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 

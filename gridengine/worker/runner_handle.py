@@ -11,6 +11,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 import msgspec
@@ -31,6 +32,7 @@ Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 ANYWHERE: Place = ((), ())
 """The place of calls that were allocated no certain ones."""
 _LOOK_SECONDS = 0.05
+_RUN = attrgetter("run")
 
 
 class Ending(msgspec.Struct):
@@ -167,12 +169,12 @@ class RunnerHandle:
             self.allocation.runner = None
             self.allocation = None
 
-    def give(self, batch: Sequence[AssignedRun]) -> None:
-        """Note the runs that it is given now."""
-        runs = {assignment.run: (assignment, payload) for assignment, payload in batch}
+    def give(self, assignments: Sequence[Assignment], batch: Batch) -> None:
+        """Note the runs that it is given now: those of a batch."""
+        runs = list(map(_RUN, assignments))
         if self.given:
-            self.ahead = runs
-        self.given.update((run, assignment) for run, (assignment, _) in runs.items())
+            self.ahead = dict(zip(runs, batch, strict=True))
+        self.given.update(zip(runs, assignments, strict=True))
 
     def recall(self, runs: set[int]) -> tuple[list[int], list[AssignedRun], Shortened | None]:
         """Take back what the runner has not begun: whole runs, and the rest of the one in progress.
@@ -231,7 +233,7 @@ class RunnerHandle:
         """Whether it can be given a run: one that was taken back from it only once it has skipped
         all that it was to skip.
         """
-        if self.status.is_beyond_barred(run):
+        if run > self.status.last_barred:
             return True
         if self.is_skipping:
             return False
@@ -339,7 +341,9 @@ class RunnerHandle:
             # It may have begun a run just when it was to be dropped, and not have noticed in time.
             if self.status.run in self.cancelled:
                 self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
-            return _LOOK_SECONDS
+                return _LOOK_SECONDS
+            # until it reads of that it may be long in a call of another run
+            return min(_LOOK_SECONDS, self._enforce_time_limit(now, grace_seconds))
         return self._enforce_time_limit(now, grace_seconds) if self.given else math.inf
 
     def _enforce_time_limit(self, now: float, grace_seconds: float) -> float:

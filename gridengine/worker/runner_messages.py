@@ -62,25 +62,17 @@ class RunnerMessages:
             self._pool.note_stall(runner, stalled=not runner.channel.flush())
         try:
             for message, buffers in runner.channel.poll():
-                self.handle_message(runner, message, buffers)
+                handler = HANDLERS.get(type(message))
+                if handler is None:
+                    raise ProtocolError(f"a runner sends no {type(message).__name__}")
+                runner.has_answered = True
+                handler(self, runner, message, buffers)
         except ProtocolError:
             runner.channel.ended = True  # user code wrote into the channel, or over our memory
             if not runner.dead:
                 runner.kill()
         if runner.channel.ended:
             self._pool.unregister(runner)
-
-    def handle_message(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
-        """Act on a message.
-
-        Raises:
-            ProtocolError: it is none that a runner sends, or of a run that it does not have.
-        """
-        handler = HANDLERS.get(type(message))
-        if handler is None:
-            raise ProtocolError(f"a runner sends no {type(message).__name__}")
-        runner.has_answered = True
-        handler(self, runner, message, buffers)
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
         self._failed_starts = 0
@@ -108,14 +100,21 @@ class RunnerMessages:
         self._pool.go_on(runner)
 
     def _handle_returned(self, runner: RunnerHandle, message: Returned, buffers: Payload) -> None:
-        """A runner has skipped runs. Those that it was sure to skip were taken back before."""
+        """A runner has skipped runs. Those that it was sure to skip were taken back before; of the
+        others some may have been cancelled since.
+        """
         given = [run for run in message.runs if run in runner.given]
-        again = [(run, runner.forget(run)) for run in given]
+        again = [(run, runner.cancelled.get(run), runner.forget(run)) for run in given]
         runner.skipped(message.runs)
-        for _, work in again:
-            if work is not None:
+        returned = []
+        for run, number, work in again:
+            if number is not None:
+                self.send_cancelled(run, number)
+            elif work is not None:
                 self._pool.enqueue_again(runner, [work])
-        if returned := [run for run, work in again if work is None]:
+            else:
+                returned.append(run)
+        if returned:
             self._send(Returned(returned), ())
         if given:
             self._pool.go_on(runner)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message
 from gridengine.wire.open_files import allow_one_more_runner
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
@@ -89,6 +89,8 @@ class RunnerPool:
         self._allocations: dict[int, RunnerAllocation] = {}
         self.runners: dict[int, RunnerHandle] = {}
         self.idle: list[RunnerHandle] = []
+        self._ahead: dict[int, RunnerHandle] = {}
+        """Those that were given a batch ahead, and may have it still."""
         self._leaving: set[int] = set()
         """The runners that were ended while they had nothing to do, to make room."""
         self._last_id = 0
@@ -125,7 +127,7 @@ class RunnerPool:
     def enqueue_again(self, runner: RunnerHandle, batch: list[AssignedRun]) -> None:
         """Have runs that a runner was given, and has not begun, wait before all others."""
         if batch:
-            self._queue_of(runner).prepend(deque(batch))
+            self._queue_of(runner).appendleft(deque(batch))
             self.assign_queued()
 
     def _queue_of(self, runner: RunnerHandle) -> BatchQueue:
@@ -159,11 +161,11 @@ class RunnerPool:
                     self._give_ahead(allocation.runner, allocation.queue)
                 else:
                     lacking += not self._begin(allocation, allocation.queue)
-        while self._queue and self._has_plain_slot():
+        while self._queue and (not self._allocations or self._has_plain_slot()):
             if not self._begin(None, self._queue):
                 lacking += 1
                 break
-        if any(runner.is_skipping for runner in self.idle):
+        if lacking and any(runner.is_skipping for runner in self.idle):
             lacking = 0  # and soon they can begin it
         while self.idle and (lacking > len(self._leaving) or len(self.idle) > self._spare):
             self._end_idle(self.idle.pop(0))
@@ -171,13 +173,11 @@ class RunnerPool:
             for runner in self.runners.values():
                 if runner.allocation is None and self._queue:
                     self._give_ahead(runner, self._queue)
-        elif self.idle or len(self.runners) < self._slots:
+        elif self._ahead and (self.idle or len(self.runners) < self._slots):
             self._take_from_busy()
 
     def _has_plain_slot(self) -> bool:
         """Whether the allocations leave a slot for calls that ask for nothing."""
-        if not self._allocations:
-            return True
         busy = sum(
             runner.allocation is None and runner.id not in self._leaving
             for runner in self.runners.values()
@@ -187,7 +187,7 @@ class RunnerPool:
     def _take_from_busy(self) -> None:
         """Give to runners that have nothing to do the batches that others were given ahead."""
         for runner in self._holders_of_spare_batches():
-            if not self._has_plain_slot() or not (
+            if (self._allocations and not self._has_plain_slot()) or not (
                 any(one.place == ANYWHERE for one in self.idle) or len(self.runners) < self._slots
             ):
                 return
@@ -196,16 +196,17 @@ class RunnerPool:
                 self._begin(None, self._queue)
 
     def _holders_of_spare_batches(self) -> list[RunnerHandle]:
+        self._ahead = {id: runner for id, runner in self._ahead.items() if runner.ahead}
         return [
             runner
-            for runner in self.runners.values()
-            if runner.ahead and runner.allocation is None and runner.can_give_ahead
+            for runner in self._ahead.values()
+            if runner.allocation is None and runner.can_give_ahead
         ]
 
     def _begin(self, allocation: RunnerAllocation | None, queue: BatchQueue) -> bool:
         """Give the first batch of a queue to a runner; return whether there was one for it."""
         place = ANYWHERE if allocation is None else allocation.place
-        runner = self._take_idle(place, queue.first[0][0]) or self._start_runner(place)
+        runner = self._take_idle(place, queue[0][0][0]) or self._start_runner(place)
         if runner is None:
             return False
         runner.allocation = allocation
@@ -217,7 +218,7 @@ class RunnerPool:
         elif runner.told_allocation:
             runner.told_allocation = 0
             self.send(runner, NOTHING)
-        runner.backlog = queue.pop_first()
+        runner.backlog = queue.popleft()
         self._give_backlog(runner)
         return True
 
@@ -227,8 +228,8 @@ class RunnerPool:
         One that has loaded what has changed is ended, and one whose heap has grown by half of a
         memory limit: it has too little left.
         """
-        for runner in reversed([one for one in self.idle if one.place == place]):
-            if not runner.may_begin(first.run):
+        for runner in self.idle[::-1]:
+            if runner.place != place or not runner.may_begin(first.run):
                 continue
             self.idle.remove(runner)
             if not runner.outdated and (
@@ -282,14 +283,11 @@ class RunnerPool:
         meanwhile is its own.
         """
         backlog = runner.backlog
-        if not any(assignment.watched for assignment, _ in backlog):
-            runner.backlog = deque()
-            self._give(runner, backlog)
-            return
         portion = deque([backlog.popleft()])
-        while not portion[0][0].watched and backlog and not backlog[0][0].watched:
+        watched = portion[0][0].watched
+        while backlog and not watched and not backlog[0][0].watched:
             portion.append(backlog.popleft())
-        if portion[0][0].watched:
+        if watched:
             relay, run = self._relay, portion[0][0].run
             runner.keep_output(
                 self._output_bytes,
@@ -299,7 +297,7 @@ class RunnerPool:
 
     def _give_ahead(self, runner: RunnerHandle, queue: BatchQueue) -> None:
         """Give a busy runner the first batch of a queue as its next, where that can do no harm."""
-        batch = queue.first
+        batch = queue[0]
         if (
             runner.takes_ahead
             and runner.may_begin(batch[0][0].run)
@@ -307,25 +305,29 @@ class RunnerPool:
             and not any(assignment.watched or assignment.memory for assignment, _ in batch)
             and sum(len(buffer) for _, payload in batch for buffer in payload) <= MOST_AHEAD_BYTES
         ):
-            self._give(runner, queue.pop_first())
+            self._give(runner, queue.popleft())
+            self._ahead[runner.id] = runner
 
     def _give(self, runner: RunnerHandle, batch: Batch) -> None:
-        for assignment, _ in batch:
-            if assignment.function not in runner.defined:
+        assignments, buffers, defined = [], list[Buffer](), runner.defined
+        for assignment, payload in batch:
+            if assignment.function not in defined:
                 self.define_to(runner, assignment.function)
-        runner.give(batch)
-        buffers = [buffer for _, payload in batch for buffer in payload]
-        self.send(runner, Assign([assignment for assignment, _ in batch]), buffers)
+            assignments.append(assignment)
+            buffers += payload
+        runner.give(assignments, batch)
+        self.send(runner, Assign(assignments), buffers)
 
     def define_to(self, runner: RunnerHandle, name: bytes) -> None:
         """Send a runner the definition of a function or a shared object, once."""
         if name not in runner.defined:
             runner.defined.add(name)
-            self.send(runner, *self._definitions[name])
+            self.send(runner, *self._definitions.messages[name])
 
     def send(self, runner: RunnerHandle, message: Message, payload: Payload = ()) -> None:
         """Send a runner a message; never waits."""
-        self.note_stall(runner, stalled=not runner.channel.send(message, payload))
+        if runner.channel.send(message, payload) is runner.stalled:
+            self.note_stall(runner, stalled=not runner.stalled)
 
     def note_stall(self, runner: RunnerHandle, *, stalled: bool) -> None:
         """Be called when a full channel takes more."""
@@ -352,15 +354,18 @@ class RunnerPool:
         elif runner.backlog:
             self._give_backlog(runner)
         else:
-            runner.leave_allocation()
+            if runner.allocation is not None:
+                runner.leave_allocation()
             self.idle.append(runner)
-            self.assign_queued()
+            if self._queue or self._allocations or self._ahead or len(self.idle) > self._spare:
+                self.assign_queued()
 
     def remove(self, runner: RunnerHandle) -> None:
         """Forget a runner that is no more."""
         runner.leave_allocation()
         self._leaving.discard(runner.id)
         del self.runners[runner.id]
+        self._ahead.pop(runner.id, None)
         if runner in self.idle:
             self.idle.remove(runner)
         self.unregister(runner)
@@ -388,11 +393,15 @@ class RunnerPool:
                 runner.extend_time_limit(lost)
         grace = self.grace_seconds
         waits = [runner.enforce_deadlines(now, grace) for runner in self.runners.values()]
-        timed = any(wait < 3600.0 for wait in waits)
+        timed = min(waits, default=math.inf) < 3600.0
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)
-        if (self.idle or len(self.runners) < self._slots) and self._holders_of_spare_batches():
+        if (
+            self._ahead
+            and (self.idle or len(self.runners) < self._slots)
+            and self._holders_of_spare_batches()
+        ):
             self.assign_queued()
             waits.append(_LOOK_SECONDS)
         return min([3600.0, *waits])

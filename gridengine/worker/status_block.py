@@ -47,7 +47,8 @@ class RunnerStatus:
 
     def __init__(self, words: memoryview) -> None:
         self.words = words
-        self._barred = (0, 0)
+        self.first_barred = self.last_barred = 0
+        """The runs that are barred; 0 when none is."""
 
     @property
     def run(self) -> int:
@@ -97,18 +98,16 @@ class RunnerStatus:
         """Have the runner not begin the runs that it has from one to another, the last that it has,
         nor those barred before that come after the present one.
         """
-        if self._barred[1] > current:
-            first, last = min(first, self._barred[0]), max(last, self._barred[1])
-        self._barred = self.words[BARRED_FROM], self.words[BARRED_TO] = first, last
+        if self.last_barred > current:
+            first, last = min(first, self.first_barred), max(last, self.last_barred)
+        self.first_barred, self.last_barred = first, last
+        self.words[BARRED_FROM], self.words[BARRED_TO] = first, last
 
     def unbar(self) -> None:
         """Bar no run. For when the runner has none of them any more."""
-        self._barred = self.words[BARRED_TO], self.words[BARRED_FROM] = 0, 0
+        self.first_barred = self.last_barred = 0
+        self.words[BARRED_TO], self.words[BARRED_FROM] = 0, 0
 
     def is_barred(self, run: int) -> bool:
         """Return whether the runner is not to begin a run."""
-        return self._barred[0] <= run <= self._barred[1]
-
-    def is_beyond_barred(self, run: int) -> bool:
-        """Return whether a run is later than all that are barred."""
-        return run > self._barred[1]
+        return self.first_barred <= run <= self.last_barred

@@ -28,6 +28,8 @@ between (pipe(7), PIPE_BUF).
 _MOST_PENDING = 256 * 1024
 PATIENCE_SECONDS = 5.0
 """At the end, after how long of taking nothing a reader is not waited for any more."""
+_WRITE_SECONDS = 1.0
+"""How long a write may take for which the descriptor had room."""
 
 
 class StreamWriter:
@@ -52,6 +54,8 @@ class StreamWriter:
         """How many of them need not be waited for any more: the descriptor has taken them, or they
         are lost.
         """
+        self._is_writing = False
+        """Whether a write is under way that is about to return, or has, and is not counted yet."""
         self._lost = 0
         self._why = ""
         self._failed = False
@@ -133,6 +137,7 @@ class StreamWriter:
     def drop(self, why: str) -> None:
         """Drop what the reader has not taken; how much, and why, is logged."""
         with self._changed:
+            self._changed.wait_for(lambda: not self._is_writing, _WRITE_SECONDS)
             if self._thread is not None:
                 self._lost += self.accepted - self.passed
                 self.passed = self.accepted
@@ -175,13 +180,17 @@ class StreamWriter:
     def _write_all(self, piece: memoryview) -> None:
         """Write what is left to be written, however long its reader takes."""
         assert self._fd is not None
-        while piece and not self._is_dropped():
+        room = select.poll()  # unlike select(2) it takes any descriptor
+        room.register(self._fd, select.POLLOUT)
+        while piece:
             lost = 0
             try:
+                room.poll()
+                if not self._begin_write():
+                    return
                 count = os.write(self._fd, piece)
-            except BlockingIOError:  # somebody else has made it non-blocking
-                select.select([], [self._fd], [])
-                continue
+            except BlockingIOError:  # somebody else has made it non-blocking, and filled it
+                count = 0
             except OSError as error:  # closed, full or gone; later there may be room again
                 if self._is_dropped():
                     return
@@ -189,10 +198,17 @@ class StreamWriter:
                 self._log_error(error)
             piece = piece[count:]
             with self._changed:
+                self._is_writing = False
                 if not self._is_dropped():
                     self.passed += count
                     self._lost += lost
-                    self._changed.notify_all()
+                self._changed.notify_all()
+
+    def _begin_write(self) -> bool:
+        """Note that a write begins; return False when it is not to, since all was dropped."""
+        with self._changed:
+            self._is_writing = not self._is_dropped()
+            return self._is_writing
 
     def _log_error(self, error: OSError) -> None:
         why = error.strerror or str(error)

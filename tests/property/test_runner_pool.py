@@ -1,12 +1,14 @@
-"""Whatever is recalled and handed from one runner to another, in whatever order: each run begins
-once at most, and is answered or given back once.
+"""Whatever is recalled, cancelled and handed from one runner to another, and whichever runner dies,
+in whatever order: each run begins once at most, and is answered, given back or ended once.
 """
 
 from __future__ import annotations
 
 import io
 import random
+import signal
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from hypothesis import given
@@ -14,9 +16,12 @@ from hypothesis import strategies as st
 
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import (
+    CANCELLED,
     VALUES,
     Assign,
     Assignment,
+    Cancel,
+    Crashed,
     Define,
     Message,
     Recall,
@@ -26,8 +31,9 @@ from gridengine.wire.messages import (
     Shortened,
 )
 from gridengine.worker.agent import Agent
+from gridengine.worker.forkserver import Exited
 from gridengine.worker.runner_handle import RunnerHandle
-from gridengine.worker.status_block import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, INDEX, RUN
+from gridengine.worker.status_block import BARRED_FROM, BARRED_TO, CUT, CUT_RUN, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer
 
 SLOTS = 3
@@ -35,42 +41,73 @@ Calls: TypeAlias = Counter[tuple[int, int]]
 
 
 class PlayedRunner:
-    """Takes what a runner is sent, and goes one step at a time through what a runner does."""
+    """Takes what a runner is sent, and goes one step at a time through what a runner does; in the
+    place of its own channel, as the agent has it.
+    """
 
     def __init__(self, handle: RunnerHandle) -> None:
-        self.handle = handle
         self.words = handle.status.words
+        self.fileno = handle.channel.fileno
+        self.close = handle.channel.close
+        self.ended = self.more = self.dead = False
+        self.inbox: deque[Message] = deque()
         self.queue: deque[Assignment] = deque()
+        self.held = 0
         self.current: Assignment | None = None
         self.calls: list[int] = []
         self.sent: deque[Message] = deque()
 
+    def poll(self) -> list[tuple[Message, list[Any]]]:
+        """Return the next of what it sent, to its agent."""
+        message = self.sent.popleft() if self.sent else None
+        self.more = bool(self.sent)
+        return [] if message is None else [(message, [b""] * message.count_buffers())]
+
     def step(self, begun: Calls) -> None:
-        """Begin the next run, or make a call of the one in progress, or end it."""
-        if self.current is None:
-            if not self.queue:
-                return
-            assignment = self.queue.popleft()
+        """Read a message, begin the next run, or make a call of the one in progress or end it."""
+        if self.dead:
+            return
+        if self.current is not None:
+            self._go_on(self.current, begun)
+        elif not self.queue:
+            self._read()
+        else:
+            assignment = self.queue[0]
             self.words[INDEX], self.words[RUN] = assignment.start, assignment.run
-            if self.words[BARRED_FROM] <= assignment.run <= self.words[BARRED_TO]:
+            if self.words[HOLD] != self.held:
                 self.words[RUN] = 0
+                self._read()
+            elif self.words[BARRED_FROM] <= assignment.run <= self.words[BARRED_TO]:
+                self.words[RUN] = 0
+                self.queue.popleft()
                 self.sent.append(Returned([assignment.run]))
             else:
-                self.current, self.calls = assignment, []
-            return
-        run, index = self.current.run, self.current.start + len(self.calls)
-        if index < self.current.stop:
-            self.words[INDEX] = index
-            if self.words[CUT_RUN] == run and index >= self.words[CUT]:
-                self._answer(run)
-                self.sent.append(Shortened(run, index))
-                self._end()
-                return
-            begun[self.current.task, index] += 1
-            self.calls.append(index)
-        else:
+                self.current, self.calls = self.queue.popleft(), []
+
+    def _read(self) -> None:
+        message = self.inbox.popleft() if self.inbox else None
+        if isinstance(message, Assign):
+            self.queue.extend(message.assignments)
+        elif isinstance(message, Cancel):
+            self.held += 1
+            for one in [one for one in self.queue if one.run in message.runs]:
+                self.queue.remove(one)
+                self.sent.append(Crashed(one.run, -1, -message.signal, CANCELLED, 0))
+
+    def _go_on(self, current: Assignment, begun: Calls) -> None:
+        run, index = current.run, current.start + len(self.calls)
+        if index == current.stop:
             self._answer(run)
             self._end()
+            return
+        self.words[INDEX] = index
+        if self.words[CUT_RUN] == run and index >= self.words[CUT]:
+            self._answer(run)
+            self.sent.append(Shortened(run, index))
+            self._end()
+            return
+        begun[current.task, index] += 1
+        self.calls.append(index)
 
     def _answer(self, run: int) -> None:
         if self.calls:
@@ -80,6 +117,24 @@ class PlayedRunner:
     def _end(self) -> None:
         self.current = None
         self.words[RUN] = 0
+
+
+class PlayedForkServer(NoForkServer):
+    """Ends runners that are only played, at once; `ended` is what the agent has not been told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.played: dict[int, PlayedRunner] = {}
+        self.ended: list[Exited] = []
+
+    def signal(self, runner: int, number: int) -> None:
+        if not self.played[runner].dead:
+            self.played[runner].dead = True
+            self.ended.append(Exited(runner, -number, 0))
+
+    def receive(self) -> list[Exited]:
+        ended, self.ended = self.ended, []
+        return ended
 
 
 class RacingWords:
@@ -103,17 +158,20 @@ class Play:
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
+        self.fork_server = PlayedForkServer()
+        self.played = self.fork_server.played
         self.agent = Agent(
             self.receive,
-            NoForkServer(),  # type: ignore[arg-type]
+            self.fork_server,  # type: ignore[arg-type]
             slots=SLOTS,
             grace_seconds=1.0,
             output_bytes=0,
             streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
         )
         self.agent.pool.send = self.deliver  # type: ignore[method-assign]
-        self.played: dict[int, PlayedRunner] = {}
         self.begun: Calls = Counter()
+        self.cancelled: set[int] = set()
+        self.never: set[int] = set()
         self.next: dict[int, int] = {}
         self.stop: dict[int, int] = {}
         self.answered: Counter[int] = Counter()
@@ -125,8 +183,8 @@ class Play:
         if played is None:
             played = self.played[runner.id] = PlayedRunner(runner)
             runner.status.words = RacingWords(played, self.dice, self.begun)  # type: ignore[assignment]
-        if isinstance(message, Assign):
-            played.queue.extend(message.assignments)
+            runner.channel = played  # type: ignore[assignment]
+        played.inbox.append(message)
 
     def receive(self, message: Message, buffers: Any) -> None:
         match message:
@@ -145,6 +203,10 @@ class Play:
                 self.stop[run] = stop
                 if self.next[run] == stop:
                     del self.next[run]
+            case Crashed(run=run, index=index):
+                assert index == -1 or self.next[run] <= index < self.stop[run]
+                assert index != -1 or run in self.cancelled
+                del self.next[run]
 
     def assign(self, number: int) -> None:
         assignments = []
@@ -163,6 +225,23 @@ class Play:
     def recall_all(self, number: int) -> None:
         self.agent.handle(Recall(list(self.next)))
 
+    def cancel(self, number: int) -> None:
+        """Cancel some runs; of those of which no call has begun by then none ever does."""
+        runs = [run for run in self.next if number >> (run % 7) & 1]
+        self.cancelled.update(runs)
+        self.agent.handle(Cancel(runs, signal.SIGTERM))
+        begun = {task for task, _ in self.begun}
+        self.never |= set(runs) - begun
+
+    def kill(self, number: int) -> None:
+        """Kill a runner that has done something: after three others the agent would give up."""
+        worked = [one for one, played in self.played.items() if played.sent or played.current]
+        if worked:
+            self.fork_server.signal(worked[number % len(worked)], signal.SIGKILL)
+
+    def reap(self, number: int) -> None:
+        self.agent._runner_messages.handle_fork_server()
+
     def step(self, number: int) -> None:
         if self.played:
             list(self.played.values())[number % len(self.played)].step(self.begun)
@@ -170,10 +249,10 @@ class Play:
     def read(self, number: int) -> None:
         """Have the agent read one message of a runner."""
         if self.played:
-            played = list(self.played.values())[number % len(self.played)]
-            if played.sent:
-                message = played.sent.popleft()
-                self.agent._runner_messages.handle_message(played.handle, message, ())
+            runner = list(self.played)[number % len(self.played)]
+            handle, sent = self.agent.pool.runners.get(runner), self.played[runner].sent
+            if handle is not None and sent:
+                self.agent._runner_messages.handle_runner(handle)
 
     def finish(self) -> None:
         for _ in range(100 * self.last + 1):
@@ -182,22 +261,34 @@ class Play:
             for number in range(len(self.played)):
                 self.step(number)
                 self.read(number)
+            self.reap(0)
             self.agent.tick(0.0)
         raise AssertionError(f"runs {list(self.next)} have no end")
 
 
 ACTS = [Play.assign, Play.recall, Play.recall_all, Play.step, Play.step, Play.read, Play.read]
+ENDINGS = [Play.cancel, Play.cancel, Play.kill, Play.reap]
 
 
-@given(st.integers(0, 2**32), st.integers(0, 300))
-def test_each_call_begins_once_and_each_run_ends_once(seed: int, acts: int) -> None:
-    dice = random.Random(seed)
-    play = Play(dice)
+def play_through(seed: int, acts: list[Callable[[Play, int], None]]) -> Play:
+    play = Play(dice := random.Random(seed))
     try:
-        for _ in range(acts):
-            dice.choice(ACTS)(play, dice.randrange(128))
+        for _ in range(dice.randrange(300)):
+            dice.choice(acts)(play, dice.randrange(128))
         play.finish()
         assert set(play.begun.values()) <= {1}
-        assert sum(play.begun.values()) == sum(play.answered.values())
     finally:
         play.agent.close()
+    return play
+
+
+@given(st.integers(0, 2**32))
+def test_each_call_begins_once_and_each_run_ends_once(seed: int) -> None:
+    play = play_through(seed, ACTS)
+    assert sum(play.begun.values()) == sum(play.answered.values())
+
+
+@given(st.integers(0, 2**32))
+def test_a_cancelled_run_never_begins_and_a_death_is_of_one_run(seed: int) -> None:
+    play = play_through(seed, [*ACTS, *ENDINGS])
+    assert play.never.isdisjoint(task for task, _ in play.begun)

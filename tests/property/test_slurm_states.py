@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.schedulers.slurm.states import compress, expand, parse_jobs, parse_squeue
+from gridengine.schedulers.slurm.states import compress, ids_of, parse_jobs, parse_squeue
 
 ids = st.one_of(
     st.integers(1, 50).map(str),
@@ -17,7 +17,8 @@ ids = st.one_of(
 
 @given(st.sets(ids))
 def test_what_is_compressed_expands_to_the_same(some: set[str]) -> None:
-    expanded = [id for word in compress(some) for id in expand(word)]
+    words = (word.rstrip("]").partition("_[") for word in compress(some))
+    expanded = [id for job, _, tasks in words for id in ids_of(job, tasks)]
     assert sorted(expanded) == sorted(some)
 
 

@@ -19,16 +19,17 @@ MOST_ASSIGNED = 2000
 
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
-    last = state.last_run + MOST_ASSIGNED
-    while queue.calls and (group := queue.next_slot_group()) is not None:
+    last, share = state.last_run + MOST_ASSIGNED, state.policy.jobs_per_worker
+    while queue.calls and (group := queue.take_slot_group()) is not None:
         if state.last_run >= last:
+            queue.relist(group)
             state.deferred[queue] = None
             return
         worker = group.worker
+        if share is not None and worker.taken >= share:
+            continue  # it has taken its share by another of its slot groups
         if worker.leave_at == math.inf or worker.has_seconds(queue.soft, now):
             _assign(state, group, now)
-        else:
-            queue.unlist(group)
 
 
 def _assign(state: CoreState, group: SlotGroup, now: float) -> None:

@@ -254,9 +254,9 @@ class Provisioner(Struct, eq=False):
         text = (
             "was deleted"
             if deleted
-            else "ended before its worker called home"
+            else "ended before its worker connected"
             if failed
-            else "ran, but its worker never called home"
+            else "ran, but its worker never connected"
         )
         return (JobDeleted if deleted else WorkerNotStarted)(
             f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: "

@@ -204,8 +204,11 @@ class CoreState:
 
     def forget_if_unused(self, queue: TaskQueue) -> None:
         """Forget a queue without calls and slots."""
-        if not (queue.calls or queue.slots or queue.running or queue is self.common_queue):
-            self.queues.pop(queue.demand, None)
+        if queue.calls or queue.slots or queue.running or queue is self.common_queue:
+            return
+        # What was deferred may have been forgotten since, and its demand have another queue by now.
+        if self.queues.get(queue.demand) is queue:
+            del self.queues[queue.demand]
 
     def forget_provisioners(self, now: float) -> None:
         """Forget the provisioners without calls and workers that may ask for workers again."""

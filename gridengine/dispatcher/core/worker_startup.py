@@ -47,7 +47,7 @@ def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float
             before.idle.remove(worker.id)
             provisioner.idle.add(worker.id)
         worker.provisioner = provisioner
-    if not worker.open and worker.phase is Phase.READY:
+    if not worker.open and worker.phase is not Phase.STOPPING:
         _open(state, worker, now)
 
 
@@ -96,7 +96,7 @@ def check_launches(state: CoreState, now: float) -> None:
             if provisioner.knows(launch):
                 state.effects.append(
                     Warn(
-                        f"cluster job {launch.handle.id} runs and has not called home in time; it "
+                        f"cluster job {launch.handle.id} runs and has not connected in time; it "
                         "is stopped"
                     )
                 )

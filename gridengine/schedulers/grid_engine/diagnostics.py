@@ -26,6 +26,8 @@ logger = logging.getLogger("gridengine")
 COMMAND_SECONDS = 10.0
 NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
+STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
+"""What stands before a reason: when it was written, and by which user and process."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
@@ -73,16 +75,16 @@ def parse_master_log(text: str, job: str) -> Failure | None:
     if not found:
         return None
     host, stage, cause = found[-1]
-    cause = re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", cause)
+    cause = STAMP.sub("", cause)
     # "assumedly after job" only says that a signal ended it, which is known.
     return Failure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
 
 
 def parse_error_reasons(text: str) -> list[str]:
     """Return why a job is in the error state, from `qstat -j`'s output."""
-    found = re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
     return [
-        re.sub(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?", "", reason).strip() for reason in found
+        STAMP.sub("", reason).strip()
+        for reason in re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
     ]
 
 
@@ -115,7 +117,6 @@ class Diagnostics:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
-        self._environment_name: str | None = None
 
     def failure(self, job: str) -> Failure | None:
         """Return why a job failed; None as long as nothing is known. The accounts are written some
@@ -124,25 +125,27 @@ class Diagnostics:
         number, task = parse_id(job)
         if not number:
             return None
-        logged = parse_master_log(self._master_log(), job)
-        return logged or parse_accounting(self._output("qacct", "-j", number, "-t", task), task)
+        return self.logged_failure(job) or parse_accounting(
+            self._output("qacct", "-j", number, "-t", task), task
+        )
 
     def logged_failure(self, job: str) -> Failure | None:
         """Return why a job failed, when the master's log can be read here and says so."""
-        return parse_master_log(self._master_log(), job)
+        path = self._master_log
+        return parse_master_log(tail(path, LOG_BYTES), job) if path is not None else None
 
     def error_state(self, job: str) -> str:
         """Return why a job is in the error state, empty when it is not."""
-        number, _ = parse_id(job)
-        return "; ".join(parse_error_reasons(self._output("qstat", "-j", number))) if number else ""
+        return "; ".join(parse_error_reasons(self._qstat(job)))
 
     def waiting(self, job: str) -> str:
         """Return what a job waits for, empty when that is not known."""
-        number, _ = parse_id(job)
-        if not number:
-            return ""
-        output = self._output("qstat", "-j", number)
+        output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
+
+    def _qstat(self, job: str) -> str:
+        number, _ = parse_id(job)
+        return self._output("qstat", "-j", number) if number else ""
 
     def parallel_environments(self) -> dict[str, str]:
         """Return the allocation_rule of each parallel environment; empty when there is none, or
@@ -161,16 +164,15 @@ class Diagnostics:
             )
         return parse_environments(self._output("qconf", "-sp", name) for name in names)
 
+    @functools.cached_property
     def parallel_environment(self) -> str:
-        """Return the one that `Cores` asks for.
+        """The one that `Cores` asks for.
 
         Raises:
             ConfigurationError: there is none.
             TryAgain: nobody says.
         """
-        if self._environment_name is None:
-            self._environment_name = first_environment(self.parallel_environments())
-        return self._environment_name
+        return first_environment(self.parallel_environments())
 
     def _output(self, name: str, *arguments: str) -> str:
         return self.ask(name, *arguments).output
@@ -201,12 +203,8 @@ class Diagnostics:
             "",
         )
 
-    def _master_log(self) -> str:
-        path = self._master_log_path
-        return tail(path, LOG_BYTES) if path is not None else ""
-
     @functools.cached_property
-    def _master_log_path(self) -> Path | None:
+    def _master_log(self) -> Path | None:
         root, cell = self._environment.get("SGE_ROOT"), self._environment.get("SGE_CELL", "default")
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)

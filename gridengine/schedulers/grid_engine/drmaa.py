@@ -15,14 +15,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
 from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System, system_of
+from gridengine.schedulers.grid_engine.drmaa_systems import System, system_of
 from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.socket_pairs import socket_pair
@@ -81,6 +81,11 @@ def drmaa_environment(environment: Mapping[str, str], library: str) -> dict[str,
     }
 
 
+def _command(*arguments: str) -> list[str]:
+    module = "gridengine.schedulers.grid_engine.drmaa_process"
+    return python_command(sys.executable, hiding_flags(), module, *arguments)
+
+
 def named_system(library: str, environment: Mapping[str, str]) -> System:
     """Return the batch system that a library speaks to. No session is opened: the system need not
     answer.
@@ -88,15 +93,10 @@ def named_system(library: str, environment: Mapping[str, str]) -> System:
     Raises:
         Unavailable: the library does not load, or does not say.
     """
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "gridengine.schedulers.grid_engine.drmaa_process",
-        "names",
-    ]
     try:
-        done = run_command(command, drmaa_environment(environment, library), START_SECONDS)
+        done = run_command(
+            _command("names"), drmaa_environment(environment, library), START_SECONDS
+        )
         names = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
@@ -124,13 +124,7 @@ class DrmaaProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         with theirs:
             self._process = subprocess.Popen(
-                python_command(
-                    sys.executable,
-                    hiding_flags(),
-                    "gridengine.schedulers.grid_engine.drmaa_process",
-                    str(os.getpid()),
-                    contact,
-                ),
+                _command(str(os.getpid()), contact),
                 stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=self._errors,
@@ -147,7 +141,6 @@ class DrmaaProcess:
         except (Unreachable, DrmaaRefused, RuntimeError) as error:
             self.close()
             raise Unavailable(f"no session was opened ({libraries[0]}): {error}") from error
-        self.pid = self._process.pid
         self.contact: str = hello["contact"]
         self.system = system_of(hello["system"], hello["implementation"])
         logger.info("the DRMAA library %s speaks to %s", libraries[0], self.system)
@@ -237,16 +230,9 @@ class Session:
         self._users = 0
         self._running: DrmaaProcess | None = None
         self._contact = ""
-        self.system = GRID_ENGINE_UNNAMED
-        """The batch system, as the library named it last."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
-
-    @property
-    def pid(self) -> int | None:
-        """The number of the process that speaks DRMAA, None when there is none."""
-        return None if self._running is None else self._running.pid
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -300,19 +286,17 @@ class Session:
             self._to_delete.update(jobs)
             self._ask("terminate", jobs=list(jobs))
 
-    def guard(self, files: Iterable[Path]) -> None:
+    def guard(self, files: Sequence[Path]) -> None:
         """Have these files removed when this process is gone."""
-        names = [str(file) for file in files]
         with self._lock:
-            self._ask("guard", files=names)
-            self._files.update(names)
+            self._ask("guard", files=sorted(self._files.union(map(str, files))))
+            self._files.update(map(str, files))
 
-    def unguard(self, files: Iterable[Path]) -> None:
+    def unguard(self, files: Sequence[Path]) -> None:
         """Take that back."""
-        names = [str(file) for file in files]
         with self._lock:
-            self._files.difference_update(names)
-            self._ask("unguard", UNGUARD_SECONDS, files=names)
+            self._files.difference_update(map(str, files))
+            self._ask("guard", UNGUARD_SECONDS, files=sorted(self._files))
 
     def _ask(self, operation: str, within: float = REQUEST_SECONDS, **arguments: Any) -> Any:
         process = self._started()
@@ -337,10 +321,16 @@ class Session:
             self._running.close()
             self._running = None
         process = self._restarted() if self._contact else DrmaaProcess(self._library)
-        self._running, self._contact, self.system = process, process.contact, process.system
-        process.ask("adopt", REQUEST_SECONDS, {"jobs": sorted(self._jobs)})
-        process.ask("terminate", REQUEST_SECONDS, {"jobs": sorted(self._to_delete)})
-        process.ask("guard", REQUEST_SECONDS, {"files": sorted(self._files)})
+        self._running, self._contact = process, process.contact
+        process.ask(
+            "adopt",
+            REQUEST_SECONDS,
+            {
+                "jobs": sorted(self._jobs),
+                "unwanted": sorted(self._to_delete),
+                "files": sorted(self._files),
+            },
+        )
         return process
 
     def _restarted(self) -> DrmaaProcess:

@@ -24,18 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
+from gridengine.schedulers.cleanup_process import CLEAN_SECONDS, PARENT_SECONDS, RETRY_SECONDS
 from gridengine.schedulers.grid_engine import drmaa_library
 from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
 
 Json: TypeAlias = Any
 
-CLEAN_SECONDS = 60.0
-"""For how long the last deletion is tried when the batch system does not answer."""
-RETRY_SECONDS = 2.0
-PARENT_SECONDS = 1.0
-"""How often we look whether the parent lives: a fork of it may hold the other end of our socket
-open.
-"""
 ENDED = ("done", "failed")
 """DRMAA's states of jobs that have ended (GFD.22)."""
 
@@ -51,39 +45,42 @@ class DrmaaServer:
         self._drmaa = drmaa
         self._session = drmaa.Session
         self._session.initialize(contact or None)
+        self._unanswered = (
+            drmaa.errors.DrmCommunicationException,
+            drmaa.errors.TryLaterException,
+            drmaa.errors.NoActiveSessionException,
+        )
+        """What the batch system's silence raises."""
         self._submitted: set[str] = set()
         self._to_delete: dict[str, float] = {}
         """What is to be deleted, and from when on that is to be tried; those that are due first
         come first.
         """
         self._paused_until = 0.0
-        self._files: set[str] = set()
+        self._files: list[str] = []
 
     def hello(self) -> Json:
         """Return what names this session, and how the library names the batch system and itself."""
         return {"contact": str(self._session.contact), **drmaa_library.names(self._session)}
 
-    def adopt(self, jobs: list[str]) -> None:
-        """Take over cluster tasks that an earlier process of ours submitted."""
+    def adopt(self, jobs: list[str], unwanted: list[str], files: list[str]) -> None:
+        """Take over what an earlier process of ours had: cluster tasks, those of them that are to
+        be deleted, and files that are to be removed at the end.
+        """
         self._submitted.update(jobs)
+        self.terminate(unwanted)
+        self.guard(files)
 
     def guard(self, files: list[str]) -> None:
-        """Remember files that are to be removed at the end."""
-        self._files.update(files)
-
-    def unguard(self, files: list[str]) -> None:
-        """Forget files."""
-        self._files.difference_update(files)
+        """Remember that these files, and no others, are to be removed at the end."""
+        self._files = files
 
     def submit(self, template: dict[str, Any], count: int) -> list[str]:
         """Submit an array job of `count` tasks and return their ids, in order."""
-        from drmaa.wrappers import drmaa_delete_job_template
-
-        job = self._template(template)
-        try:
+        with self._session.createJobTemplate() as job:
+            for name, value in template.items():
+                setattr(job, name, value)
             ids = drmaa_library.run_bulk(job, count)
-        finally:
-            drmaa_library.call(drmaa_delete_job_template, job)
         self._submitted.update(ids)
         return ids
 
@@ -100,16 +97,6 @@ class DrmaaServer:
         )
         self.terminate(ids)
 
-    def _template(self, template: dict[str, Any]) -> Any:
-        job = self._session.createJobTemplate()
-        try:
-            for name, value in template.items():
-                setattr(job, name, value)
-        except BaseException:
-            job.delete()
-            raise
-        return job
-
     def status(self, jobs: list[str], seconds: float) -> Json:
         """Return `{id: [state, how it ended]}` for as many as can be asked in this time; when no
         answer comes, what was learnt before.
@@ -121,7 +108,7 @@ class DrmaaServer:
                 break
             try:
                 states[job] = self._state(job)
-            except self._unanswered():
+            except self._unanswered:
                 if not states:
                     raise
                 break
@@ -154,7 +141,7 @@ class DrmaaServer:
         if self._to_delete and self._to_delete.keys() >= self._submitted:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
-            except self._unanswered() as error:
+            except self._unanswered as error:
                 self._pause(error)
             except self._drmaa.errors.DrmaaException as error:
                 print(f"cannot delete all cluster tasks at once: {error}", file=sys.stderr)
@@ -178,7 +165,7 @@ class DrmaaServer:
         del self._to_delete[job]
         try:
             problem = self._deleted(job)
-        except self._unanswered() as error:
+        except self._unanswered as error:
             self._to_delete[job] = 0.0
             self._pause(error)
             return False
@@ -199,26 +186,18 @@ class DrmaaServer:
         errors = self._drmaa.errors
         try:
             self._control(job)
-        except self._unanswered():
+        except self._unanswered:
             raise
         except errors.DrmaaException as error:
             try:
                 return "" if self._session.jobStatus(job) in ENDED else str(error)
             except errors.InvalidJobException:
                 return ""
-            except self._unanswered():
+            except self._unanswered:
                 raise
             except errors.DrmaaException:
                 return str(error)
         return ""
-
-    def _unanswered(self) -> tuple[type[Exception], ...]:
-        errors = self._drmaa.errors
-        return (
-            errors.DrmCommunicationException,
-            errors.TryLaterException,
-            errors.NoActiveSessionException,
-        )
 
     def _pause(self, error: Exception) -> None:
         print(f"cannot delete cluster tasks: {error}", file=sys.stderr)

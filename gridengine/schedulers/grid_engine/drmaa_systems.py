@@ -123,20 +123,21 @@ def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
     """Yield the options of users' own kinds of resources."""
     for part in demand.resources:
         if _needs_option(part):
-            hint = (
+            raise refused(
+                system,
+                repr(part),
                 f"say it in native=, in its own words, and in worker_resources={part!r} what a "
-                "worker then holds for calls to share"
+                "worker then holds for calls to share",
             )
-            raise refused(system, repr(part), hint)
         yield from native_options(part, system.kind)
 
 
 def _needs_option(part: Resource) -> bool:
-    if type(part) is Cores:
-        return part.N > 1
-    if type(part) is WTime:
-        return part.T is not None
-    return type(part) in (Memory, GPUs, Token)
+    return (
+        type(part) in (Memory, GPUs, Token)
+        or (type(part) is Cores and part.N > 1)
+        or (type(part) is WTime and part.T is not None)
+    )
 
 
 def refused(

@@ -7,16 +7,16 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Failure
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
 from gridengine.schedulers.grid_engine.drmaa_systems import (
     GRID_ENGINE,
     GRID_ENGINE_UNNAMED,
@@ -35,6 +35,7 @@ from gridengine.schedulers.launcher import (
     Unavailable,
     Unreachable,
     WorkerStatus,
+    failed,
 )
 from gridengine.settings.values import settings
 
@@ -71,14 +72,13 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, as DRMAA told."""
+    """How a job ended, as DRMAA told: a report, whether it had started, and, of one that a signal
+    ended, what it had used.
+    """
 
-    reason: str
-    clean: bool = False
-    deleted: bool = False
+    report: Report
     started: bool = True
-    killed: bool = False
-    usage: Mapping[str, str] = field(default_factory=dict)
+    usage: Mapping[str, str] | None = None
 
 
 def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
@@ -89,19 +89,20 @@ def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
     for one that was deleted while it waited. Others say less.
     """
     if "status" in told:
-        return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
-    if "signal" in told:
-        return Ending(f"killed by {told['signal']}", killed=True, usage=told.get("usage") or {})
-    if not told.get("aborted"):
-        return Ending(told.get("words") or "the batch system does not say how it ended")
-    if kind != GRID_ENGINE:
-        return Ending("aborted: deleted, killed, or not even started")
+        status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
+        return Ending(Report(status, f"exit status {told['status']}"))
     usage = told.get("usage") or {}
+    if "signal" in told:
+        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
+    if not told.get("aborted"):
+        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
+    if kind != GRID_ENGINE:
+        return Ending(failed("aborted: deleted, killed, or not even started"))
     if not usage:
-        return Ending("deleted while it waited", deleted=True, started=False)
+        return Ending(failed("deleted while it waited", deleted=True), started=False)
     if float(usage.get("start_time") or 0) > 0:
-        return Ending("deleted while it ran", deleted=True)
-    return Ending("could not be started", started=False)
+        return Ending(failed("deleted while it ran", deleted=True))
+    return Ending(failed("could not be started"), started=False)
 
 
 @dataclass(slots=True)
@@ -152,8 +153,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
-            environment = self._diagnostics.parallel_environment
-            return request_for(self._request, demand, settings().grid_engine, environment)
+            return request_for(
+                self._request,
+                demand,
+                settings().grid_engine,
+                lambda: self._diagnostics.parallel_environment,
+            )
         return native_request(self._system, self._request, demand, self._held, settings())
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
@@ -268,8 +273,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _exit_report(
         self, handle: Handle, task: DrmaaTask, end: Ending, now: float
     ) -> Report | None:
-        failure = None
-        if not end.clean and not end.deleted:
+        failure, report = None, end.report
+        if report.state is WorkerStatus.FAILED and not report.deleted:
             failure = (
                 self._diagnostics.logged_failure(handle.id)
                 if end.started
@@ -277,12 +282,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             )
             if failure is None and not end.started and now - task.ended_at < REASON_SECONDS:
                 return None
-        reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
-        fault = task.request.fault(end.usage) if end.killed else None
-        if end.killed and task.request.limits:
-            reason += f" (its limits: {task.request.limits})"
-        report = _report(handle, reason, failure, clean=end.clean, deleted=end.deleted)
-        return report._replace(fault=fault)
+        reason = "; ".join(filter(None, [report.reason, failure.words if failure else ""]))
+        if end.usage is not None:
+            report = report._replace(fault=task.request.fault(end.usage))
+            limits = task.request.limits
+            reason += f" (its limits: {limits})" if limits else ""
+        report = report._replace(reason=reason)
+        return exit_report(handle, report, failure.host if failure else "")
 
     def _error_report(self, handle: Handle) -> Report:
         """Delete a task that the batch system calls failed, and which has not ended: it is in the
@@ -290,13 +296,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         """
         reason = self._diagnostics.error_state(handle.id)
         self.try_delete([handle.id])
-        return _report(
-            handle,
-            f"in the error state: {reason}"
-            if reason
-            else "failed, and the batch system does not say why",
-            None,
-        )
+        words = f"in the error state: {reason}" if reason else ""
+        return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
@@ -322,18 +323,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             self.script.unlink(missing_ok=True)
 
 
-def _report(
-    handle: Handle,
-    reason: str,
-    failure: Failure | None,
-    *,
-    clean: bool = False,
-    deleted: bool = False,
-) -> Report:
-    error = not_started(handle, reason, deleted=deleted, host=failure.host if failure else "")
-    return Report(WorkerStatus.ENDED if clean else WorkerStatus.FAILED, reason, error, deleted)
-
-
 def unavailable(error: Unavailable) -> SchedulerUnavailable:
     """Return what to raise when DRMAA cannot be used."""
     return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
@@ -346,10 +335,9 @@ def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefu
         return TooMany(str(error), int(limit[1]))
     if error.for_now:
         return TryAgain(str(error))
-    asked = f"; it was asked for: {native}" if native else ""
     hint = (
         "no queue has all of this, even when it is empty: ask for less"
         if "no suitable queues" in str(error)
         else None
     )
-    return SubmissionRefused(f"the batch system refuses the job: {error}{asked}", hint=hint)
+    return refused(f"the batch system refuses the job: {error}", native, hint)

@@ -117,21 +117,16 @@ def own_walltime(request: Request) -> float | None:
 
 def _own_values(request: Request) -> dict[str, tuple[str, str]]:
     """Return the values that the scheduler itself gives, and the argument that gives each."""
-    own = {
+    said = {"queue": request.queue, "parallel_environment": request.parallel_environment}
+    arguments = {name: value for name, value in said.items() if value is not None}
+    options = {"queue": "-q", "parallel_environment": "-pe"}
+    return {
         name: (value, f"native={request.native!r}")
         for name, value in option_values(request.native).items()
+    } | {
+        options.get(name, name): (str(value), f"{name}={value!r}")
+        for name, value in {**request.resources, **arguments}.items()
     }
-    own.update(
-        {name: (str(value), f"{name}={value!r}") for name, value in request.resources.items()}
-    )
-    if request.queue is not None:
-        own["-q"] = (request.queue, f"queue={request.queue!r}")
-    if request.parallel_environment is not None:
-        own["-pe"] = (
-            request.parallel_environment,
-            f"parallel_environment={request.parallel_environment!r}",
-        )
-    return own
 
 
 def _with_cores(

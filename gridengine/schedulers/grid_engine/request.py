@@ -69,21 +69,16 @@ class Request:
 
     def specification(self) -> str:
         """Return the native specification."""
-        words = []
-        if self.resources:
-            words.append(
-                "-l "
-                + ",".join(
-                    f"{name}={_resource(name, value)}" for name, value in self.resources.items()
-                )
-            )
-        if self.queue is not None:
-            words.append(f"-q {_word('queue', self.queue)}")
-        if self.parallel_environment is not None:
-            words.append(f"-pe {self.parallel_environment}")
-        if self.native.strip():
-            words.append(self.native.strip())
-        return " ".join(words)
+        limits = ",".join(
+            f"{name}={_resource(name, value)}" for name, value in self.resources.items()
+        )
+        words = (
+            f"-l {limits}" if limits else "",
+            "" if self.queue is None else f"-q {_word('queue', self.queue)}",
+            "" if self.parallel_environment is None else f"-pe {self.parallel_environment}",
+            self.native.strip(),
+        )
+        return " ".join(filter(None, words))
 
     @property
     def slots(self) -> int:

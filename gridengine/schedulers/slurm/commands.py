@@ -83,10 +83,10 @@ def sbatch_command(
 
 
 class Slurm:
-    """Calls the commands of the Slurm that this environment names."""
+    """Calls the commands of the Slurm that this environment names. `environment` is theirs."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = command_environment(environment)
+        self.environment = command_environment(environment)
         self._user = str(os.getuid())
 
     def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
@@ -95,12 +95,12 @@ class Slurm:
         Raises:
             BatchSystemError: there is none.
         """
-        configuration = self._environment.get("SLURM_CONF", "")
+        configuration = self.environment.get("SLURM_CONF", "")
         if configuration and not Path(configuration).exists():
             # Its commands look for it for a minute.
             raise Unreachable(f"there is no configuration file SLURM_CONF={configuration}")
         try:
-            done = run_command(command, self._environment, seconds, waiting=RETRYING)
+            done = run_command(command, self.environment, seconds, waiting=RETRYING)
         except FileNotFoundError as error:
             raise Unavailable(missing(command[0])) from error
         except OSError as error:
@@ -124,10 +124,11 @@ class Slurm:
 
     def site(self, partitions: str) -> Site:
         """Return what this Slurm allows in these partitions, or in the default one."""
-        config = self.run("scontrol", "show", "config")
-        rows = self.run("scontrol", "show", "partition", "--oneliner")
         return site_of(
-            config, rows, self.run("sinfo", "--noheader", "--format=%R|%c|%m"), partitions
+            self.run("scontrol", "show", "config"),
+            self.run("scontrol", "show", "partition", "--oneliner"),
+            self.run("sinfo", "--noheader", "--format=%R|%c|%m"),
+            partitions,
         )
 
     def submit(self, command: Sequence[str], count: int) -> list[str]:
@@ -145,16 +146,9 @@ class Slurm:
         """Return the tasks of all jobs of this name, those that have ended too for as long as Slurm
         remembers them.
         """
-        listing = self.run(
-            "squeue",
-            "--noheader",
-            "--states=all",
-            f"--user={self._user}",
-            f"--name={name}",
-            f"--format={FORMAT}",
-        )
+        which = ("--states=all", f"--user={self._user}", f"--name={name}")
         try:
-            return parse_squeue(listing)
+            return parse_squeue(self.run("squeue", "--noheader", *which, f"--format={FORMAT}"))
         except ValueError as error:
             raise Unreachable(str(error)) from error
 
@@ -198,8 +192,3 @@ class Slurm:
             f"--user={self._user}",
             f"--name={name}",
         ]
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment in which the commands are called."""
-        return self._environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, not_started
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -26,6 +27,7 @@ from gridengine.schedulers.launcher import (
     Unavailable,
     Unreachable,
     WorkerStatus,
+    failed,
 )
 from gridengine.schedulers.slurm.commands import Slurm, sbatch_command
 from gridengine.schedulers.slurm.options import option_values, sbatch_options
@@ -36,7 +38,6 @@ from gridengine.schedulers.slurm.states import (
     PURGED,
     REQUEUED,
     STATES,
-    End,
     Row,
     end_words,
     explanation,
@@ -95,7 +96,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self._slurm = slurm or Slurm(os.environ)
         self._immediate = ImmediateWorkers(self._slurm.environment, self._name, self.script, script)
         self._site_asked = site
-        self._known_site: Site | None = None
         self._guard: Guard | None = None
         self._in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
@@ -104,7 +104,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         """Have srun start the first workers, if there is room, and submit the others, in arrays no
         larger than the site allows.
         """
-        self.largest = max(1, self._site().largest)
+        self.largest = max(1, self._site.largest)
         handles = self._launch_immediately(count, demand)
         try:
             return handles + (
@@ -139,35 +139,32 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self.tasks.update((handle, SlurmTask(demand, by_srun=True)) for handle in handles)
         return handles
 
+    @functools.cached_property
     def _site(self) -> Site:
-        """Return what this Slurm allows; it is asked once.
+        """What this Slurm allows; it is asked until it has answered once.
 
         Raises:
             SchedulerUnavailable: it does not answer.
         """
-        if self._known_site is None:
-            asked, self._site_asked = self._site_asked, None
-            try:
-                self._known_site = (
-                    asked.result() if asked is not None else site_for(self._slurm, self._options)
-                )
-            except BatchSystemError as error:
-                raise unavailable(str(error)) from error
-        return self._known_site
+        asked, self._site_asked = self._site_asked, None
+        try:
+            return asked.result() if asked is not None else site_for(self._slurm, self._options)
+        except BatchSystemError as error:
+            raise unavailable(str(error)) from error
 
     def _options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand. Some memory is always asked for, where a
         job would else be given all of a node.
         """
         options = sbatch_options(self._options, demand, settings().slurm)
-        memory = self._site().memory
+        memory = self._site.memory
         return [memory, *options] if memory and "--mem" not in option_values(options) else options
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, list[str]]:
         """Return the command that submits."""
-        tasks = count if self._site().largest else 0
+        tasks = count if self._site.largest else 0
         options = self._options_for(demand)
         return {
             "argv": sbatch_command(
@@ -182,7 +179,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         try:
             if self._in_doubt:
                 self._cancel_unknown(self._slurm.jobs(self._name))
-            return self._slurm.submit(command, count if self._site().largest else 0)
+            return self._slurm.submit(command, count if self._site.largest else 0)
         except Unavailable as error:
             raise unavailable(str(error)) from error
         except Unreachable as error:
@@ -222,7 +219,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             ]
         )
         reports: dict[Handle, Report] = {}
-        ends: dict[Handle, tuple[str, End]] = {}
+        ends: dict[Handle, tuple[str, Report]] = {}
         for handle in (handle for handle in handles if handle in self.tasks):
             found = self._judge(handle, rows.get(handle.id), now)
             if isinstance(found, Report):
@@ -243,7 +240,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
 
     def _judge(
         self, handle: Handle, row: Row | None, now: float
-    ) -> Report | tuple[str, End] | None:
+    ) -> Report | tuple[str, Report] | None:
         """Return a report on a task that has not ended, or how it ended, or None when nothing is
         certain.
         """
@@ -264,7 +261,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         if task.ending_since is None:
             task.ending_since = now
         if now - task.ending_since > ENDING_SECONDS:
-            return row.state, End("it does not come to its end")
+            return row.state, failed("it does not come to its end")
         return None
 
     def _waits(self, task: SlurmTask) -> Report:
@@ -272,9 +269,13 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         error = impossible(task.reason, self._options_for(task.demand)) if never else None
         return Report(WorkerStatus.QUEUED, explanation(task.reason), error)
 
-    def _exit_reports(self, ends: Mapping[Handle, tuple[str, End]]) -> dict[Handle, Report]:
+    def _exit_reports(self, ends: Mapping[Handle, tuple[str, Report]]) -> dict[Handle, Report]:
         """Return a report on each task that ended, with what Slurm knows beyond its state."""
-        arrays = {handle.id.partition("_")[0] for handle, (_, end) in ends.items() if not end.clean}
+        arrays = {
+            handle.id.partition("_")[0]
+            for handle, (_, end) in ends.items()
+            if end.state is WorkerStatus.FAILED
+        }
         known: dict[str, dict[str, str]] = {}
         try:
             for array in arrays:
@@ -292,7 +293,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         return reports
 
     def _exit_report(
-        self, handle: Handle, state: str, end: End, fields: Mapping[str, str]
+        self, handle: Handle, state: str, end: Report, fields: Mapping[str, str]
     ) -> Report:
         if end is PURGED and not Path(handle.log).exists():
             # Of those that wait, only those that somebody cancelled vanish at once.
@@ -301,21 +302,14 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         who = self._who_cancelled(handle) if end.deleted else ""
         words += f", by {who}" if who else ""
         host = fields.get("NodeList", "").replace("(null)", "")
-        error = not_started(handle, words, deleted=end.deleted, host=host)
-        failed = self.tasks[handle].by_srun and not Path(handle.log).exists()
-        if failed:
+        of_srun = self.tasks[handle].by_srun and not Path(handle.log).exists()
+        if of_srun:
             self._immediate.stop(words)
-        return Report(
-            WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED,
-            words,
-            error,
-            deleted=end.deleted,
-            fault=end.fault,
-            blameless=end.blameless or failed,
-        )
+        end = end._replace(reason=words, blameless=end.blameless or of_srun)
+        return exit_report(handle, end, host)
 
     def _who_cancelled(self, handle: Handle) -> str:
-        if not self._site().accounts:
+        if not self._site.accounts:
             return ""
         try:
             return self._slurm.cancelled_by(handle.id)
@@ -377,6 +371,5 @@ def _waits_again(handle: Handle, row: Row) -> bool:
 
 def site_for(slurm: Slurm, options: Sequence[str]) -> Site:
     """Return what a Slurm allows in the partitions that these options, or the settings, say."""
-    values = option_values(sbatch_options(options, ANY, settings().slurm))
-    partitions, _ = values.get("--partition", ("", ""))
-    return slurm.site(partitions)
+    said = option_values(sbatch_options(options, ANY, settings().slurm))
+    return slurm.site(said.get("--partition", ("", ""))[0])

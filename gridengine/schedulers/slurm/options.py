@@ -22,21 +22,13 @@ from gridengine.settings.values import SlurmSite
 
 Option = str | int | float | bool
 
-OURS = (
-    "array",
-    "chdir",
-    "cluster",
-    "clusters",
-    "error",
-    "job-name",
-    "output",
-    "parsable",
-    "test-only",
-    "uid",
-    "wait",
-    "wrap",
+OURS = frozenset(
+    {
+        *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name", "--output"),
+        *("--parsable", "--test-only", "--uid", "--wait", "--wrap"),
+        *("-a", "-D", "-e", "-J", "-M", "-o", "-W"),
+    }
 )
-OURS_SHORT = ("-a", "-D", "-e", "-J", "-M", "-o", "-W")
 """Options that users may not set."""
 SHORT = {
     "-A": "--account",
@@ -70,11 +62,8 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
         options += shlex.split(native)
     except ValueError as error:
         raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    for name in [
-        *option_values(options),
-        *(word[:2] for word in options if word.startswith(OURS_SHORT)),
-    ]:
-        if name.removeprefix("--") in OURS or name in OURS_SHORT:
+    for name in [*option_values(options), *(word[:2] for word in options)]:
+        if name in OURS:
             raise ConfigurationError(
                 f"{name} is not for users to set: workers need their own", hint="leave it out"
             )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
 
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY
@@ -19,8 +17,6 @@ from gridengine.schedulers.slurm.options import Option, own_options, own_walltim
 from gridengine.schedulers.slurm.site import Site
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import JOB_END
-
-T = TypeVar("T")
 
 FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
@@ -117,23 +113,21 @@ class SlurmScheduler(BatchScheduler):
         """Ask Slurm what it allows, which takes about as long as to import what is needed next."""
         with self._lock:
             if self._shared is None and not self._closed and self._site_asked is None:
-                self._site_asked = in_background(
-                    functools.partial(site_for, Slurm(os.environ), self._options)
-                )
+                self._site_asked = Future()
+                threading.Thread(
+                    target=ask_site,
+                    args=(self._site_asked, Slurm(os.environ), self._options),
+                    name="gridengine-slurm-site",
+                    daemon=True,
+                ).start()
 
 
-def in_background(ask: Callable[[], T]) -> Future[T]:
-    """Return the answer to come of a question that a thread asks now."""
-    answer: Future[T] = Future()
-
-    def fetch() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=fetch, name="gridengine-slurm-site", daemon=True).start()
-    return answer
+def ask_site(answer: Future[Site], slurm: Slurm, options: Sequence[str]) -> None:
+    """Set what is to be the answer to what this Slurm allows."""
+    try:
+        answer.set_result(site_for(slurm, options))
+    except BaseException as error:
+        answer.set_exception(error)
 
 
 def system_here() -> str:

@@ -5,11 +5,11 @@ commands' output.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch_system import TooMany
+from gridengine.schedulers.batch_system import TooMany, refused
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.states import meaning
 
@@ -24,11 +24,6 @@ class Site:
     accounts: bool = False
 
 
-def parse_fields(text: str) -> dict[str, str]:
-    """Return the fields of `scontrol show config`."""
-    return dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", text, flags=re.MULTILINE))
-
-
 def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
     """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner`
     and sinfo's "%R|%c|%m".
@@ -38,7 +33,7 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
     otherwise; then the share of a core is asked for, so that a node runs as many workers as it has
     cores.
     """
-    fields = parse_fields(config)
+    fields = dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", config, flags=re.MULTILINE))
     largest = int(fields.get("MaxArraySize", "1001")) - 1
     accounts = not fields.get("AccountingStorageType", "none").endswith("none")
     if "MEMORY" not in fields.get("SelectTypeParameters", "").upper():
@@ -51,18 +46,13 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
         for one in chosen
         if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")
     ]
-    needs = any(not _says_memory(one) for one in chosen)
+    # `UNLIMITED` stands for no default.
+    needs = any(
+        one.get("DefMemPerNode", "UNLIMITED") == one.get("DefMemPerCPU", "UNLIMITED") == "UNLIMITED"
+        for one in chosen
+    )
     share = parse_share(nodes, [one["PartitionName"] for one in chosen]) if needs else 0
     return Site(max(0, largest), f"--mem-per-cpu={share}M" if share else "", accounts)
-
-
-def _says_memory(fields: Mapping[str, str]) -> bool:
-    """Return whether a partition, or the whole Slurm, has a default for memory: `UNLIMITED` stands
-    for none.
-    """
-    return any(
-        fields.get(name, "UNLIMITED") != "UNLIMITED" for name in ("DefMemPerNode", "DefMemPerCPU")
-    )
 
 
 def parse_share(nodes: str, partitions: Sequence[str]) -> int:
@@ -101,6 +91,15 @@ RETRYING = b"sleeping and retrying"
 that it could ask for less.
 """
 ARRAY = "Invalid job array specification"
+REMEDIES = {
+    "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
+    "partition": "`sinfo` lists the partitions; name one with partition=",
+    "qos": "`sacctmgr show qos` lists them; name one with qos=",
+    "node configuration": "no node has all of this, even when it is empty: ask for less",
+    "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
+    "feature": "`sinfo --format='%N %f'` lists the nodes' features",
+}
+"""What can be done where a refusal holds these words."""
 
 
 def error_text(text: str) -> str:
@@ -122,32 +121,15 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
             f"Slurm takes no jobs of this user: {words}",
             hint="root may not submit jobs here; run this as a plain user",
         )
-    asked = f"; it was asked for: {' '.join(options)}" if options else ""
-    return SubmissionRefused(f"Slurm refuses the job: {words}{asked}", hint=_remedy(words))
+    remedy = next((REMEDIES[word] for word in REMEDIES if word in words.lower()), None)
+    return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy)
 
 
 def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
     """Return what it means that Slurm took a job, which asked for this, and will never start it."""
     words, remedy = meaning(reason)
-    asked = f"; it was asked for: {' '.join(options)}" if options else ""
     hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
-    return SubmissionRefused(
-        f"Slurm took the job and can never start it: {words}{asked}", hint=hint
-    )
-
-
-def _remedy(words: str) -> str | None:
-    remedies = {
-        "account": (
-            "`sacctmgr show associations user=$USER` lists the accounts; name one with account="
-        ),
-        "partition": "`sinfo` lists the partitions; name one with partition=",
-        "qos": "`sacctmgr show qos` lists them; name one with qos=",
-        "node configuration": "no node has all of this, even when it is empty: ask for less",
-        "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
-        "feature": "`sinfo --format='%N %f'` lists the nodes' features",
-    }
-    return next((remedy for word, remedy in remedies.items() if word in words.lower()), None)
+    return refused(f"Slurm took the job and can never start it: {words}", " ".join(options), hint)
 
 
 def unavailable(words: str) -> SchedulerUnavailable:

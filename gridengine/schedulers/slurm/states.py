@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 
-from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
-from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.errors import OutOfMemory, TimeoutError, exit_words
+from gridengine.schedulers.launcher import Report, WorkerStatus, failed
 
 FORMAT = "%F|%K|%T|%S|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
@@ -50,35 +50,22 @@ it.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """What a final state means: in words; whether it is a success; whether somebody deleted the
-    job; which error it makes of a call that ran; and whether the calls are not to blame, and run
-    again at no charge."""
-
-    words: str
-    clean: bool = False
-    deleted: bool = False
-    fault: type[GridEngineError] | None = None
-    blameless: bool = False
-
-
 ENDS = {
-    "COMPLETED": End("it ended by itself", clean=True),
-    "FAILED": End("it failed"),
-    "CANCELLED": End("it was cancelled", deleted=True),
-    "TIMEOUT": End("it reached its time limit", fault=TimeoutError),
-    "DEADLINE": End("it reached its deadline", fault=TimeoutError),
-    "OUT_OF_MEMORY": End("it ran out of memory", fault=OutOfMemory),
-    "NODE_FAIL": End("its node failed"),
-    "BOOT_FAIL": End("its node did not boot", blameless=True),
-    "PREEMPTED": End("it was preempted by another job", blameless=True),
-    "REVOKED": End("another cluster of the federation took it", blameless=True),
-    "LAUNCH_FAILED": End("it could not be started"),
-    "RECONFIG_FAIL": End("its node could not be configured", blameless=True),
+    "COMPLETED": Report(WorkerStatus.ENDED, "it ended by itself"),
+    "FAILED": failed("it failed"),
+    "CANCELLED": failed("it was cancelled", deleted=True),
+    "TIMEOUT": failed("it reached its time limit", fault=TimeoutError),
+    "DEADLINE": failed("it reached its deadline", fault=TimeoutError),
+    "OUT_OF_MEMORY": failed("it ran out of memory", fault=OutOfMemory),
+    "NODE_FAIL": failed("its node failed"),
+    "BOOT_FAIL": failed("its node did not boot", blameless=True),
+    "PREEMPTED": failed("it was preempted by another job", blameless=True),
+    "REVOKED": failed("another cluster of the federation took it", blameless=True),
+    "LAUNCH_FAILED": failed("it could not be started"),
+    "RECONFIG_FAIL": failed("its node could not be configured", blameless=True),
 }
-REQUEUED = End("it was put back into the queue; another takes its place", blameless=True)
-PURGED = End("Slurm no longer knows it, nor how it ended")
+REQUEUED = failed("it was put back into the queue; another takes its place", blameless=True)
+PURGED = failed("Slurm no longer knows it, nor how it ended")
 
 STDOUT_SIGNAL = 53
 """The "signal" of a job whose output file cannot be opened: Slurm's own number."""
@@ -158,7 +145,7 @@ def is_permanent(reason: str) -> bool:
     return NEVER.fullmatch(reason) is not None
 
 
-@lru_cache(maxsize=1000)
+@functools.lru_cache(maxsize=1000)
 def explanation(reason: str) -> str:
     """Return why a job waits: Slurm's reason, what it means and what can be done."""
     return "; ".join(filter(None, meaning(reason)))
@@ -170,37 +157,24 @@ def meaning(reason: str) -> tuple[str, str]:
     return (reason, "") if found is None else (f"{reason}: {found[1]}", found[2])
 
 
-def expand(id: str) -> Iterator[str]:
-    """Yield the ids that squeue means by "12", "12_3", "12_[4-9%2]" or "12_[1,3-5,10-20:5]".
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    match = re.fullmatch(r"(\d+)(?:_(?:(\d+)|\[([\d,:-]+)(?:%\d+)?\]))?", id)
-    if match is None:
-        raise ValueError(f"{id!r} is no id of a job")
-    job, task, several = match.groups()
-    if several is None:
-        yield job if task is None else f"{job}_{int(task)}"
-        return
-    for part in several.split(","):
-        span = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if span is None:
-            raise ValueError(f"{id!r} is no id of a job")
-        first, last, step = int(span[1]), int(span[2] or span[1]), int(span[3] or 1)
-        if step < 1:
-            raise ValueError(f"{id!r} is no id of a job")
-        yield from (f"{job}_{number}" for number in range(first, last + 1, step))
-
-
 def ids_of(job: str, tasks: str) -> list[str]:
-    """Return the ids of these tasks of a job: of "12" and "1,4-5%2", or "N/A" for a job that is no
-    array.
+    """Return the ids of these tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; or of
+    "12" and "N/A" for a job that is no array.
 
     Raises:
         ValueError: they are none.
     """
-    return list(expand(f"{job}_[{tasks}]" if tasks not in ("", "N/A") else job))
+    several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
+    found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
+    spans = [span for span in found if span is not None]
+    if not job.isdecimal() or len(spans) < len(several):
+        raise ValueError(f"{job!r} with {tasks!r} is no id of a job")
+    ids = [
+        f"{job}_{number}"
+        for span in spans
+        for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1))
+    ]
+    return ids if several else [job]
 
 
 def compress(ids: Iterable[str]) -> list[str]:
@@ -263,7 +237,7 @@ def end_code_words(code: str) -> str:
     return exit_words(status) if status else ""
 
 
-def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
+def end_words(state: str, end: Report, fields: Mapping[str, str]) -> str:
     """Return how a job ended, in words: what its state means, its exit code and Slurm's own
     reason.
     """
@@ -275,7 +249,7 @@ def end_words(state: str, end: End, fields: Mapping[str, str]) -> str:
         else reason
     )
     details = ", ".join(filter(None, [end_code_words(fields.get("ExitCode", "")), kept]))
-    return f"{end.words} ({state})" + (f": {details}" if details else "")
+    return f"{end.reason} ({state})" + (f": {details}" if details else "")
 
 
 def parse_cancelled_by(text: str) -> str:

@@ -30,7 +30,7 @@ def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) 
     )
     assert status == 1
     text = found[f"{cluster.name} job"]["text"]
-    assert f"did not come home within {seconds} s" in text
+    assert f"did not return within {seconds} s" in text
     assert reason in text
 
 

@@ -73,7 +73,7 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
     assert (
         "smp ($pe_slots); Cores(n) uses smp" in found["grid_engine parallel environments"]["text"]
     )
-    assert re.search(r"came home from \S+ in \d+\.\d s", found["grid_engine job"]["text"])
+    assert re.search(r"returned from \S+ in \d+\.\d s", found["grid_engine job"]["text"])
 
 
 @pytest.mark.grid_engine

@@ -176,7 +176,7 @@ def test_worker_not_started(told: dict[str, Any]) -> None:
     error = check(
         told,
         "WorkerNotStarted",
-        "the cluster job ended before its worker called home",
+        "the cluster job ended before its worker connected",
         "/nosuch/python: No such file",
     )
     assert error["kind"] == "WorkerNotStarted"

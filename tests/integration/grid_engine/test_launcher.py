@@ -166,7 +166,7 @@ from gridengine.schedulers.grid_engine import drmaa
 launcher = make_launcher()
 handles = launcher.launch(10)
 wait_for(launcher, handles[:1], {WorkerStatus.RUNNING})
-child = drmaa.shared_session().pid
+child = drmaa.shared_session()._running._process.pid
 tell(job=handles[0].id, folder=str(launcher.run.directory), child=child)
 """
 
@@ -222,11 +222,11 @@ def test_when_the_process_that_speaks_drmaa_dies_another_takes_over(
         grid_engine,
         f"""
 {START_AND_TELL}
-os.kill(drmaa.shared_session().pid, signal.SIGKILL)
+os.kill(drmaa.shared_session()._running._process.pid, signal.SIGKILL)
 states = [wait_for(launcher, handles[:1], {{WorkerStatus.RUNNING}})[handles[0]].state.value]
 more = launcher.launch(1)
 launcher.cancel(handles[1:])
-os.kill(drmaa.shared_session().pid, signal.SIGKILL)
+os.kill(drmaa.shared_session()._running._process.pid, signal.SIGKILL)
 launcher.close()
 tell(states=states, jobs=[handles[0].id, more[0].id])
 """,
@@ -245,12 +245,12 @@ def test_schedulers_of_one_process_share_a_session_and_not_their_tasks(
 from gridengine.schedulers.grid_engine import drmaa
 one, other = make_launcher(), make_launcher(run=make_run("other"))
 mine, others = one.launch(1), other.launch(1)
-pids = {drmaa.shared_session().pid}
+pids = {drmaa.shared_session()._running._process.pid}
 one.close()
 state = wait_for(other, others, {WorkerStatus.RUNNING})[others[0]].state
-pids.add(drmaa.shared_session().pid)
+pids.add(drmaa.shared_session()._running._process.pid)
 other.close()
-tell(state=state.value, pids=len(pids), left=drmaa.shared_session().pid is not None)
+tell(state=state.value, pids=len(pids), left=drmaa.shared_session()._running is not None)
 """,
     )
     assert told == {"state": "running", "pids": 1, "left": False}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gridengine.schedulers.nested import WARNING
+from gridengine.schedulers.inline import WARNING
 from tests.support.script_driver import MakeScript
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def test_a_machine_with_slurm_is_described_and_a_job_connects(slurm: Slurm) -> N
     assert re.search(r"/sbatch, slurm-wlm \d+", found["slurm commands"]["text"])
     assert "is UP" in found["slurm controller"]["text"]
     assert "main* (up, 2 nodes)" in found["slurm partitions"]["text"]
-    assert re.search(r"came home from \S+ in \d+\.\d s", found["slurm job"]["text"])
+    assert re.search(r"returned from \S+ in \d+\.\d s", found["slurm job"]["text"])
 
 
 @pytest.mark.grid_engine

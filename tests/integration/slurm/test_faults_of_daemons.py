@@ -141,7 +141,7 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     )
     told = scenario.result(80)
     assert told["kind"] == "WorkerNotStarted"
-    assert "ran, but its worker never called home" in told["text"]
+    assert "ran, but its worker never connected" in told["text"]
     wait_until(lambda: not is_anything_queued(own))
     wait_until(
         lambda: (

@@ -30,7 +30,7 @@ def test_tasks_of_many_arrays_are_asked_for_with_one_command(slurm: Slurm) -> No
         slurm,
         """
 launcher = make_launcher(partition="closed")
-launcher._site()
+launcher._site
 handles = [handle for _ in range(3) for handle in launcher.launch(2)]
 launcher.largest = 2
 calls = []

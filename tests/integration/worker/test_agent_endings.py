@@ -281,6 +281,54 @@ def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher) -> None:
     assert dispatcher.results(run, 8) == [None] * 8
 
 
+def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    def call(name: str) -> None:
+        (tmp_path / name).touch()
+        signal.pause()
+
+    hangs, cancelled, kept = dispatcher.assign(
+        call, [["hangs"], ["cancelled"]], [["kept"]], timeout=0.5
+    )
+    dispatcher.wait_until((tmp_path / "hangs").exists)
+    dispatcher.agent.handle(Cancel([cancelled], signal.SIGTERM))
+    dispatcher.wait_for(Returned)
+    assert {m.run: m.reason for m in dispatcher.messages(Crashed)} == {
+        hangs: TIMEOUT,
+        cancelled: CANCELLED,
+    }
+    assert dispatcher.messages(Returned) == [Returned([kept])]
+
+
+# Results that end their runner when they are pickled
+
+
+@pytest.mark.parametrize("deadly", [0, 1])
+def test_a_result_that_ends_its_process_when_it_is_pickled_is_a_crash_of_its_call(
+    deadly: int, dispatcher: Dispatcher
+) -> None:
+    class Deadly:
+        def __reduce__(self) -> str:
+            os.kill(os.getpid(), signal.SIGKILL)
+            return ""
+
+    runs = dispatcher.assign(lambda x: Deadly() if x == deadly else x, [[0], [1]])
+    crashed = dispatcher.wait_for(Crashed)
+    assert (crashed.run, crashed.index) == (runs[deadly], 0)
+    dispatcher.wait_for(Returned)
+    assert dispatcher.messages(Returned) == [Returned([runs[not deadly]])]
+
+
+def test_what_it_takes_to_pickle_results_is_not_counted_against_a_memory_limit(
+    dispatcher: Dispatcher,
+) -> None:
+    _, second = dispatcher.assign(bytes, [[1], [50_000_000]], memory=80_000_000)
+    dispatcher.wait_until(lambda: len(dispatcher.values) + len(dispatcher.raised) == 2)
+    assert dispatcher.raised == {}
+    assert dispatcher.values[second, 0] == bytes(50_000_000)
+
+
 # Runners that spoil what they share
 
 

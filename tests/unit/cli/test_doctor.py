@@ -11,7 +11,7 @@ from gridengine.cli.doctor import as_json, is_broken
 from gridengine.schedulers.checks import Finding, State
 from gridengine.wire import encryption_speed
 
-FINE = Finding("processes", "job", State.OK, "came home")
+FINE = Finding("processes", "job", State.OK, "returned")
 NO_SLURM = Finding("slurm", "commands", State.ABSENT, "there is no sbatch")
 NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "start it")
 

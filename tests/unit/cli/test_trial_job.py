@@ -11,7 +11,7 @@ from gridengine.schedulers.checks import State
 @pytest.mark.parametrize(
     ("output", "errors", "state", "words"),
     [
-        ('{"host": "node7", "seconds": 0.42}\n', "", State.OK, "came home from node7 in 0.4 s"),
+        ('{"host": "node7", "seconds": 0.42}\n', "", State.OK, "returned from node7 in 0.4 s"),
         ('a line of a prologue\n{"host": "node7", "seconds": 0.42}\n', "", State.OK, "node7"),
         ('{"error": "refused: no", "hint": null}\n', "", State.BROKEN, "refused: no"),
         ("", "Traceback\nValueError: odd\n", State.BROKEN, "ValueError: odd"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -162,6 +164,43 @@ def test_ctrl_c_in_a_call_goes_to_the_caller_and_each_call_has_its_outcome() -> 
         Cancelled,
     ]
     assert all(isinstance(outcomes[tasks[1].id, index], Cancelled) for index in range(4))
+
+
+def test_each_call_has_its_outcome_though_threads_that_it_started_push_values() -> None:
+    def push(x: int, controller: Any) -> int:
+        def go() -> None:
+            for value in range(2000):
+                controller.push(value)
+
+        if x == 0:
+            threading.Thread(target=go, name="pushes").start()
+        return x
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3):
+            calls = list(range(2000))
+            assert run(push, calls, controlled=True)[1].values() == calls
+    finally:
+        sys.setswitchinterval(interval)
+        for thread in threading.enumerate():
+            if thread.name == "pushes":
+                thread.join()
+
+
+def test_when_a_listener_fails_the_other_calls_have_their_outcomes_all_the_same() -> None:
+    class Failing(Received):
+        def settled(self, event: CallsFinished) -> None:
+            super().settled(event)
+            if event.task == 1:
+                raise OSError("no room")
+
+    dispatcher, listener = InlineDispatcher(), Failing()
+    tasks = [Task(dispatcher.new_id(), pickling.dump_calls([1]), 1) for _ in range(3)]
+    with pytest.raises(OSError, match="no room"):
+        dispatcher.submit(make_function(abs), tasks, listener)
+    assert {event.task for event in listener.finished} == {1, 2, 3}
 
 
 def test_a_time_limit_is_not_enforced() -> None:

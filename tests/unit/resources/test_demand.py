@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.resources import ZERO, Capacity, Cores, Memory
+from gridengine.resources import ZERO, Capacity, Cores, Memory, WTime
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import GIGABYTE
 
@@ -36,6 +36,17 @@ def test_a_factor_multiplies_the_memory_alone() -> None:
     assert demand.request == Cores(2) & Memory(1.5)
     assert demand.memory_limit == 3 * GIGABYTE // 2
     assert demand != Demand(Cores(2) & Memory(1))
+
+
+def test_scaling_the_memory_leaves_the_rest() -> None:
+    demand = Demand(Cores(2) & Memory(8) & WTime(60)).with_factor(1.5)
+    assert demand.request == Cores(2) & Memory(12) & WTime(60)
+    assert Demand(Memory(8)).with_factor(2).request == Memory(16)
+
+
+def test_without_memory_there_is_nothing_to_scale() -> None:
+    assert Demand(Cores(2)).with_factor(2).request == Cores(2)
+    assert Demand(ZERO).with_factor(2).request == ZERO
 
 
 def test_without_memory_there_is_no_limit() -> None:

@@ -7,22 +7,13 @@ from typing import Any
 
 import pytest
 
-from gridengine.resources import ZERO, Cores, Memory, Resource, WTime
-from gridengine.resources.estimates import GroupTimes, scaled
+from gridengine.resources import ZERO, Cores, Resource, WTime
+from gridengine.resources.estimates import GroupTimes
+from gridengine.resources.units import MOST
 
 
 def limits(resource: Any) -> tuple[Any, Any]:
     return resource.T, resource.softT
-
-
-def test_scaling_the_memory_leaves_the_rest() -> None:
-    assert scaled(Cores(2) & Memory(8) & WTime(60), memory=1.5) == Cores(2) & Memory(12) & WTime(60)
-    assert scaled(Memory(8), memory=2) == Memory(16)
-
-
-def test_without_memory_there_is_nothing_to_scale() -> None:
-    assert scaled(Cores(2), memory=2) == Cores(2)
-    assert scaled(ZERO, memory=2) == ZERO
 
 
 def known_group() -> GroupTimes:
@@ -59,6 +50,13 @@ def test_a_request_gets_the_limits_of_its_group() -> None:
     limited = known_group().limited(Cores(2) & WTime(group="fold"))
     assert limits(limited) == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
     assert limited.get(Cores) == Cores(2)
+
+
+def test_limits_beyond_what_a_request_may_have_are_cut() -> None:
+    times = GroupTimes()
+    for seconds in (*[11] * 7, 1e12):
+        times.record("fold", seconds)
+    assert limits(times.limited(WTime(group="fold"))) == (MOST, MOST)
 
 
 def test_a_shorter_limit_that_was_asked_for_stands() -> None:

@@ -14,7 +14,6 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-from gridengine.resources.estimates import scaled
 
 
 class Seats(Resource):
@@ -94,11 +93,6 @@ def test_changing_the_list_of_cores_changes_no_request() -> None:
         (lambda: Token(3), TypeError, "name must be a text, not 3"),
         (lambda: Capacity(0), ConfigurationError, "count must be at least 1, not 0"),
         (lambda: Cores(1) & 2, TypeError, "&"),
-        (
-            lambda: scaled(Memory(1), memory=0),
-            ConfigurationError,
-            "memory must be above zero, and finite, not 0",
-        ),
     ],
 )
 def test_bad_input_is_an_error_that_names_argument_and_value(

@@ -31,7 +31,7 @@ def test_no_other_scheduler_is_public() -> None:
 
 
 def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
-    assert set(TABLES) == {entry.settings_table for entry in SCHEDULERS} - {""}
+    assert set(TABLES) == {entry.name for entry in BATCH_SYSTEMS}
 
 
 def test_the_command_line_offers_what_starts_workers() -> None:

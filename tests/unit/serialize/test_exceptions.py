@@ -9,7 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gridengine.errors import ConfigurationError, RemoteTraceback, WorkerCrashed
+from gridengine.errors import (
+    ConfigurationError,
+    PicklingError,
+    RemoteTraceback,
+    WorkerCrashed,
+)
 from gridengine.serialize import pickling
 
 LOCK = threading.Lock()
@@ -146,3 +151,19 @@ def test_an_exception_whose_own_code_fails_still_arrives() -> None:
         else "Unhelpful: text"
     ) in came.__cause__.text
     assert "raised_by" in came.__cause__.text
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_exception_that_cannot_be_pickled_for_an_error_without_a_text_is_named() -> None:
+    class Stubborn(Exception):
+        def __reduce__(self) -> Any:
+            raise Textless
+
+    came = back(Stubborn())
+    assert type(came) is PicklingError
+    assert "Stubborn" in str(came)
+    assert "Textless, whose text raised ValueError" in str(came)

@@ -31,7 +31,7 @@ np = pytest.importorskip("numpy")
 
 
 class User:
-    """What a hub is to shared objects."""
+    """What a dispatcher is to shared objects."""
 
     def __init__(self) -> None:
         self.released: list[bytes] = []

@@ -6,11 +6,13 @@ import socket
 import struct
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
+from gridengine.wire.framing import MAGIC
 from gridengine.wire.messages import Define, Message, Started
 
 
@@ -108,8 +110,8 @@ def test_the_end_is_seen_after_the_last_message() -> None:
     wire.close()
     reader = channel(wire)
     assert reader.poll() == [(Started(1, 2), [])]
-    assert reader.ended
     assert reader.poll() == []
+    assert reader.ended
 
 
 def test_waiting_for_a_message_of_a_peer_that_is_gone_is_an_end_of_file() -> None:
@@ -124,8 +126,19 @@ def test_delivering_to_a_peer_that_is_gone_is_an_end_of_file() -> None:
         channel(Broken()).deliver(Started(1, 2))
 
 
+def test_what_a_socket_that_no_longer_waits_does_not_take_is_an_end_of_file_and_not_left() -> None:
+    with pytest.raises(EOFError):
+        channel(Wire(room=10)).deliver(Started(1, 2))
+
+
 def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_shows_it() -> None:
     assert channel(Broken()).send(Started(1, 2))
+
+
+def with_sizes(*sizes: int) -> bytes:
+    """Return the beginning of a message of one buffer that says that its buffers are as large."""
+    header = MAGIC + msgspec.msgpack.encode((sizes, Define(b"f", [], b"/", 1)))
+    return struct.pack("=I", len(header)) + header
 
 
 @pytest.mark.parametrize(
@@ -133,16 +146,20 @@ def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_shows_it() -> None
     [
         struct.pack("=I", 0),
         struct.pack("=I", 2**32 - 1),
-        struct.pack("=IQ", 1, 2**63),
-        struct.pack("=IQ", 1, 2**39),
-        struct.pack("=IQ", 1, 4) + b"what",
+        struct.pack("=I", 4) + b"what",
+        b"print('text')",
+        with_sizes(2**63),
+        with_sizes(2**39),
+        with_sizes(1, 1),
     ],
     ids=[
-        "no frames",
-        "countless frames",
-        "endless frame",
-        "frame larger than memory",
+        "no header",
+        "endless header",
         "no message",
+        "text",
+        "endless buffer",
+        "buffer larger than memory",
+        "a buffer too many",
     ],
 )
 def test_garbage_is_a_protocol_error(data: bytes) -> None:
@@ -151,8 +168,8 @@ def test_garbage_is_a_protocol_error(data: bytes) -> None:
 
 
 def test_one_look_does_not_read_for_ever() -> None:
-    wire = Wire(step=1)
-    channel(wire).send(Started(1, 2))
+    wire = Wire()
+    channel(wire).send(Define(b"f", [], b"/", 1), [b"x" * 30_000])
     wire.data *= 1000
     reader = channel(wire)
     reader.poll()

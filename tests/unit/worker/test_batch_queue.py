@@ -17,20 +17,12 @@ def runs_of(one: Batch) -> list[int]:
     return [assignment.run for assignment, _ in one]
 
 
-def test_what_is_put_before_all_others_begins_first() -> None:
-    queue = BatchQueue()
-    queue.append(batch(2))
-    queue.prepend(batch(1))
-    assert [runs_of(queue.pop_first()), runs_of(queue.pop_first())] == [[1], [2]]
-    assert not queue
-
-
 def test_a_batch_of_which_all_was_taken_out_is_gone() -> None:
     queue = BatchQueue()
     queue.append(batch(1, 2))
     queue.append(batch(3, 4))
     assert queue.take_out({1, 2, 4, 9}) == [1, 2, 4]
-    assert runs_of(queue.pop_first()) == [3]
+    assert runs_of(queue.popleft()) == [3]
     assert not queue
 
 

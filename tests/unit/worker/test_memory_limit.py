@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -120,3 +121,24 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(monkeypatch: pytest.Mo
     assert now[resource.RLIMIT_DATA] == (500, 800)
     limit.set(0)
     assert (now[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
+
+
+@pytest.mark.parametrize(
+    ("error", "unlimited", "limited"),
+    [
+        (MemoryError(), True, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), False, True),
+        (OSError(errno.ENOENT, "No such file or directory"), False, False),
+        (ValueError(), False, False),
+    ],
+)
+def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
+    error: Exception, unlimited: bool, limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_limit = resource.RLIM_INFINITY, resource.RLIM_INFINITY
+    monkeypatch.setattr(memory_limit.resource, "getrlimit", lambda _: no_limit)
+    monkeypatch.setattr(memory_limit.resource, "setrlimit", lambda *_: None)
+    limit = MemoryLimit(100)
+    assert limit.was_met(error) is unlimited
+    limit.set(GIGABYTE)
+    assert limit.was_met(error) is limited

@@ -8,6 +8,9 @@ from gridengine.wire.messages import Output
 from gridengine.worker.output_relay import WINDOW_BYTES, JobsOutput, Relay, RunOutput
 from gridengine.worker.stream_writer import StreamWriter
 
+NOT_OPEN = 2**20
+"""No process here has as many descriptors."""
+
 
 @dataclass
 class Stream:
@@ -69,7 +72,7 @@ def test_each_worker_is_told_how_much_of_its_own_was_taken() -> None:
 
 
 def test_what_cannot_be_written_is_taken_all_the_same() -> None:
-    outlet = StreamWriter(-1, "standard output", lambda: None)
+    outlet = StreamWriter(NOT_OPEN, "standard output", lambda: None)
     output = JobsOutput([outlet, outlet])  # type: ignore[arg-type]
     output.take(b"a", Output(1, 1), b"one\n")
     outlet.close()

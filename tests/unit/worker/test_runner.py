@@ -98,6 +98,23 @@ def test_the_words_name_the_call_in_progress_and_none_after_it(driver: RunnerDri
     assert driver.words[RUN] == 0
 
 
+def test_the_words_name_a_run_while_its_results_are_pickled(driver: RunnerDriver) -> None:
+    """That may end the process."""
+    seen: list[int] = []
+
+    class Noting:
+        def __reduce__(self) -> Any:
+            seen.append(driver.words[RUN])
+            return int, ()
+
+    driver.runner._result_buffer.due = float("inf")  # so that nothing is sent before the end
+    driver.runner.functions._loaded[driver.define(len)] = lambda call: Noting(), ()
+    driver.assign(len, [[]])
+    driver.assign(len, [[]], [[], []])
+    driver.play()
+    assert seen == [1, 1, 2, 2]
+
+
 def _watcher(driver: RunnerDriver, seen: list[tuple[int, int]]) -> Callable[[Any], int]:
     def watch(call: Any) -> int:
         seen.append((driver.words[RUN], driver.words[INDEX]))

@@ -54,15 +54,15 @@ def test_what_was_barred_and_is_past_is_barred_no_more(status: RunnerStatus) -> 
     status.bar(22, 23, current=20)
     assert barred(status) == (22, 23)
     assert [status.is_barred(run) for run in (12, 22, 23, 24)] == [False, True, True, False]
-    assert [status.is_beyond_barred(run) for run in (23, 24)] == [False, True]
+    assert status.last_barred == 23
 
 
 def test_nothing_is_barred_at_first_nor_after_it_was_lifted(status: RunnerStatus) -> None:
-    assert status.is_beyond_barred(1)
+    assert status.last_barred == 0
     status.bar(1, 3, current=0)
     status.unbar()
     assert barred(status) == (0, 0)
-    assert status.is_beyond_barred(1)
+    assert status.last_barred == 0
 
 
 def test_a_run_is_cut_once(status: RunnerStatus) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -71,6 +71,27 @@ def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
     assert len(read(pipe[0], 65536)) == 65536
     writer.close()
     assert len(caplog.records) == 1
+
+
+def test_what_is_just_being_written_when_all_is_dropped_is_not_lost(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written, counted = threading.Event(), threading.Event()
+
+    def write(fd: int, data: memoryview, write: Callable[..., int] = os.write) -> int:
+        count = write(fd, data)
+        written.set()
+        assert counted.wait(30)
+        return count
+
+    monkeypatch.setattr(os, "write", write)
+    writer = writer_to(pipe[1])
+    writer.write(b"working\n")
+    assert written.wait(30)
+    threading.Timer(0.1, counted.set).start()
+    writer.drop("interrupted")
+    assert caplog.records == []
+    assert writer.passed == writer.accepted
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Release, Stop
-from tests.support.core_play import Play
+from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Beat, Release, Stop
+from tests.support.core_play import Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -237,6 +237,17 @@ def test_a_worker_that_leaves_takes_its_allocations_along() -> None:
     assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
+def test_a_worker_whose_share_is_done_is_given_nothing_for_its_other_allocations() -> None:
+    play = shared(jobs_per_worker=4)
+    play.ask(Cores(1), calls=2)
+    for one in play.assigned():
+        play.done(one)
+    play.ask(Cores(1), calls=2)
+    assert calls(play.assigned()) == [(3, 0, 1)]
+    play.here(b"v", pid=8)
+    assert calls(play.assigned(b"v")) == [(3, 1, 2)]
+
+
 # -------------------------------------------------------------------- a worker for one request
 
 
@@ -262,6 +273,18 @@ def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_
     assert play.assigned() == []
     play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
     assert [one.given for one in play.seen(Grant)] == [Cores(3, [0, 1, 2])]
+    assert [one.task for one in play.assigned()] == [2]
+
+
+def test_a_worker_that_was_silent_when_it_became_known_whose_it_is_works_once_it_is_heard() -> None:
+    play = Play(pooled=True, idle_seconds=1e6)
+    for request in (Cores(2), Cores(3)):
+        play.submit(1, demand=Demand(request))
+    play.hello(log="/r/7.log")
+    play.later(10)
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
+    assert play.assigned() == []
+    play.say(Beat())
     assert [one.task for one in play.assigned()] == [2]
 
 

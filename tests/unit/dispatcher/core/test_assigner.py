@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from gridengine.dispatcher.core import (
@@ -9,13 +11,19 @@ from gridengine.dispatcher.core import (
     model,
 )
 from gridengine.dispatcher.core.events import (
+    CancelRequested,
     Continue,
+    Launched,
     Send,
 )
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.resources import Memory
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     Assign,
     Define,
+    Goodbye,
     Stop,
     Welcome,
 )
@@ -221,3 +229,30 @@ def test_an_event_hands_out_so_much_and_the_next_goes_on(monkeypatch: pytest.Mon
     play.play(Continue())
     assert [one.task for one in play.assigned()] == [5]
     assert not play.core.state.deferred
+
+
+def test_a_queue_forgotten_while_it_was_deferred_leaves_its_successor_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assigner, "MOST_ASSIGNED", 1)
+    play, demand = Play(pooled=True), Demand(Memory(1))
+
+    def join(*workers: bytes) -> None:
+        for name in workers:
+            log = f"/r/{name.decode()}.log"
+            play.play(Launched([Handle(name.decode(), log)], demand))
+            play.hello(name, log=log)
+
+    play.submit(1, demand=demand)
+    join(b"u")
+    play.done(play.assigned()[0], worker=b"u")
+    join(b"v")
+    play.submit(2, demand=demand)
+    assert play.core.state.deferred
+    play.play(CancelRequested([2], signal.SIGTERM))
+    for worker in (b"u", b"v"):
+        play.say(Goodbye("told to"), worker=worker)
+    play.submit(1, demand=demand)
+    play.play(Continue())
+    join(b"x")
+    assert calls(play.assigned(b"x")) == [(3, 0, 1)]

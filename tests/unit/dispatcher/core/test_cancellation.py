@@ -15,6 +15,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import (
     Cancelled,
+    WorkerLost,
 )
 from gridengine.resources import Cores
 from gridengine.wire.messages import (
@@ -31,7 +32,7 @@ from gridengine.wire.messages import (
     Returned,
     Shortened,
 )
-from tests.support.core_play import Play
+from tests.support.core_play import Play, chunk
 
 
 def recalled(play: Play) -> list[tuple[int, int, int]]:
@@ -279,13 +280,24 @@ def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
     ]
 
 
-def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_signal_asked_for() -> None:
+def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_asked_for() -> None:
     play = Play()
     play.running()
+    play.play(CancelRequested([1], signal.SIGTERM))
     play.play(CancelRequested([1], signal.SIGKILL))
     play.later(70)
     [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.exitcode) == (Cancelled, -signal.SIGKILL)
+
+
+def test_of_calls_lost_with_their_worker_those_cancelled_are_settled_as_such() -> None:
+    play = Play()
+    one = chunk(play, 6, retries=0)
+    play.play(CancelRequested([], signal.SIGINT, [(one.task, 2, 4)]))
+    play.later(1000)
+    assert cancelled(play) == [(one.task, 2, 4)]
+    lost = [event for event in play.seen(CallsFinished) if isinstance(event.error, WorkerLost)]
+    assert sorted((event.start, event.stop) for event in lost) == [(0, 2), (4, 6), (6, 9)]
 
 
 def test_a_cancelled_call_whose_worker_gives_it_back_settles() -> None:

@@ -157,7 +157,7 @@ def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
     play.poll(Handle("1"), WorkerStatus.RUNNING)
     play.later(31)
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
-    assert "has not called home" in play.seen(Warn)[0].text
+    assert "has not connected" in play.seen(Warn)[0].text
 
 
 def test_workers_overdue_three_times_are_an_error() -> None:
@@ -167,7 +167,7 @@ def test_workers_overdue_three_times_are_an_error() -> None:
     play.play(Launched(handles))
     play.play(Polled({handle: Report(WorkerStatus.RUNNING) for handle in handles}))
     play.later(31)
-    assert "never called home" in str(play.seen(CallsFinished)[0].error)
+    assert "never connected" in str(play.seen(CallsFinished)[0].error)
 
 
 def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:

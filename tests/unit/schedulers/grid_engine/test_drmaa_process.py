@@ -100,7 +100,7 @@ def server(session: Session) -> DrmaaServer:
         JobControlAction=types.SimpleNamespace(TERMINATE="terminate"),
     )
     made = DrmaaServer(package, "")
-    made.adopt(["1.1", "1.2", "1.3"])
+    made.adopt(["1.1", "1.2", "1.3"], [], [])
     return made
 
 
@@ -229,7 +229,7 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
     (tmp_path / "keys").touch()
     (tmp_path / "other").touch()
     server.guard([str(tmp_path / "keys"), str(tmp_path / "other"), str(tmp_path / "none")])
-    server.unguard([str(tmp_path / "other")])
+    server.guard([str(tmp_path / "keys"), str(tmp_path / "none")])
     server.clean()
     assert session.deleted == [ALL]
     assert [path.name for path in tmp_path.iterdir()] == ["other"]

@@ -14,7 +14,6 @@ from gridengine.schedulers.slurm.states import (
     compress,
     end_code_words,
     end_words,
-    expand,
     explanation,
     ids_of,
     is_permanent,
@@ -25,24 +24,35 @@ from gridengine.schedulers.slurm.states import (
 
 
 @pytest.mark.parametrize(
-    ("id", "ids"),
+    ("tasks", "ids"),
     [
-        ("12", ["12"]),
-        ("12_3", ["12_3"]),
-        ("12_[3]", ["12_3"]),
-        ("12_[4-6%2]", ["12_4", "12_5", "12_6"]),
-        ("12_[1,3-5]", ["12_1", "12_3", "12_4", "12_5"]),
-        ("12_[1,20-28:4%1]", ["12_1", "12_20", "12_24", "12_28"]),
+        ("3", ["12_3"]),
+        ("4-6%2", ["12_4", "12_5", "12_6"]),
+        ("1,3-5", ["12_1", "12_3", "12_4", "12_5"]),
+        ("1,20-28:4%1", ["12_1", "12_20", "12_24", "12_28"]),
     ],
 )
-def test_ids_of_arrays_are_read_in_every_form(id: str, ids: list[str]) -> None:
-    assert list(expand(id)) == ids
+def test_ids_of_arrays_are_read_in_every_form(tasks: str, ids: list[str]) -> None:
+    assert ids_of("12", tasks) == ids
 
 
-@pytest.mark.parametrize("id", ["", "12+1", "12_", "12_[1,3,...]", "12_[1-2:0]", "x", "12_[]"])
-def test_what_is_no_id_is_not_guessed_at(id: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "tasks"),
+    [
+        ("", "1"),
+        ("x", "N/A"),
+        ("12+1", "N/A"),
+        ("12", "1,3,..."),
+        ("12", "1-2:0"),
+        ("12", "1-"),
+        ("12", ","),
+        ("12", "%2"),
+        ("12", "1%2,3"),
+    ],
+)
+def test_what_is_no_id_is_not_guessed_at(job: str, tasks: str) -> None:
     with pytest.raises(ValueError, match="is no id of a job"):
-        list(expand(id))
+        ids_of(job, tasks)
 
 
 def test_many_tasks_are_named_in_few_words() -> None:
@@ -123,7 +133,9 @@ def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> 
 
 
 def test_each_end_has_its_meaning() -> None:
-    assert [state for state, end in ENDS.items() if end.clean] == ["COMPLETED"]
+    assert [state for state, end in ENDS.items() if end.state is WorkerStatus.ENDED] == [
+        "COMPLETED"
+    ]
     assert [state for state, end in ENDS.items() if end.deleted] == ["CANCELLED"]
     assert {state for state, end in ENDS.items() if end.fault is TimeoutError} == {
         "TIMEOUT",

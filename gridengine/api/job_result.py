@@ -1,0 +1,158 @@
+"""What is known of a job on its host: whether it has ended, and with what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from gridengine.api.job_handle import JobHandle, Outcome
+from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.client.outcomes import outcomes_of
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
+from gridengine.errors import TimeoutError
+from gridengine.schedulers.base import SchedulerSpec
+from gridengine.serialize import pickling
+
+
+class Host:
+    """What of a job is not pickled with it: where it runs, and what is known of its run. None takes
+    its place where the job is unpickled.
+    """
+
+    __slots__ = ("handle", "scheduler")
+
+    def __init__(self, scheduler: SchedulerSpec) -> None:
+        self.scheduler = scheduler
+        self.handle: JobHandle | None = None
+
+    # Here and not in Job.__getstate__, so that a subclass is free to have its own.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+class JobResult:
+    """A job's results, and all else that can be asked of it beside what a process says."""
+
+    _name: str
+    _mutable: bool
+    _parent_pid: int
+    _closed: bool
+    _host: Host | None
+
+    def outcome(self, timeout: float | None = None) -> Any:
+        """Return the result, or the exception that `result` would raise."""
+        value, error = self._outcome_within(timeout)
+        return value if error is None else error
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the target, or `run`, returned.
+
+        Raises:
+            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
+            CallError, ClusterError: what kept it from ending.
+            TimeoutError: it has not ended within `timeout` seconds; it runs on.
+        """
+        value, error = self._outcome_within(timeout)
+        if error is not None:
+            raise error
+        return value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception that `result` would raise, or None.
+
+        Raises:
+            TimeoutError: the job has not ended within `timeout` seconds; it runs on.
+        """
+        return self._outcome_within(timeout)[1]
+
+    def stdout(self) -> str:
+        """Wait for the end and return what the job, and all it started, wrote to standard output;
+        the middle of very much is left out.
+        """
+        return self._end().stdout.decode(errors="replace")
+
+    def stderr(self) -> str:
+        """Wait for the end and return what the job, and all it started, wrote to standard error;
+        the middle of very much is left out.
+        """
+        return self._end().stderr.decode(errors="replace")
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """How each of its runs went, the last one included: on which machine, how long, how it
+        ended. Empty until the job has ended.
+
+        A job that was ended on request before it had run has none.
+        """
+        self._check_open()
+        handle = self._handle
+        return () if handle is None or handle.end is None else tuple(handle.end.attempts)
+
+    def messages(self) -> Iterator[Any]:
+        """Yield the values that the job pushed, from the first on, as they come; ends with the job.
+
+        When it was run again, the values of the runs that were lost come too, first.
+        """
+        return self._started("can only read the messages of a started process").messages()
+
+    # -------------------------------------------------------------- how
+
+    @property
+    def _handle(self) -> JobHandle | None:
+        """The started job; None before, and wherever else than on its host."""
+        return None if self._host is None else self._host.handle
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("process object is closed")
+
+    def _own_host(self, message: str) -> Host:
+        """Return the host part of a job that belongs to this process.
+
+        Raises:
+            AssertionError: it does not, with this message.
+        """
+        self._check_open()
+        if self._host is None or self._parent_pid != os.getpid():
+            raise AssertionError(message)
+        return self._host
+
+    def _started(self, message: str = "can only join a started process") -> JobHandle:
+        handle = self._own_host("can only join a child process").handle
+        if handle is None:
+            raise AssertionError(message)
+        return handle
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait for the end; return whether it has come. A mutable job's attributes are then as the
+        run left them.
+        """
+        ended = self._started().wait(timeout)
+        if ended and self._mutable:
+            self._outcome()
+        return ended
+
+    def _end(self) -> CallsFinished:
+        self._wait(None)
+        return self._started().end_event()
+
+    def _outcome_within(self, timeout: float | None) -> Outcome:
+        if not self._wait(timeout):
+            raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        """Return what the ended job returned and raised, unpickled once."""
+        handle = self._started()
+        if handle.outcome is None:
+            [end] = outcomes_of(handle.end_event())
+            value, error = end.values[0] if end.values else None, end.error
+            if isinstance(value, JobOutcome):
+                for name in attributes_of(self):
+                    delattr(self, name)
+                vars(self).update(value.attributes)
+                error = None if value.raised is None else pickling.load_exception(value.raised)
+                value = value.value
+            handle.outcome = value, error
+        return handle.outcome

@@ -1,0 +1,131 @@
+"""What becomes of a runner's runs, by what it sends."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gridengine.errors import ProtocolError
+from gridengine.serialize.payload import SINGLE
+from gridengine.wire.messages import (
+    CANCELLED,
+    VALUES,
+    Assign,
+    Assignment,
+    Cancel,
+    Crashed,
+    Define,
+    Message,
+    Recall,
+    Result,
+    Results,
+    Returned,
+    Started,
+    Stop,
+)
+from gridengine.worker.agent import Agent
+from gridengine.worker.status_block import BARRED_TO, RUN
+from tests.support.agent_driver import NoForkServer
+
+
+class Slot:
+    """An agent with one runner, which is only played: in run 1, with runs 2 and 3 ahead."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.agent = Agent(
+            lambda message, buffers: self.sent.append(message),
+            NoForkServer(),  # type: ignore[arg-type]
+            slots=1,
+            grace_seconds=1.0,
+            output_bytes=0,
+            streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
+        )
+        self.agent.handle(Define(b"f", [], b"/"), [b""])
+        for runs in ([1], [2, 3]):
+            assignments = [Assignment(run, 7, b"f", 0, 1, 0, SINGLE, buffers=0) for run in runs]
+            self.agent.handle(Assign(assignments))
+        (self.runner,) = self.agent.pool.runners.values()
+        self.runner.status.words[RUN] = 1
+
+    def receive(self, message: Message) -> None:
+        buffers = [b""] * message.count_buffers()
+        self.agent._runner_messages.handle_message(self.runner, message, buffers)
+
+
+class MovingWords:
+    """The words of a runner that ends its run just when it is told which others not to begin."""
+
+    def __init__(self, words: Any) -> None:
+        self._words = words
+
+    def __getitem__(self, index: int) -> int:
+        return self._words[index]  # type: ignore[no-any-return]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._words[index] = value
+        if index == BARRED_TO:
+            self._words[RUN] = 0
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    one = Slot()
+    yield one
+    one.agent.close()
+
+
+def answer(*runs: int) -> Results:
+    return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
+
+
+def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
+    slot.receive(answer(1))
+    assert list(slot.runner.given) == [2, 3]
+    slot.receive(answer(2, 3))
+    assert slot.sent == [answer(1), answer(2, 3)]
+    assert slot.agent.pool.idle == [slot.runner]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [answer(4), Crashed(4, -1, -15, CANCELLED, 0), Stop()],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_no_runner_would_send_is_refused(message: Message, slot: Slot) -> None:
+    with pytest.raises(ProtocolError):
+        slot.receive(message)
+    assert slot.sent == []
+
+
+def test_the_beginning_of_a_run_is_passed_on(slot: Slot) -> None:
+    slot.receive(Started(1, 4711))
+    assert slot.sent == [Started(1, 4711)]
+
+
+def test_of_runs_that_may_have_begun_the_runner_says_which_have_not(slot: Slot) -> None:
+    slot.runner.status.words = MovingWords(slot.runner.status.words)  # type: ignore[assignment]
+    slot.agent.handle(Recall([2]))
+    assert slot.sent == []
+    for run in (2, 3):
+        slot.receive(Returned([run]))
+    assert slot.sent == [Returned([2])]
+    slot.receive(answer(1))
+    assert list(slot.runner.given) == [3]  # which nobody wanted back
+
+
+def test_a_run_that_was_cancelled_when_its_runner_had_just_skipped_it_begins_nowhere(
+    slot: Slot,
+) -> None:
+    slot.runner.status.words = MovingWords(slot.runner.status.words)  # type: ignore[assignment]
+    slot.agent.handle(Recall([2]))
+    slot.agent.handle(Cancel([3], signal.SIGTERM))
+    for run in (2, 3):
+        slot.receive(Returned([run]))
+    assert slot.sent == [Returned([2]), Crashed(3, -1, -signal.SIGTERM, CANCELLED, 0)]
+    slot.receive(answer(1))
+    assert slot.runner.given == {}
