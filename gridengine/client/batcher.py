@@ -80,8 +80,8 @@ class Batcher(Lifetime):
         """Take a call."""
         with self.lock:
             self.check()
+            self._open += 1  # first: a Ctrl-C may come after the other
             self._waiting.append(future)
-            self._open += 1
         waiting = len(self._waiting)
         # The others gather until there are many, or until the next of those before them have ended.
         if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
