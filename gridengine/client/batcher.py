@@ -315,11 +315,11 @@ class Batcher(Lifetime):
                         called.append(future)
                 future.outcome = outcome
                 future.call = None
-        for future in with_condition:
-            self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
         for future in called:
             self._call_back(future)
         self._progress(ended, load, ended - len(with_condition))
+        for future in with_condition:
+            self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
         release(locks)  # last: they want the interpreter's lock
 
     def _settle_and_notify(self, future: CallFuture, outcome: FutureOutcome) -> None:
