@@ -15,7 +15,6 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
@@ -163,8 +162,6 @@ class Runner:
         several = len(self._queue) > 1 or first.stop - first.start > 1
         if several:
             self._result_buffer.begin_batch()
-        else:
-            self._result_buffer.due = inf  # one call's outcome is sent at its end
         try:
             while self._queue:
                 assignment, _ = self._queue[0]
