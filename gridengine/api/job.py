@@ -279,24 +279,25 @@ class Job(JobResult):
         _require(self._handle is None, "cannot start a process twice")
         host = self._own_host("can only start a process object created by current process")
         function, make_task = self._pickled(options)
+        forget = functools.partial(_running().pop, id(self), None)
         scheduler, ours = None, False
         if dispatcher is None:
             place = host.scheduler
             dispatcher, scheduler, ours = connect(
                 scheduler_of_jobs(options.demand.resources) if place is None else place
             )
-        forget = functools.partial(_running().pop, id(self), None)
         try:
-            host.handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
+            handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
+            host.handle = handle
             _running()[id(self)] = self
-            host.handle.submit(function, make_task)
+            handle.submit(function, make_task)
         except BaseException:
             forget()
             host.handle = None
             if ours and scheduler is not None:
                 scheduler.close()
             raise
-        host.handle.when_ended(forget)
+        handle.when_ended(forget)
         # What has been pickled is not kept here, as with processes: it may be large.
         del self._target, self._args, self._kwargs
 

@@ -25,7 +25,7 @@ class JobDispatcher:
             dispatcher); None is the process's own, made once by `schedulers.best_available`; inside
             a call it is that call's process, one job after the other.
         retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not
-        say themselves; see `Job`.
+            say themselves; see `Job`.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.

@@ -30,10 +30,11 @@ def gather(
     results = run.results
     try:
         run.send(itertools.chain(head, calls))
-        while not results.complete:
+        while results.missing:
             run.take(bar.patience() if bar.wanted else None)
             if bar.wanted:
-                bar.update(results.done, len(results.errors), len(results.values))
+                sent = len(results.values)
+                bar.update(sent - results.missing, len(results.errors), sent)
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
         if bar.wanted:
             bar.close()

@@ -325,7 +325,7 @@ class MapResult(AsyncResult[list[T]]):
         """Wait for the end; who waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
-                while not self._run.results.complete:
+                while self._run.results.missing:
                     self._run.take(None)
             finally:
                 self._reading.release()
@@ -337,7 +337,7 @@ class MapResult(AsyncResult[list[T]]):
         """
         results = self._run.results
         with self._reading:
-            while not results.complete:
+            while results.missing:
                 self._run.take(None)
             if results.first_error is None:
                 return results.values, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from gridengine.settings.values import settings
 
@@ -81,12 +81,6 @@ class ProgressBar:
             self._bar.stop()
             self._bar = None
         self.wanted = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _make_bar() -> Progress:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import operator
 import os
 import signal
@@ -87,7 +88,11 @@ def settings(as_json: bool) -> None:
     if as_json:
         click.echo(
             json.dumps(
-                {name: {"value": one.value, "by": one.by} for name, one in said.items()},
+                # JSON knows no infinity.
+                {
+                    name: {"value": None if one.value == math.inf else one.value, "by": one.by}
+                    for name, one in said.items()
+                },
                 indent=1,
                 default=str,
             )

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gridengine.client.batch import Batch
 from gridengine.client.flow_control import Window
@@ -80,8 +80,8 @@ class Batcher(Lifetime):
         """Take a call."""
         with self.lock:
             self.check()
+            self._open += 1  # first: a Ctrl-C may come after the other
             self._waiting.append(future)
-            self._open += 1
         waiting = len(self._waiting)
         # The others gather until there are many, or until the next of those before them have ended.
         if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
@@ -275,8 +275,7 @@ class Batcher(Lifetime):
             self._window.leave(len(again), batch.load)
             self._open += 1  # until the callbacks are passed on, or their thread might end before
         for future in cancelled:
-            if future.withdraw(RUNNING) and future.waiters is not None and future.waiters.callbacks:
-                self._call_back(future)
+            self._unless_held(future, functools.partial(self._withdraw, future))
         self._progress(len(cancelled), batch.load, 1)
         return ()
 
@@ -300,7 +299,7 @@ class Batcher(Lifetime):
 
     def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
         """Give those of these futures an outcome that have none; the calls are of this load."""
-        with_condition, locks, ended = [], [], 0
+        with_condition, called, locks, ended = [], [], [], 0
         with self.lock:
             for future in futures:
                 if future.outcome is not RUNNING:
@@ -312,13 +311,42 @@ class Batcher(Lifetime):
                         with_condition.append(future)
                         continue
                     locks += waiters.take_locks()
+                    if waiters.callbacks:
+                        called.append(future)
                 future.outcome = outcome
                 future.call = None
+        for future in called:
+            self._call_back(future)
+        self._progress(ended, load, ended - len(with_condition))
         for future in with_condition:
-            if future.settle(outcome):
-                self._call_back(future)
-        self._progress(ended, load, ended)
+            self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
         release(locks)  # last: they want the interpreter's lock
+
+    def _settle_and_notify(self, future: CallFuture, outcome: FutureOutcome) -> None:
+        future.settle(outcome)
+        self._call_back(future)
+        with self.lock:
+            self._note_ended(1)
+
+    def _withdraw(self, future: CallFuture) -> None:
+        if future.withdraw(RUNNING):
+            self._call_back(future)
+
+    def _unless_held(self, future: CallFuture, act: Callable[[], None]) -> None:
+        """Do something to a future: here, or in the thread of the callbacks when somebody holds its
+        condition. Who was interrupted in `concurrent.futures.wait` holds it for ever, and all
+        others want their results.
+        """
+        condition = None if future.waiters is None else future.waiters.condition
+        if condition is None:
+            act()
+        elif condition.acquire(blocking=False):
+            try:
+                act()
+            finally:
+                condition.release()
+        else:
+            self.call_back(act)
 
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
         """Note that so many calls of this load have ended, and so many futures have outcomes."""
@@ -331,6 +359,7 @@ class Batcher(Lifetime):
             self._courier.do(self.hand_over)
 
     def _call_back(self, future: CallFuture) -> None:
-        # The thread must live for the callbacks that follow.
-        assert self._callbacks is not None
-        self._callbacks.do(functools.partial(future.call_back, BaseException))
+        if future.waiters is not None and future.waiters.callbacks:
+            assert self._callbacks is not None
+            # The thread must live for the callbacks that follow.
+            self._callbacks.do(functools.partial(future.call_back, BaseException))

@@ -55,6 +55,8 @@ def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher,
     """
     # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
     # sockets.
+    if isinstance(place, Scheduler):
+        return dispatcher_of(place), place, False
     scheduler, ours = resolve(place)
     try:
         if prepare and ours:

@@ -73,15 +73,6 @@ class CachedFunction(Struct, Generic[T], frozen=True):
     value: T
     size: float
 
-    def is_fresh(self) -> bool:
-        """Say whether the function would be pickled now as it was."""
-        if self.references is None:
-            return False
-        for look_up, key, value in self.references:  # noqa: SIM110 - paid for each call, and this is the fastest
-            if look_up(key, MISSING) is not value:
-                return False
-        return True
-
 
 class FunctionCache(Generic[T]):
     """Functions that are submitted again and again.
@@ -103,12 +94,18 @@ class FunctionCache(Generic[T]):
         Raises:
             PicklingError: it cannot be pickled.
         """
-        key, kept = id(f), self._kept
-        before = kept.get(key)
+        before = self._kept.get(id(f))
         if before is not None and before.f() is not f:
             before = None
-        if before is not None and before.is_fresh():
-            return before.value
+        if before is not None and before.references is not None:
+            for look_up, key, value in before.references:
+                if look_up(key, MISSING) is not value:
+                    break
+            else:  # it would be pickled now as it was
+                return before.value
+        return self._renew(f, before)
+
+    def _renew(self, f: Callable[..., Any], before: CachedFunction[T] | None) -> T:
         references = references_of(f)
         value, size = self._make(f, None if before is None else before.value)
         if size == math.inf:
@@ -116,10 +113,10 @@ class FunctionCache(Generic[T]):
         if references is None and size > LARGE_BYTES:
             references = ()
         try:
-            weak = weakref.ref(f, functools.partial(_forget, weakref.ref(self), key))
+            weak = weakref.ref(f, functools.partial(_forget, weakref.ref(self), id(f)))
         except TypeError:  # nothing to recognise the function by later
             return value
-        self._keep(key, CachedFunction(weak, references, value, size))
+        self._keep(id(f), CachedFunction(weak, references, value, size))
         return value
 
     def _keep(self, key: int, cached: CachedFunction[T]) -> None:

@@ -181,6 +181,7 @@ class CallFuture(Future[Any]):
         """Return the same, with a condition."""
         waiters = self.waiters
         if waiters is None or waiters.condition is None:
+            self.template.batcher.prepare_callbacks()  # it is settled there, should it be held
             with self.template.batcher.lock:
                 waiters = self.waiters = self.waiters or Waiters()
                 if waiters.condition is None:
@@ -323,18 +324,17 @@ class CallFuture(Future[Any]):
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
         self.template.batcher.prepare_callbacks()
-        with self._condition:
+        with self.template.batcher.lock:
             if not self.done():
-                self._done_callbacks.append(fn)
+                self.waiters = self.waiters or Waiters()
+                self.waiters.callbacks.append(fn)
                 return
         call_safely(fn, self)
 
     # What becomes of it
 
-    def settle(self, outcome: FutureOutcome) -> bool:
-        """Note the outcome of a future that has a condition, and wake who waits; return whether
-        callbacks are to be called.
-        """
+    def settle(self, outcome: FutureOutcome) -> None:
+        """Note the outcome of a future that has a condition, and wake who waits."""
         with self._condition:
             with self.template.batcher.lock:
                 self.outcome, self.call = outcome, None
@@ -343,7 +343,6 @@ class CallFuture(Future[Any]):
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             self._condition.notify_all()
         release(locks)
-        return bool(self._done_callbacks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
         """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is

@@ -38,6 +38,8 @@ class Lifetime(ABC):
         self._open = 0
         """How many calls have not ended; a submission counts as one."""
         self._all_ended = threading.Condition(self.lock)
+        self._awaited = False
+        """Whether somebody has waited for that."""
         self._finishing = threading.Lock()
         self._finished = self._finish_at_end = False
         self._courier = HelperThread("gridengine-courier")
@@ -63,7 +65,8 @@ class Lifetime(ABC):
         """Note, under the lock, that so many calls have ended."""
         self._open -= number
         if not self._open:
-            self._all_ended.notify_all()
+            if self._awaited:
+                self._all_ended.notify_all()
             if self._finish_at_end:
                 self._courier.do(lambda: self._finish(wait=False))
 
@@ -90,6 +93,7 @@ class Lifetime(ABC):
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
         with self._all_ended:
+            self._awaited = True
             return self._all_ended.wait_for(lambda: not self._open, timeout)
 
     def _finish_soon(self) -> None:

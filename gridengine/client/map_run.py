@@ -12,6 +12,7 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import Submission
+from gridengine.serialize.payload import size_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -24,20 +25,21 @@ class Results:
         self.values: list[Any] = []
         self.errors: dict[int, BaseException] = {}
         self.first_error: int | None = None
-        self.done = 0
-        """How many calls have ended."""
+        self.missing = 0
+        """How many calls have not ended, as far as outcomes have been put here."""
         self._settled = bytearray()
         self._frontier = 0
 
     def expect(self, count: int) -> None:
         """Make room for the results of so many more calls."""
+        self.missing += count
         self.values.extend(itertools.repeat(None, count))
         self._settled.extend(bytes(count))
 
     def put(self, outcome: Outcome) -> None:
         """Take an outcome; the same once more changes nothing."""
         if not self._settled[outcome.start]:
-            self.done += outcome.stop - outcome.start
+            self.missing -= outcome.stop - outcome.start
         self._settled[outcome.start : outcome.stop] = b"\1" * (outcome.stop - outcome.start)
         if outcome.error is None:
             self.values[outcome.start : outcome.stop] = outcome.values
@@ -45,11 +47,6 @@ class Results:
         self.errors.update(dict.fromkeys(range(outcome.start, outcome.stop), outcome.error))
         if self.first_error is None or outcome.start < self.first_error:
             self.first_error = outcome.start
-
-    @property
-    def complete(self) -> bool:
-        """Whether all calls have ended, as far as outcomes have been put here."""
-        return self.done >= len(self.values)
 
     def settled_from_start(self) -> int:
         """Return how many calls have ended before the first that has not."""
@@ -89,7 +86,7 @@ class MapRun:
         self.submission = submission
         self.add = submission.add
         """Adds a block of calls to the submission, given the number of its first call, and returns
-        the size of its pickle in bytes.
+        its pickle.
         """
         self.results = Results()
         self._total = total
@@ -116,7 +113,7 @@ class MapRun:
                     return
                 flush_at = time.monotonic() + gather_seconds
             if self._chunksize is None and len(self.results.values) != total:
-                size = next_size(size, pickled, total, dispatcher.slots)
+                size = next_size(size, size_of(pickled), total, dispatcher.slots)
         submission.flush()
 
     def proceed(self) -> bool:

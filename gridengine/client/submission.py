@@ -20,7 +20,7 @@ from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import size_of
+from gridengine.serialize.payload import Payload
 
 
 class MapRequest(Struct, frozen=True):
@@ -112,9 +112,9 @@ class Submission(OutcomeListener):
         """Return the dispatcher's state, where only these calls count as running."""
         return self.dispatcher.snapshot().of(self._submitter)
 
-    def add(self, calls: Sequence[Any], first: int) -> int:
-        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
-        size of its pickle in bytes.
+    def add(self, calls: Sequence[Any], first: int) -> Payload:
+        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return its
+        pickle.
 
         Raises:
             PicklingError: one of the calls cannot be pickled; none of them is added.
@@ -128,9 +128,9 @@ class Submission(OutcomeListener):
             )
         )
         self._blocks[id] = _Block(first, len(calls), len(calls))
-        return size_of(payload)
+        return payload
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
+    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> Payload:
         """As `add`, but calls that cannot be pickled are left out, and their errors are their
         outcomes.
         """
@@ -139,11 +139,12 @@ class Submission(OutcomeListener):
         except PicklingError as error:
             if len(calls) == 1:
                 self._events.put(Outcome(first, first + 1, (), error))
-                return 0
+                return ()
         half = len(calls) // 2
-        return self.add_what_can_travel(calls[:half], first) + self.add_what_can_travel(
-            calls[half:], first + half
-        )
+        return [
+            *self.add_what_can_travel(calls[:half], first),
+            *self.add_what_can_travel(calls[half:], first + half),
+        ]
 
     def flush(self) -> None:
         """Send the tasks that were added."""

@@ -117,7 +117,8 @@ class DispatcherThread:
                 was forked from; or no worker can hold what a task asks for.
         """
         modules = own_modules()
-        modules.check_if_due()
+        if time.monotonic() > modules.due:
+            modules.check()
         with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
             if self._closed or os.getpid() != self._owner:
                 self._refuse()

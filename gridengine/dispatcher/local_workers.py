@@ -27,7 +27,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
-from gridengine.worker.agent import Agent, make_hello
+from gridengine.worker.agent import HANDLERS, Agent, make_hello
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
@@ -174,15 +174,17 @@ class LocalWorkers:
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Pass a message to an agent; to one that is gone nothing is passed."""
         agent = self._agents.get(peer)
-        if agent is None or isinstance(message, Welcome):
+        if agent is None:
             return
-        if isinstance(message, Stop | Refuse):
-            self._end(peer, "told to stop")
-        else:
-            agent.handle(message, buffers)
+        handler = HANDLERS.get(type(message))
+        if handler is not None:
+            handler(agent, message, buffers)
             self.deadline = min(self.deadline, time.monotonic() + TICK_DELAY_SECONDS)
             if self._inbox:
                 self.deadline = 0.0
+        elif not isinstance(message, Welcome):
+            assert isinstance(message, Stop | Refuse)
+            self._end(peer, "told to stop")
 
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)

@@ -1,9 +1,9 @@
 """Which task goes to which holder, and when. Sans-I/O: time is passed in.
 
 First fit in order, with backfill: tasks are tried in the order they came, each on the holders in
-    the order they came; one that does not fit waits, while later ones that fit may overtake it.
-    When a task has been overtaken for `overtake_seconds`, a holder *drains*
-for it: until it has its place, nothing that came later is given any of that holder.
+the order they came; one that does not fit waits, while later ones that fit may overtake it. When a
+task has been overtaken for `overtake_seconds`, a holder *drains* for it: until it has its place,
+nothing that came later is given any of that holder.
 
 Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each
 queue remembers which holders may have room for it: one that had none is not asked again before

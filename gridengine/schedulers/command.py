@@ -33,14 +33,13 @@ def run_command(
         subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
         said so far. It was killed.
     """
-    pipe = subprocess.PIPE
     until = time.monotonic() + seconds
     with subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
         while True:

@@ -5,6 +5,7 @@ and what it reports.
 from __future__ import annotations
 
 import enum
+import functools
 import shlex
 import socket
 import subprocess
@@ -43,6 +44,10 @@ class Report(NamedTuple):
     deleted: bool = False
     fault: type[GridEngineError] | None = None
     blameless: bool = False
+
+
+failed = functools.partial(Report, WorkerStatus.FAILED)
+"""The report on a worker that did not end in order."""
 
 
 class Handle(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import BEGAN
@@ -25,16 +26,14 @@ def line_of_text(name: str, value: object) -> str:
     return value
 
 
-def shell_lines(name: str, value: object) -> tuple[str, ...]:
+def shell_lines(name: str, value: Any) -> tuple[str, ...]:
     """Return the lines of an argument that is one, or several.
 
     Raises:
         TypeError: it is not.
     """
-    lines = (value,) if isinstance(value, str) else value
-    if not isinstance(lines, Iterable):
-        raise TypeError(f"{name} must be shell lines, not {value!r}")
-    lines = tuple(lines)
+    is_one = isinstance(value, str) or not isinstance(value, Iterable)
+    lines: tuple[Any, ...] = (value,) if is_one else tuple(value)
     if not all(isinstance(line, str) for line in lines):
         raise TypeError(f"{name} must be shell lines, not {value!r}")
     return lines
@@ -72,9 +71,12 @@ def launch_script(
     shell's, since that is where `module` and the like are defined; one of its lines failing ends
     it. What fails is told with the host's name: no record of the batch system's has it in time.
     """
-    # before the prologue, which may take its time
-    began = f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}"
-    lines = [f"#!/bin/bash{' -l' if prologue else ''}", began, *filter(None, [first])]
+    lines = [
+        f"#!/bin/bash{' -l' if prologue else ''}",
+        # before the prologue, which may take its time
+        f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}",
+        *filter(None, [first]),
+    ]
     if prologue:
         lines += [
             "set -e",
@@ -87,12 +89,11 @@ def launch_script(
     if path:
         lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
-    failed = 'echo "gridengine: the worker could not be started on $HOSTNAME" >&2'
     lines += [
         "shopt -s execfail",
         f"exec {shlex.join(command)}",
         "status=$?",
-        failed,
+        'echo "gridengine: the worker could not be started on $HOSTNAME" >&2',
         "exit $status",
     ]
     return "\n".join(lines) + "\n"

@@ -101,15 +101,12 @@ def is_importable(obj: Any) -> bool:
         return False
 
 
-def is_written_in_python(cls: type) -> bool:
-    """Return whether a `class` statement or a call of `type` made this class, not C code."""
-    heap, immutable = 1 << 9, 1 << 8
-    return bool(cls.__flags__ & heap) and not cls.__flags__ & immutable
-
-
 def is_by_value(cls: type) -> bool:
-    """Return whether this class travels by value."""
-    return is_written_in_python(cls) and not is_importable(cls)
+    """Return whether this class travels by value: a `class` statement or a call of `type` made it,
+    not C code, and it cannot be imported.
+    """
+    heap, immutable = 1 << 9, 1 << 8
+    return cls.__flags__ & (heap | immutable) == heap and not is_importable(cls)
 
 
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:

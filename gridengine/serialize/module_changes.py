@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,7 +51,10 @@ class OwnModules:
         self._own: dict[str, _Own] = {}
         self._seen: set[str] = set()
         self._last = 0, ""
-        self._checked_at = 0.0
+        self.due = 0.0
+        """When to check again (monotonic seconds), at the earliest, for what is done for each call:
+        that is twenty times a second.
+        """
 
     def check(self) -> None:
         """Raise `generation` if one has changed: this compares the names of all modules, and the
@@ -74,14 +78,7 @@ class OwnModules:
             self._last = last
             for name in sys.modules.keys() - self._seen:
                 self._add(name)
-        self._checked_at = time.monotonic()
-
-    def check_if_due(self) -> None:
-        """As `check`, but no more often than twenty times a second: for what is done for each
-        call.
-        """
-        if time.monotonic() - self._checked_at > CHECK_SECONDS:
-            self.check()
+        self.due = time.monotonic() + CHECK_SECONDS
 
     def _add(self, name: str) -> None:
         self._seen.add(name)
@@ -96,12 +93,10 @@ class OwnModules:
         self._own.pop(name, None)
 
 
-def _parts(module: types.ModuleType) -> dict[str, Any]:
-    """Return what is in a module, without having one that is to be loaded when first used be
-    loaded.
-    """
-    parts: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    return parts
+_parts: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+"""Returns what is in a module, without having one that is to be loaded when first used be
+loaded.
+"""
 
 
 def _stamp(path: str) -> Stamp:

@@ -19,7 +19,6 @@ from gridengine.serialize.classes import is_importable
 
 Alias: type = getattr(typing, "TypeAliasType", type("TypeAliasType", (), {}))
 """The type of `type X = ...`; before Python 3.12 one that nothing is of."""
-LAZY = hasattr(typing, "TypeAliasType")
 
 
 class Deferred:
@@ -104,7 +103,8 @@ def make_bound_variable(name: str, module: str, options: Mapping[str, Any], boun
 
 
 def _may_be_written(name: str) -> bool:
-    return LAZY and name.isidentifier() and not keyword.iskeyword(name)
+    lazy = hasattr(typing, "TypeAliasType")
+    return lazy and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _written(source: str, name: str, names: dict[str, Any]) -> Any:

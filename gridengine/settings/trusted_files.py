@@ -32,13 +32,15 @@ def open_trusted(path: Path) -> int:
     with contextlib.ExitStack() as descriptors:
         try:
             folder, name, facts = _resolve(path, descriptors)
-            _check(facts, os.fstat(folder))
+            reason = why_untrusted(facts, os.fstat(folder))
         except FileNotFoundError:
             if os.path.lexists(path):
                 raise Untrusted("it is a link that leads nowhere") from None
             raise
         except OSError as error:
             raise Untrusted(error.strerror) from None
+        if reason:
+            raise Untrusted(reason)
         try:
             descriptor = os.open(
                 name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
@@ -92,23 +94,9 @@ def _link_target(link: int, facts: os.stat_result, links: int) -> str:
     return os.readlink("", dir_fd=link)
 
 
-def _check(facts: os.stat_result, folder: os.stat_result) -> None:
-    reason = why_untrusted(facts)
-    if (
-        not reason
-        and facts.st_nlink > 1
-        and (
-            folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        )
-    ):
-        reason = "it has other names, and others may write to its folder"
-    if reason:
-        raise Untrusted(reason)
-
-
-def why_untrusted(facts: os.stat_result) -> str:
-    """Return why somebody else than this user or root may have written a file, empty when nobody
-    may.
+def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:
+    """Return why somebody else than this user or root may have written a file in this folder, empty
+    when nobody may.
     """
     if not stat.S_ISREG(facts.st_mode):
         return "it is no regular file"
@@ -116,6 +104,10 @@ def why_untrusted(facts: os.stat_result) -> str:
         return "it belongs to another user"
     if facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_own_group(facts)):
         return "others may write to it"
+    if facts.st_nlink > 1 and (
+        folder.st_uid not in (os.getuid(), 0) or folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
+        return "it has other names, and others may write to its folder"
     return ""
 
 

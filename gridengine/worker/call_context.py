@@ -10,25 +10,22 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from gridengine.resources.base import ZERO, Resource
 
 
-class CurrentJob:
+class CurrentJob(Struct, eq=False):
     """The job that this code runs in.
 
     `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are
     what it was given: ZERO when it asked for nothing.
     """
 
-    __slots__ = ("_index", "attempt", "id", "resources")
-
-    def __init__(
-        self, id: int, attempt: int, resources: Resource, index: Callable[[], int]
-    ) -> None:
-        self.id = id
-        self.attempt = attempt
-        self.resources = resources
-        self._index = index
+    id: int
+    attempt: int
+    resources: Resource
+    _index: Callable[[], int]
 
     @property
     def index(self) -> int:
@@ -54,7 +51,10 @@ class Variables:
     """What is set while a job runs, as attributes. One of it is there in a process: `GVAR`."""
 
     def __init__(self) -> None:
-        self._job: CurrentJob | None = None
+        self.process_job: CurrentJob | None = None
+        """The job that all of this process runs, also threads that it has started; None in a
+        process that is no runner, or before its first.
+        """
         self.in_runner = False
         """Whether this process is a runner, or was forked from one: what it imports before its
         first call is part of a call too.
@@ -74,18 +74,12 @@ class Variables:
     @property
     def job(self) -> CurrentJob | None:
         """The job that this code runs in, in whatever thread; None outside of one."""
-        return _HERE.get() or self._job
+        return _HERE.get() or self.process_job
 
     @property
     def inside(self) -> bool:
         """Whether this code runs inside a call, or in a process that is there for calls alone."""
         return self.in_runner or self.job is not None
-
-    def set_job(self, job: CurrentJob) -> None:
-        """Have all of this process run this job from now on: also threads that the job
-        starts.
-        """
-        self._job = job
 
     @contextlib.contextmanager
     def running(self, job: CurrentJob) -> Iterator[None]:

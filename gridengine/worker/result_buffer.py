@@ -86,8 +86,8 @@ class ResultBuffer:
         """
         with self._lock:
             self._join_values()
-            self._add(index, index + 1, status, payload, peak_memory)
-            self._first, self._began = index + 1, monotonic()
+            self._first = index
+            self._add(1, status, payload, monotonic(), peak_memory)
 
     def end(self) -> None:
         """Pickle what is left of these calls, while the status block still names them: that may end
@@ -155,7 +155,9 @@ class ResultBuffer:
             if ended <= self._began:  # the loop is just about to note it
                 ended = began
             if values := self.values[:]:
-                self._take(pickling.dump_values(values), len(values), ended + monotonic() - began)
+                payload = pickling.dump_values(values)
+                del self.values[: len(values)]  # the loop may have appended more meanwhile
+                self._add(len(values), VALUES, payload, ended + monotonic() - began)
                 self._began = ended
             self._send()
         except BaseException:
@@ -169,17 +171,12 @@ class ResultBuffer:
         if not self.values:
             return
         try:
-            self._take(pickling.dump_values(self.values), len(self.values), monotonic())
+            values = self.values[:]
+            payload = pickling.dump_values(values)
+            del self.values[: len(values)]
+            self._add(len(values), VALUES, payload, monotonic())
         except BaseException:  # a value's own code may do anything
             self._join_one_by_one()
-
-    def _take(self, payload: Payload, count: int, ended: float) -> None:
-        """Add the first `count` values, pickled, the last of which ended then. The loop may have
-        appended more meanwhile.
-        """
-        del self.values[:count]
-        self._add(self._first, self._first + count, VALUES, payload, ended=ended)
-        self._first, self._began = self._first + count, ended
 
     def _join_one_by_one(self) -> None:
         """Find the values that cannot be pickled: each becomes an exception of its call, and the
@@ -188,34 +185,27 @@ class ResultBuffer:
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
             try:
-                self._add(index, index + 1, VALUES, pickling.dump_values([value]))
+                self._add(1, VALUES, pickling.dump_values([value]), monotonic())
             except BaseException as error:
                 reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
                 problem = PicklingError(
                     f"the result of call {self._named + index}, a {type(value).__qualname__}, "
                     f"cannot be pickled: {reason}"
                 )
-                self._add(index, index + 1, RAISED, pickling.dump_exception(problem))
-        self._first += len(values)
-        self._began = monotonic()
+                self._add(1, RAISED, pickling.dump_exception(problem), monotonic())
 
     def _add(
-        self,
-        start: int,
-        stop: int,
-        status: int,
-        payload: Payload,
-        peak_memory: int = 0,
-        *,
-        ended: float | None = None,
+        self, calls: int, status: int, payload: Payload, ended: float, peak_memory: int = 0
     ) -> None:
+        """Add the outcome of the next so many calls, the last of which ended then."""
         if self._measured:
             peak_memory = max(peak_memory, memory_limit.peak_memory())
-        seconds = max(0.0, (monotonic() if ended is None else ended) - self._began)
+        start, stop, seconds = self._first, self._first + calls, max(0.0, ended - self._began)
         self._results.append(
             Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory)
         )
         self._buffers.append(payload)
+        self._first, self._began = stop, ended
 
     def _send(self) -> None:
         results, payloads = self._results, self._buffers

@@ -211,7 +211,7 @@ class Runner:
                 function = with_controller(function, assignment, self._push)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
-            GVAR.set_job(self._job_of(assignment))
+            GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
             call = function
             if not complete or assignment.form != SINGLE:

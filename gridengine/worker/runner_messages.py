@@ -62,25 +62,17 @@ class RunnerMessages:
             self._pool.note_stall(runner, stalled=not runner.channel.flush())
         try:
             for message, buffers in runner.channel.poll():
-                self.handle_message(runner, message, buffers)
+                handler = HANDLERS.get(type(message))
+                if handler is None:
+                    raise ProtocolError(f"a runner sends no {type(message).__name__}")
+                runner.has_answered = True
+                handler(self, runner, message, buffers)
         except ProtocolError:
             runner.channel.ended = True  # user code wrote into the channel, or over our memory
             if not runner.dead:
                 runner.kill()
         if runner.channel.ended:
             self._pool.unregister(runner)
-
-    def handle_message(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
-        """Act on a message.
-
-        Raises:
-            ProtocolError: it is none that a runner sends, or of a run that it does not have.
-        """
-        handler = HANDLERS.get(type(message))
-        if handler is None:
-            raise ProtocolError(f"a runner sends no {type(message).__name__}")
-        runner.has_answered = True
-        handler(self, runner, message, buffers)
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
         self._failed_starts = 0

@@ -393,7 +393,7 @@ class RunnerPool:
                 runner.extend_time_limit(lost)
         grace = self.grace_seconds
         waits = [runner.enforce_deadlines(now, grace) for runner in self.runners.values()]
-        timed = any(wait < 3600.0 for wait in waits)
+        timed = min(waits, default=math.inf) < 3600.0
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)

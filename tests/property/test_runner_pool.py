@@ -58,10 +58,10 @@ class PlayedRunner:
         self.sent: deque[Message] = deque()
 
     def poll(self) -> list[tuple[Message, list[Any]]]:
-        """Return what it sent, to its agent."""
-        messages = [(message, [b""] * message.count_buffers()) for message in self.sent]
-        self.sent.clear()
-        return messages
+        """Return the next of what it sent, to its agent."""
+        message = self.sent.popleft() if self.sent else None
+        self.more = bool(self.sent)
+        return [] if message is None else [(message, [b""] * message.count_buffers())]
 
     def step(self, begun: Calls) -> None:
         """Read a message, begin the next run, or make a call of the one in progress or end it."""
@@ -252,9 +252,7 @@ class Play:
             runner = list(self.played)[number % len(self.played)]
             handle, sent = self.agent.pool.runners.get(runner), self.played[runner].sent
             if handle is not None and sent:
-                message = sent.popleft()
-                buffers = [b""] * message.count_buffers()
-                self.agent._runner_messages.handle_message(handle, message, buffers)
+                self.agent._runner_messages.handle_runner(handle)
 
     def finish(self) -> None:
         for _ in range(100 * self.last + 1):

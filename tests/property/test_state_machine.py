@@ -45,7 +45,7 @@ from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.errors import ClusterError
+from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -54,6 +54,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
     TIMEOUT,
@@ -72,6 +73,7 @@ from gridengine.wire.messages import (
     Recall,
     Refuse,
     Release,
+    Reload,
     Result,
     Results,
     Returned,
@@ -104,7 +106,7 @@ DEMANDS = [
 ]
 Calls = tuple[int, int, int]
 """A task, the first of some of its calls, and the one after the last."""
-OUTCOMES = {"raise": RAISED, "retry": RETRYABLE}
+OUTCOMES = {"raise": RAISED, "retry": RETRYABLE, "fills its memory": OUT_OF_MEMORY}
 CRASHES = {"crash": CRASH, "memory": MEMORY, "timeout": TIMEOUT}
 
 
@@ -350,6 +352,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Refuse: lambda peer, message: peer.end(),
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: lambda peer, message: peer.functions.difference_update(message.functions),
+    Reload: ignore,
     Assign: Peer.assigned,
     Cancel: Peer.cancelled,
     Recall: Peer.recalled,
@@ -377,6 +380,7 @@ class Play(RuleBasedStateMachine):
         closes=st.booleans(),
         how=st.sampled_from(["alike", "shared", "shared", "own"]),
         walltime=st.sampled_from([None, None, 20.0, 200.0]),
+        lags=st.booleans(),
     )
     def begin(
         self,
@@ -387,6 +391,7 @@ class Play(RuleBasedStateMachine):
         closes: bool,
         how: str,
         walltime: float | None,
+        lags: bool,
     ) -> None:
         slots = 1 if how == "own" else slots
         self.policy = Policy(
@@ -416,9 +421,9 @@ class Play(RuleBasedStateMachine):
         self.recalled: dict[int, set[int]] = {}
         self.counts: dict[int, int] = {}
         self.done = self.failed = 0
-        self.last_task = 0
-        self.last_handle = 0
+        self.last_task = self.last_handle = self.generation = 0
         self.honest = False
+        self.lags = lags
 
     # ------------------------------------------------------------ the shell: performs effects and
     # checks each
@@ -427,6 +432,11 @@ class Play(RuleBasedStateMachine):
         if isinstance(event, Received) and isinstance(event.message, Hello):
             self.known.add(event.worker)
         self.perform(event)
+        if not self.lags:
+            self.go_on()
+
+    @rule()
+    def go_on(self) -> None:
         while self.core.state.deferred:
             self.perform(Continue())
 
@@ -486,6 +496,8 @@ class Play(RuleBasedStateMachine):
         if isinstance(effect.message, Stop):
             self.stopped.add(effect.worker)
         if isinstance(effect.message, Assign):
+            worker = self.core.state.workers[effect.worker]
+            assert worker.generation == self.core.state.generation, "its modules are outdated"
             for one in effect.message.assignments:
                 self.check_assignment(one)
         for peer in self.peers:
@@ -511,6 +523,7 @@ class Play(RuleBasedStateMachine):
         needs=st.sets(st.integers(0, 2), max_size=2),
         demand=st.sampled_from(DEMANDS),
         submitter=st.integers(0, 2),
+        changed=st.booleans(),
     )
     def submit(
         self,
@@ -521,7 +534,9 @@ class Play(RuleBasedStateMachine):
         needs: set[int],
         demand: Demand,
         submitter: int,
+        changed: bool,
     ) -> None:
+        self.generation += changed
         if self.policy.resources is None and not self.policy.pooled:
             demand = ANY
         tasks = []
@@ -547,6 +562,7 @@ class Play(RuleBasedStateMachine):
             Submitted(
                 Function(bytes([function]), (b"function",), (), b"/", f"f{function}", of_function),
                 tasks,
+                self.generation,
             )
         )
         for name in sorted(names & self.released):
@@ -653,8 +669,14 @@ class Play(RuleBasedStateMachine):
         self.peers.append(peer)
         return peer
 
-    @rule(queued=st.booleans())
-    def poll(self, queued: bool) -> None:
+    @rule(
+        queued=st.booleans(),
+        blameless=st.booleans(),
+        fault=st.sampled_from([None, OutOfMemory, TimeoutError]),
+    )
+    def poll(
+        self, queued: bool, blameless: bool = False, fault: type[GridEngineError] | None = None
+    ) -> None:
         reports = {}
         for peer in self.peers:
             state = WorkerStatus.QUEUED if queued and not peer.called else WorkerStatus.RUNNING
@@ -662,7 +684,10 @@ class Play(RuleBasedStateMachine):
                 state = WorkerStatus.ENDED if peer.said_goodbye else WorkerStatus.FAILED
             elif peer.suspended:
                 state = WorkerStatus.SUSPENDED
-            reports[peer.handle] = Report(state, "its own words", deleted=len(peer.id) % 2 == 0)
+            deleted = len(peer.id) % 2 == 0
+            reports[peer.handle] = Report(
+                state, "its own words", deleted=deleted, fault=fault, blameless=blameless
+            )
         self.play(Polled(reports))
 
     # ------------------------------------------------------------ workers
@@ -690,6 +715,7 @@ class Play(RuleBasedStateMachine):
                 "values",
                 "raise",
                 "retry",
+                "fills its memory",
                 "crash",
                 "memory",
                 "timeout",
@@ -788,7 +814,7 @@ class Play(RuleBasedStateMachine):
             one.stop()
         if not hasattr(self, "core"):
             return
-        self.honest = True
+        self.honest, self.lags = True, False
         for peer in self.peers:
             peer.suspended = False
         if self.closes:
@@ -879,7 +905,9 @@ def check_queues(state: CoreState) -> None:
         ]
         assert queue.slots == sum(group.slots for group in groups)
         assert set(queue.idle) | set(queue.ahead) <= set(groups)
-        assert not (queue.idle and queue.calls), "work waits while a worker has nothing to do"
+        assert queue in state.deferred or not (queue.idle and queue.calls), (
+            "work waits while a worker has nothing to do"
+        )
         assert queue is state.common_queue or queue.calls or groups or queue.running, (
             "an empty queue is kept"
         )
@@ -922,7 +950,7 @@ def check_submitters(state: CoreState) -> None:
 
 def check_workers(state: CoreState) -> None:
     share = state.policy.jobs_per_worker
-    shared = state.packer is not None
+    shared = state.shared is not None
     for worker in state.workers.values():
         batches = {id(run.batch): run.batch for run in worker.runs.values()}
         for batch in batches.values():

@@ -96,7 +96,7 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
         else:
             group.queue.relist(group)
     state.freed_slots.clear()
-    fresh = _fill_queues(state, now)
+    fresh = _fill_queues(state, now) if state.dirty_queues else []
     if pending and (state.room_freed or fresh or again):
         state.room_freed = False
         _allocate(state, now)
@@ -120,7 +120,11 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
                     _drop_request(state, queue)
                 if not queue.slots:
                     state.forget_if_unused(queue)
-            elif queue not in state.pending_requests and _request(state, queue):
+            elif (
+                state.shared is not None
+                and queue not in state.pending_requests
+                and _request(state, queue)
+            ):
                 fresh.append(queue)
     return fresh
 
@@ -129,8 +133,8 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
 
 
 def _request(state: CoreState, queue: TaskQueue) -> bool:
-    """Have a queue ask for one more allocation, where there are any; return whether it does."""
-    if not state.shared or queue in state.deferred:
+    """Have a queue ask for one more allocation; return whether it does."""
+    if queue in state.deferred:
         return False
     first = queue.waiting.begin_turn()[0].open_task
     state.last_allocation = number = state.last_allocation + 1

@@ -45,22 +45,17 @@ class Submitter(Struct, eq=False):
     """A client with calls here: its number of open tasks, and of batches that workers have, which
     with their loads are its share of the workers.
 
-    `last_run` is the number of its latest run; `last` the function that it submitted last, and the
-    pace of its calls.
+    `last_run` is the number of its latest run; `function` the one that it submitted last, and
+    `pace` that of its calls: at first that of others'.
     """
 
     number: int
+    function: RemoteObject
+    pace: Pace
     open: int = 0
     batches: int = 0
     load: int = 0
     last_run: int = 0
-    last: tuple[RemoteObject, Pace] | None = None
-
-    def pace(self, function: RemoteObject) -> Pace:
-        """Return the pace of this submitter's calls of a function: at first that of others'."""
-        if self.last is None or self.last[0] is not function:
-            self.last = function, Pace(function.pace.seconds)
-        return self.last[1]
 
 
 class Unwanted(Struct, frozen=True):
@@ -78,7 +73,8 @@ class OpenTask(Struct, gc=False):
 
     `needs` are the shared objects that it or its function refers to; `order` is its place among all
     tasks, and `since` when it was submitted; `unwanted` are the parts of it that were cancelled or
-    recalled.
+    recalled; `attempts` are how earlier attempts of its calls ended, None while there is nothing to
+    tell.
     """
 
     task: Task
@@ -91,7 +87,7 @@ class OpenTask(Struct, gc=False):
     since: float = 0.0
     unwanted: tuple[Unwanted, ...] = ()
     runs: dict[int, None] = field(default_factory=dict)
-    attempts: dict[int, list[Attempt]] = field(default_factory=dict)
+    attempts: dict[int, list[Attempt]] | None = None
 
     def cancelled_by(self, index: int) -> int:
         """Return the signal by which one of its calls was cancelled last, 0 when it was not."""

@@ -129,7 +129,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
         "host": worker.hello.host,
         "job": worker.job or None,
         "log": worker.hello.log or None,
-        "attempts": [str(attempt) for attempt in span.open_task.attempts.get(index, ())],
+        "attempts": [str(attempt) for attempt in (span.open_task.attempts or {}).get(index, ())],
     }
 
 

@@ -4,7 +4,7 @@ longest, is next.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
@@ -16,39 +16,45 @@ the same however many wait.
 """
 
 
+class _Waiting(OrderedDict[Submitter, deque[Span]]):
+    """The spans of each submitter; none of one that is new.
+
+    Ordered: in a plain dictionary it takes longer to find the first, the more were before it.
+    """
+
+    def __missing__(self, submitter: Submitter) -> deque[Span]:
+        queue = self[submitter] = deque()
+        return queue
+
+
 class FairQueue:
     """The spans that wait, first in, first out for each submitter; who has had a turn goes behind
     the other submitters.
+
+    `spans` are those of each submitter, for one more to be added at once.
     """
 
     def __init__(self) -> None:
-        self._queues: dict[Submitter, deque[Span]] = {}
+        self.spans = _Waiting()
 
     def __iter__(self) -> Iterator[Span]:
-        return chain.from_iterable(self._queues.values())
-
-    def of(self, submitter: Submitter) -> deque[Span]:
-        """Return the spans of a submitter, for one more to be added at once."""
-        queue = self._queues.get(submitter)
-        if queue is None:
-            queue = self._queues[submitter] = deque()
-        return queue
+        return chain.from_iterable(self.spans.values())
 
     def begin_turn(self) -> deque[Span]:
         """Return the spans of the submitter whose turn it is, to be taken from the left until
         `end_turn`.
         """
-        queues = self._queues
+        queues = self.spans
         if len(queues) == 1:
             return next(iter(queues.values()))
         return queues[min(islice(queues, MOST_COMPARED), key=_share)]
 
     def end_turn(self, submitter: Submitter) -> None:
         """Have a submitter that was served go behind the others."""
-        if not self._queues[submitter]:
-            del self._queues[submitter]
-        elif len(self._queues) > 1:
-            self._queues[submitter] = self._queues.pop(submitter)
+        if not self.spans[submitter]:
+            del self.spans[submitter]
+        elif len(self.spans) > 1:
+            self.spans.move_to_end(submitter)
 
     def take_out(
         self,
@@ -59,16 +65,16 @@ class FairQueue:
         return what is taken out.
         """
         taken: list[Span] = []
-        for submitter in list(self._queues if submitters is None else submitters):
+        for submitter in list(self.spans if submitters is None else submitters):
             kept: deque[Span] = deque()
-            for span in self._queues.get(submitter, ()):
+            for span in self.spans.get(submitter, ()):
                 stays, goes = split(span)
                 kept.extend(stays)
                 taken.extend(goes)
             if kept:
-                self._queues[submitter] = kept
+                self.spans[submitter] = kept
             else:
-                self._queues.pop(submitter, None)
+                self.spans.pop(submitter, None)
         return taken
 
 

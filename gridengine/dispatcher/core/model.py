@@ -92,6 +92,11 @@ class Phase(enum.Enum):
     GONE = "gone"
 
 
+READY, SILENT = Phase.READY, Phase.SILENT
+"""To look up a member of its enumeration takes longer than to compare it, as is done for each
+message and, each tick, for each worker.
+"""
+
 NEXT_PHASES = {
     Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
     Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
@@ -218,7 +223,7 @@ class TaskQueue:
         worker, share = group.worker, self.provisioner.policy.jobs_per_worker
         self.idle.pop(group, None)
         self.ahead.pop(group, None)
-        if worker.phase is not Phase.READY or (share is not None and worker.taken >= share):
+        if worker.phase is not READY or (share is not None and worker.taken >= share):
             return
         if group.batches < group.slots:
             self.idle[group] = None
@@ -240,14 +245,18 @@ class TaskQueue:
 
     # ---------------------------------------------------------------- calls
 
-    def put(self, span: Span) -> None:
-        """Have calls wait behind all others of their submitter."""
-        self.waiting.of(span.open_task.submitter).append(span)
+    def put(self, span: Span) -> bool:
+        """Have calls wait behind all others of their submitter; return whether they are its first,
+        without which there is nothing more to assign than before.
+        """
+        spans = self.waiting.spans[span.open_task.submitter]
+        spans.append(span)
         self.calls += span.stop - span.start
+        return len(spans) == 1
 
     def put_back(self, span: Span) -> None:
         """Have calls wait before all others of their submitter."""
-        self.waiting.of(span.open_task.submitter).appendleft(span)
+        self.waiting.spans[span.open_task.submitter].appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
@@ -267,7 +276,7 @@ class TaskQueue:
         queue = self.waiting.begin_turn()
         first = queue[0].open_task
         function, attempt = first.function, queue[0].attempt
-        room = self._sensible_calls(first.pace.seconds) if attempt == 1 else 1
+        room = self._sensible_calls(first.pace.seconds) if attempt == 1 < self.calls else 1
         share = self.provisioner.policy.jobs_per_worker
         room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []

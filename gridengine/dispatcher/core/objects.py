@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.calls import OpenTask, RemoteObject
+from gridengine.dispatcher.core.calls import RemoteObject
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
@@ -67,12 +67,9 @@ def reload(state: CoreState, worker: Worker) -> None:
     state.effects.append(Send(worker.id, Reload()))
 
 
-def let_go(state: CoreState, ended: OpenTask) -> None:
-    """Release what an ended task used; a function that no other uses is kept for a while."""
-    ended.function.open -= 1
-    if not ended.function.open:
-        _retire(state, ended.function)
-    for known in ended.needs:
+def let_go(state: CoreState, needs: tuple[RemoteObject, ...]) -> None:
+    """Release the shared objects that an ended task used."""
+    for known in needs:
         known.open -= 1
         _forget_shared(state, known)
 
@@ -110,9 +107,9 @@ def _forget_shared(state: CoreState, known: RemoteObject) -> None:
     _forget(state, name)
 
 
-def _retire(state: CoreState, known: RemoteObject) -> None:
-    """Keep the last functions a while, since the next call is often of the same one; have workers
-    forget the oldest.
+def retire(state: CoreState, known: RemoteObject) -> None:
+    """Keep a function that no task uses a while, since the next call is often of the same one; have
+    workers forget those that were kept longest.
     """
     if known.size > KEPT_BYTES:
         _forget(state, known.function.digest)

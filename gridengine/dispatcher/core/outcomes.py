@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import failures, objects
 from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.feasibility import fitting
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
@@ -27,7 +27,6 @@ def end_run(state: CoreState, run: Run) -> None:
     del state.runs[run.number], worker.runs[run.number]
     span.open_task.runs.pop(run.number, None)
     group.queue.running -= span.stop - run.done
-    state.dirty_queues[group.queue] = None
     run.batch.runs -= 1
     if run.batch.runs:
         return
@@ -36,9 +35,11 @@ def end_run(state: CoreState, run: Run) -> None:
     submitter.load -= run.batch.load
     group.batches -= 1
     worker.batches -= 1
-    if not worker.batches and worker.phase is Phase.READY:
+    if not worker.batches and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
     state.freed_slots[group] = None
+    if group.queue.calls or not group.queue.slots:
+        state.dirty_queues[group.queue] = None
 
 
 def record_attempt(
@@ -61,7 +62,10 @@ def record_attempt(
         exitcode,
         peak_memory,
     )
-    run.span.open_task.attempts.setdefault(index, []).append(attempt)
+    one = run.span.open_task
+    if one.attempts is None:
+        one.attempts = {}
+    one.attempts.setdefault(index, []).append(attempt)
 
 
 # ------------------------------------------------------------------ calls that wait again
@@ -172,28 +176,58 @@ def settle_cancelled(
     settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
-def settle(state: CoreState, span: Span, payload: Payload | None = None, **outcome: Any) -> None:
-    """Tell the outcome of calls, once."""
+def settle(
+    state: CoreState,
+    span: Span,
+    payload: Payload | None = None,
+    *,
+    raised: bool = False,
+    error: GridEngineError | None = None,
+    exitcode: int = 0,
+    stdout: bytes = b"",
+    stderr: bytes = b"",
+    recalled: bool = False,
+    seconds: float | None = None,
+) -> None:
+    """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls = stop - start
     one.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
-    finished = CallsFinished(
-        one.task.id, start, stop, payload, attempts=attempts, last=last, **outcome
+    state.effects.append(
+        CallsFinished(
+            one.task.id,
+            start,
+            stop,
+            payload,
+            raised,
+            error,
+            exitcode,
+            stdout,
+            stderr,
+            attempts,
+            last,
+            recalled,
+            seconds,
+        )
     )
-    state.effects.append(finished)
-    if payload is not None and not finished.raised:
+    if payload is not None and not raised:
         state.done += calls
-    elif not finished.recalled:
+    elif not recalled:
         state.failed += calls
     if last:
         _close_task(state, one)
 
 
 def _close_task(state: CoreState, one: OpenTask) -> None:
+    function, submitter = one.function, one.submitter
     del state.open_tasks[one.task.id]
-    objects.let_go(state, one)
-    one.submitter.open -= 1
-    if not one.submitter.open:
-        del state.submitters[one.submitter.number]
+    function.open -= 1
+    if not function.open:
+        objects.retire(state, function)
+    if one.needs:
+        objects.let_go(state, one.needs)
+    submitter.open -= 1
+    if not submitter.open:
+        del state.submitters[submitter.number]

@@ -15,7 +15,7 @@ are numbered and never repeated: a result of a run that is no more is late, and 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gridengine.dispatcher.core import (
@@ -28,7 +28,7 @@ from gridengine.dispatcher.core import (
     worker_messages,
     worker_startup,
 )
-from gridengine.dispatcher.core.calls import OpenTask, Span, Submitter
+from gridengine.dispatcher.core.calls import OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -49,9 +49,10 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
-from gridengine.dispatcher.core.model import Phase, TaskQueue
+from gridengine.dispatcher.core.model import SILENT, Phase, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import Task
 from gridengine.wire.messages import Hello
 
 
@@ -101,50 +102,55 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     state.generation = max(state.generation, event.generation)
     known = objects.use_function(state, event.function)
+    queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        needs = objects.use_shared(state, event.function, task)
-        submitter = state.submitters.get(task.submitter)
-        if submitter is None:
-            submitter = state.submitters[task.submitter] = Submitter(task.submitter)
-        submitter.open += 1
-        known.open += 1
-        state.last_order += 1
-        one = OpenTask(
-            task,
-            known,
-            task.count,
-            submitter,
-            submitter.pace(known),
-            needs,
-            state.last_order,
-            now,
-        )
-        state.open_tasks[task.id] = one
-        queue = state.queue_for(task.demand)
-        queue.put(Span(one, 0, task.count, task.demand))
-        state.dirty_queues[queue] = None
+        queues[_open(state, task, known, now)] = None
     if state.closing:
-        cancellation.reject(
-            state, [(task.id, 0, task.count) for task in event.tasks], signal.SIGKILL
-        )
-        return
-    _provide(state, one.submitter, now)
+        everything = [(task.id, 0, task.count) for task in event.tasks]
+        cancellation.reject(state, everything, signal.SIGKILL)
+    else:
+        _provide(state, queues, state.submitters[task.submitter], now)
 
 
-def _provide(state: CoreState, submitter: Submitter, now: float) -> None:
+def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> TaskQueue:
+    """Take in a task, and return the queue in which its calls wait."""
+    needs: tuple[RemoteObject, ...] = ()
+    if task.needs or function.function.needs:
+        needs = objects.use_shared(state, function.function, task)
+    submitter = state.submitters.get(task.submitter)
+    if submitter is None:
+        submitter = Submitter(task.submitter, function, Pace(function.pace.seconds))
+        state.submitters[task.submitter] = submitter
+    elif submitter.function is not function:
+        submitter.function, submitter.pace = function, Pace(function.pace.seconds)
+    submitter.open += 1
+    function.open += 1
+    state.last_order += 1
+    state.open_tasks[task.id] = one = OpenTask(
+        task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
+    )
+    queue = state.queue_for(task.demand)
+    if queue.put(Span(one, 0, task.count, task.demand)):
+        state.dirty_queues[queue] = None
+    return queue
+
+
+def _provide(
+    state: CoreState, queues: Collection[TaskQueue], submitter: Submitter, now: float
+) -> None:
     """Assign calls that have just come to workers, and get more of these if they are too few."""
-    fresh = list(state.dirty_queues)
-    for queue in fresh:
+    for queue in queues:
         if queue.soft:
             _check_possible(state, queue)
-    allocator.settle(state, now)
-    for queue in fresh:
+    if state.dirty_queues:
+        allocator.settle(state, now)
+    for queue in queues:
         if not queue.calls:
             continue
         if not submitter.load and not queue.idle:
             cancellation.recall_for_new_submitter(state, now)
         provisioner = queue.provisioner
-        if provisioner.may_ask(now) and provisioner.size < state.policy.max_workers:
+        if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
             state.scale_due = True
 
 
@@ -183,7 +189,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
         state.effects.append(Lost(event.worker))
         return
     worker.heard_at = now
-    if worker.phase is Phase.SILENT:
+    if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
         if not worker.batches:
             worker_lifecycle.finished_batch(state, worker, now)

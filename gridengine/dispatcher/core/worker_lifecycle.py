@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, failures
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Lost, Send
-from gridengine.dispatcher.core.model import Phase, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Phase, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import (
     end_run,
     may_grow,
@@ -46,17 +46,17 @@ not to be tried for ever.
 def check_workers(state: CoreState, now: float) -> None:
     """See whether the workers are still there, and still needed."""
     displaced, heard_since = _displaced(state), now - 3 * state.policy.beat_seconds
+    suspended = WorkerStatus.SUSPENDED
     for worker in list(state.workers.values()):
-        launch = worker.launch
-        there = launch is None or (
-            launch.ended_at is None and launch.state is not WorkerStatus.SUSPENDED
-        )
         if (
-            there
-            and worker.batches
-            and worker.phase is Phase.READY
+            worker.batches
             and worker.heard_at >= heard_since
-            and now < worker.leave_at
+            and worker.leave_at > now
+            and worker.phase is READY
+            and (
+                (launch := worker.launch) is None
+                or (launch.ended_at is None and launch.state is not suspended)
+            )
         ):
             continue  # it works, as most do
         _check(state, worker, displaced, now)
@@ -144,7 +144,7 @@ def _unlist(worker: Worker) -> None:
 
 def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
     """Note since when a worker has nothing to do; have it leave when it has done its share."""
-    if worker.phase is Phase.READY:
+    if worker.phase is READY:
         worker.idle_since = now
         share = state.policy.jobs_per_worker
         if share is not None and worker.taken >= share:

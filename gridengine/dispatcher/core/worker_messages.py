@@ -73,7 +73,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     span, queue, calls = run.span, run.slot_group.queue, result.stop - result.start
     one, raised = span.open_task, result.status != VALUES
     one.pace.measured(calls, result.seconds)
-    one.function.pace.measured(calls, result.seconds)
+    one.function.pace = one.pace
     queue.running -= calls
     run.done, run.touched, run.batch.answered_at = result.stop, now, now
     if run.done == span.stop:
@@ -84,7 +84,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         stdout, stderr = bytes(out), bytes(err)
     if not raised and span.demand is not ANY:
         state.learn_seconds(queue, result.seconds / calls)
-    if one.task.watched or result.status in (RETRYABLE, OUT_OF_MEMORY):
+    if one.task.watched or (raised and result.status != RAISED):
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:

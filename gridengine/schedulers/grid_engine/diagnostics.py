@@ -117,7 +117,6 @@ class Diagnostics:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
-        self._environment_name: str | None = None
 
     def failure(self, job: str) -> Failure | None:
         """Return why a job failed; None as long as nothing is known. The accounts are written some
@@ -165,16 +164,15 @@ class Diagnostics:
             )
         return parse_environments(self._output("qconf", "-sp", name) for name in names)
 
+    @functools.cached_property
     def parallel_environment(self) -> str:
-        """Return the one that `Cores` asks for.
+        """The one that `Cores` asks for.
 
         Raises:
             ConfigurationError: there is none.
             TryAgain: nobody says.
         """
-        if self._environment_name is None:
-            self._environment_name = first_environment(self.parallel_environments())
-        return self._environment_name
+        return first_environment(self.parallel_environments())
 
     def _output(self, name: str, *arguments: str) -> str:
         return self.ask(name, *arguments).output

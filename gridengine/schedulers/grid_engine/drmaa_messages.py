@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import math
 import socket
-import struct
 import time
 from typing import Any
 
-HEADER = struct.Struct(">I")
+HEADER_BYTES = 4
 
 
 def write_message(channel: socket.socket, message: Any) -> None:
@@ -25,7 +24,7 @@ def write_message(channel: socket.socket, message: Any) -> None:
         OSError: the other end is gone, or does not read in the socket's timeout.
     """
     content = json.dumps(message).encode()
-    channel.sendall(HEADER.pack(len(content)) + content)
+    channel.sendall(len(content).to_bytes(HEADER_BYTES, "big") + content)
 
 
 def read_size(channel: socket.socket, until: float = math.inf) -> int:
@@ -34,8 +33,7 @@ def read_size(channel: socket.socket, until: float = math.inf) -> int:
     Raises:
         OSError: none came, or the other end is gone.
     """
-    size: int = HEADER.unpack(_read(channel, HEADER.size, until))[0]
-    return size
+    return int.from_bytes(_read(channel, HEADER_BYTES, until), "big")
 
 
 def read_content(channel: socket.socket, size: int, until: float = math.inf) -> Any:

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
@@ -35,6 +35,7 @@ from gridengine.schedulers.launcher import (
     Unavailable,
     Unreachable,
     WorkerStatus,
+    failed,
 )
 from gridengine.settings.values import settings
 
@@ -71,14 +72,13 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, as DRMAA told."""
+    """How a job ended, as DRMAA told: a report, whether it had started, and, of one that a signal
+    ended, what it had used.
+    """
 
-    reason: str
-    clean: bool = False
-    deleted: bool = False
+    report: Report
     started: bool = True
-    killed: bool = False
-    usage: Mapping[str, str] = field(default_factory=dict)
+    usage: Mapping[str, str] | None = None
 
 
 def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
@@ -89,19 +89,20 @@ def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
     for one that was deleted while it waited. Others say less.
     """
     if "status" in told:
-        return Ending(f"exit status {told['status']}", clean=told["status"] == 0)
-    if "signal" in told:
-        return Ending(f"killed by {told['signal']}", killed=True, usage=told.get("usage") or {})
-    if not told.get("aborted"):
-        return Ending(told.get("words") or "the batch system does not say how it ended")
-    if kind != GRID_ENGINE:
-        return Ending("aborted: deleted, killed, or not even started")
+        status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
+        return Ending(Report(status, f"exit status {told['status']}"))
     usage = told.get("usage") or {}
+    if "signal" in told:
+        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
+    if not told.get("aborted"):
+        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
+    if kind != GRID_ENGINE:
+        return Ending(failed("aborted: deleted, killed, or not even started"))
     if not usage:
-        return Ending("deleted while it waited", deleted=True, started=False)
+        return Ending(failed("deleted while it waited", deleted=True), started=False)
     if float(usage.get("start_time") or 0) > 0:
-        return Ending("deleted while it ran", deleted=True)
-    return Ending("could not be started", started=False)
+        return Ending(failed("deleted while it ran", deleted=True))
+    return Ending(failed("could not be started"), started=False)
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 self._request,
                 demand,
                 settings().grid_engine,
-                self._diagnostics.parallel_environment,
+                lambda: self._diagnostics.parallel_environment,
             )
         return native_request(self._system, self._request, demand, self._held, settings())
 
@@ -272,8 +273,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def _exit_report(
         self, handle: Handle, task: DrmaaTask, end: Ending, now: float
     ) -> Report | None:
-        failure = None
-        if not end.clean and not end.deleted:
+        failure, report = None, end.report
+        if report.state is WorkerStatus.FAILED and not report.deleted:
             failure = (
                 self._diagnostics.logged_failure(handle.id)
                 if end.started
@@ -281,12 +282,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             )
             if failure is None and not end.started and now - task.ended_at < REASON_SECONDS:
                 return None
-        reason = "; ".join(filter(None, [end.reason, failure.words if failure else ""]))
-        fault = task.request.fault(end.usage) if end.killed else None
-        if end.killed and task.request.limits:
-            reason += f" (its limits: {task.request.limits})"
-        state = WorkerStatus.ENDED if end.clean else WorkerStatus.FAILED
-        report = Report(state, reason, deleted=end.deleted, fault=fault)
+        reason = "; ".join(filter(None, [report.reason, failure.words if failure else ""]))
+        if end.usage is not None:
+            report = report._replace(fault=task.request.fault(end.usage))
+            limits = task.request.limits
+            reason += f" (its limits: {limits})" if limits else ""
+        report = report._replace(reason=reason)
         return exit_report(handle, report, failure.host if failure else "")
 
     def _error_report(self, handle: Handle) -> Report:
@@ -295,12 +296,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         """
         reason = self._diagnostics.error_state(handle.id)
         self.try_delete([handle.id])
-        words = (
-            f"in the error state: {reason}"
-            if reason
-            else "failed, and the batch system does not say why"
-        )
-        return exit_report(handle, Report(WorkerStatus.FAILED, words))
+        words = f"in the error state: {reason}" if reason else ""
+        return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete these tasks; when the batch system cannot be reached, as soon as it can."""

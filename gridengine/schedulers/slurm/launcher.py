@@ -27,6 +27,7 @@ from gridengine.schedulers.launcher import (
     Unavailable,
     Unreachable,
     WorkerStatus,
+    failed,
 )
 from gridengine.schedulers.slurm.commands import Slurm, sbatch_command
 from gridengine.schedulers.slurm.options import option_values, sbatch_options
@@ -40,7 +41,6 @@ from gridengine.schedulers.slurm.states import (
     Row,
     end_words,
     explanation,
-    failed,
     is_permanent,
 )
 from gridengine.settings.values import settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
-from gridengine.schedulers.launcher import Report, WorkerStatus
+from gridengine.schedulers.launcher import Report, WorkerStatus, failed
 
 FORMAT = "%F|%K|%T|%S|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
@@ -50,7 +50,6 @@ it.
 """
 
 
-failed = functools.partial(Report, WorkerStatus.FAILED)
 ENDS = {
     "COMPLETED": Report(WorkerStatus.ENDED, "it ended by itself"),
     "FAILED": failed("it failed"),

@@ -16,7 +16,7 @@ from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received, Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.effects import EffectPerformer
+from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 
@@ -114,7 +114,7 @@ def fail_at(
         (state_machine._HANDLERS, Received, 5),
         (UnsettledTasks, "settle", 1),
         (UnsettledTasks, "settle", 3),
-        (EffectPerformer, "send", 2),
+        (LocalWorkers, "send", 2),
     ],
 )
 def test_whatever_the_thread_fails_at_each_call_fails_once(

@@ -17,7 +17,7 @@ import pytest
 
 import gridengine
 from gridengine import ProcessScheduler
-from gridengine.serialize.module_changes import CHECK_SECONDS, own_modules
+from gridengine.serialize.module_changes import own_modules
 from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
         job.start()
         assert job.result() == 22
         project.write("VALUE = 333")
-        own_modules()._checked_at -= CHECK_SECONDS  # as if that had passed
+        own_modules().due = 0.0  # as if the time had come
         assert executor.submit(project.model.value, 0).result() == 333
 
 

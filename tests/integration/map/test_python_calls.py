@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
-MOST = {"map": 260, "submit": 240}
-"""What it took when this was written, and a tenth more."""
+MOST = {"map": 150, "submit": 148}
+"""What it took when this was written, and one or two more."""
 
 
 @pytest.mark.timeout(120)

@@ -16,51 +16,18 @@ from typing import Any
 
 import pytest
 
-import gridengine
 from gridengine import Job
-from gridengine.errors import ConfigurationError, PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.errors import ConfigurationError, PicklingError, WorkerCrashed
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
-
-
-def add(x: int, y: int = 0) -> int:
-    return x + y
-
-
-def fail() -> None:
-    raise ValueError("no")
+from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
 
 
 def leave(code: object) -> None:
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def push_all(*values: object, controller: Any) -> int:
-    for value in values:
-        controller.push(value)
-    return int(controller.job_id)
-
-
 def takes_anything(**kwargs: object) -> list[str]:
     return sorted(kwargs)
-
-
-class Counting(Job):
-    def __init__(self, start: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.count = start
-        self.gone = True
-
-    def run(self) -> int:  # type: ignore[override]
-        self.count += 1
-        del self.gone
-        self.new = [self.count]
-        return self.count
-
-
-class FailingCounting(Counting):
-    def run(self) -> int:
-        super().run()
-        raise ValueError("no")
 
 
 class Controlled(Job):
@@ -77,23 +44,6 @@ class Guarded(Job):
 
     def run(self) -> Any:  # type: ignore[override]
         return self
-
-
-@pytest.fixture
-def scheduler() -> FakeScheduler:
-    return FakeScheduler()
-
-
-@pytest.fixture
-def silent() -> FakeScheduler:
-    """A scheduler on which nothing ever runs by itself."""
-    return FakeScheduler(FakeDispatcher(on_submit=lambda dispatcher: None))
-
-
-def ended(job: Job) -> Job:
-    job.start()
-    job.join()
-    return job
 
 
 # ------------------------------------------------------------------ as multiprocessing.Process
@@ -132,15 +82,6 @@ def test_arguments_that_do_not_fit_are_told_with_a_traceback(scheduler: FakeSche
     )
     assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
     assert lines[-1].startswith("TypeError: add() takes")
-
-
-def test_the_result_of_a_failed_job_raises_its_exception(scheduler: FakeScheduler) -> None:
-    job = ended(Job(target=fail, scheduler=scheduler))
-    with pytest.raises(ValueError, match="no") as caught:
-        job.result()
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert job.exception() is caught.value
-    assert job.outcome() is caught.value
 
 
 @pytest.mark.parametrize(
@@ -364,27 +305,6 @@ def test_an_uncaught_exception_of_an_own_run_is_told_too(scheduler: FakeSchedule
     assert job.stderr().startswith("Process sad:\nTraceback")
 
 
-def test_a_mutable_job_has_its_attributes_as_the_run_left_them(scheduler: FakeScheduler) -> None:
-    job = ended(Counting(1, mutable=True, scheduler=scheduler))
-    assert (job.result(), job.count, job.new) == (2, 2, [2])
-    assert not hasattr(job, "gone")
-    assert job.exitcode == 0
-
-
-def test_a_mutable_job_that_failed_has_them_too(scheduler: FakeScheduler) -> None:
-    job = ended(FailingCounting(1, mutable=True, scheduler=scheduler))
-    assert (job.exitcode, job.count) == (1, 2)
-    with pytest.raises(ValueError, match="no"):
-        job.result()
-
-
-def test_a_mutable_job_may_have_a_target(scheduler: FakeScheduler) -> None:
-    job = Job(target=add, args=(1, 2), mutable=True, scheduler=scheduler)
-    job.note = "mine"  # type: ignore[attr-defined]
-    assert ended(job).result() == 3
-    assert job.note == "mine"  # type: ignore[attr-defined]
-
-
 def test_a_subclass_may_have_its_own_getstate(scheduler: FakeScheduler) -> None:
     back = ended(Guarded(name="it", scheduler=scheduler)).result()
     assert type(back) is Guarded
@@ -419,46 +339,3 @@ def test_a_controller_of_the_users_own_is_left_alone(scheduler: FakeScheduler) -
 def test_a_mutable_job_with_a_target_is_given_one_too(scheduler: FakeScheduler) -> None:
     job = ended(Job(target=push_all, args=(1,), mutable=True, scheduler=scheduler))
     assert list(job.messages()) == [1]
-
-
-def test_messages_come_while_the_job_runs_and_end_with_it(silent: FakeScheduler) -> None:
-    job = Job(target=push_all, args=(1, 2), scheduler=silent)
-    job.start()
-    messages = job.messages()
-    runner = threading.Thread(target=silent.dispatcher.run, args=(silent.dispatcher.entries[0],))
-    runner.start()
-    assert list(messages) == [1, 2]
-    runner.join()
-    assert list(job.messages()) == [1, 2]
-
-
-def test_messages_before_start_are_misuse() -> None:
-    with pytest.raises(AssertionError, match="started"):
-        Job(target=add).messages()
-
-
-# ------------------------------------------------------------------ waiting
-
-
-def test_a_result_that_is_not_there_in_time_is_a_timeout_error_and_the_job_runs_on(
-    silent: FakeScheduler,
-) -> None:
-    job = Job(target=add, args=(1,), name="slow", scheduler=silent)
-    job.start()
-    with pytest.raises(gridengine.TimeoutError, match="slow"):
-        job.result(timeout=0.001)
-    with pytest.raises(TimeoutError):
-        job.exception(timeout=0.001)
-    silent.dispatcher.run(silent.dispatcher.entries[0])
-    assert job.result() == 1
-
-
-def test_a_result_before_start_is_misuse() -> None:
-    with pytest.raises(AssertionError, match="can only join a started process"):
-        Job(target=add).result()
-
-
-def test_a_returned_exception_is_a_value(scheduler: FakeScheduler) -> None:
-    job = ended(Job(target=ValueError, args=("mine",), scheduler=scheduler))
-    assert isinstance(job.result(), ValueError)
-    assert (job.exception(), job.exitcode) == (None, 0)

@@ -8,21 +8,8 @@ import pytest
 
 from gridengine import Job, JobDispatcher, errors
 from gridengine.errors import ConfigurationError, PicklingError
-from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
-
-
-def add(x: int, y: int = 0) -> int:
-    return x + y
-
-
-def fail() -> None:
-    raise ValueError("no")
-
-
-@pytest.fixture
-def silent() -> FakeScheduler:
-    """A scheduler on which nothing ever runs by itself."""
-    return FakeScheduler(FakeDispatcher(on_submit=lambda dispatcher: None))
+from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.jobs import add, fail
 
 
 def test_results_come_in_order_with_errors_in_their_places() -> None:

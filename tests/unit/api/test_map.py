@@ -87,11 +87,6 @@ def later(
     return FakeDispatcher(on_submit=on_submit)
 
 
-@pytest.fixture
-def scheduler() -> FakeScheduler:
-    return FakeScheduler()
-
-
 def test_map_returns_results_in_order(scheduler: FakeScheduler) -> None:
     assert gridengine.map(square, range(1000), scheduler=scheduler) == [x * x for x in range(1000)]
 

@@ -67,7 +67,7 @@ def test_who_reads_a_map_waits_for_no_more_than_its_results(
             assert waits.wait(SECONDS)
 
         def get(self, block: bool = True, timeout: float | None = None) -> Any:
-            if timeout is None and result._run.results.done:
+            if timeout is None and not result._run.results.missing:
                 waits.set()
                 raise AssertionError("it waits for what will never come")
             return super().get(timeout=timeout)

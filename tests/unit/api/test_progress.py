@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -55,7 +56,7 @@ def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
             # Not earlier: the test runner puts its own standard error in place when the test
             # begins.
             here.setattr(sys, "stderr", terminal)
-            with ProgressBar(snapshot, shown=shown, clock=clock) as bar:
+            with closing(ProgressBar(snapshot, shown=shown, clock=clock)) as bar:
                 clock.now += seconds
                 bar.update(5, 1, 10)
                 stands = terminal.getvalue()

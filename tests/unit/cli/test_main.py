@@ -52,6 +52,7 @@ def test_scripts_read_settings_as_json(tmp_path: Path) -> None:
     told = json.loads(call("settings", "--json").output)
     assert told["max_workers"] == {"value": 5, "by": f"{tmp_path}/gridengine.toml:1"}
     assert told["run_directory"] == {"value": "~/.gridengine/runs", "by": "default"}
+    assert told["start_timeout"] == {"value": None, "by": "default"}
 
 
 def test_a_wrong_setting_is_one_line_and_status_1(tmp_path: Path) -> None:

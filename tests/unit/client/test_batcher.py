@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -216,3 +217,19 @@ def test_a_ctrl_c_as_a_call_is_handed_over_ends_it_once(
         waiting.submit(square, 1)
     dispatcher.run_what_is_there()
     assert waiting._submitter.batcher.join(0)
+
+
+def test_a_ctrl_c_as_a_call_is_taken_in_counts_it_once(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    class Waiting(deque[Any]):
+        def append(self, future: Any) -> None:
+            super().append(future)
+            raise KeyboardInterrupt
+
+    batcher = waiting._submitter.batcher
+    batcher._waiting = Waiting()
+    with pytest.raises(KeyboardInterrupt):
+        waiting.submit(square, 1)
+    batcher.kill_all()
+    assert batcher.join(0)

@@ -29,7 +29,7 @@ def test_the_same_outcome_once_more_changes_nothing(results: Results) -> None:
     for _ in range(2):
         results.put(Outcome(0, 2, "ab", None))
         results.put(Outcome(2, 3, (), OSError()))
-    assert (results.done, results.first_error) == (3, 2)
+    assert (results.missing, results.first_error) == (3, 2)
 
 
 def test_an_error_is_raised_once_all_before_it_have_succeeded(results: Results) -> None:

@@ -33,7 +33,7 @@ def facts(mode: int, owner: int) -> os.stat_result:
 def test_only_files_that_nobody_else_may_write_are_believed(
     mode: int, owner: int, doubt: str
 ) -> None:
-    found = why_untrusted(facts(mode, owner))
+    found = why_untrusted(facts(mode, owner), facts(0o040755, owner))
     assert doubt in found
     assert bool(doubt) == bool(found)
 
@@ -175,13 +175,13 @@ def test_what_is_replaced_while_it_is_looked_at_is_left_out(
     path = tmp_path / "gridengine.toml"
     path.write_text("max_workers = 7")
     (tmp_path / "another").write_text("max_workers = 8")
-    check = trusted_files._check
+    check = trusted_files.why_untrusted
 
-    def replace_then(*facts: os.stat_result) -> None:
-        check(*facts)
+    def replace_then(*facts: os.stat_result) -> str:
         (tmp_path / "another").rename(path)
+        return check(*facts)
 
-    monkeypatch.setattr(trusted_files, "_check", replace_then)
+    monkeypatch.setattr(trusted_files, "why_untrusted", replace_then)
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING, logger="gridengine"):
         assert read_files({"HOME": "/nosuch"}) == []

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import (
     CANCELLED,
@@ -54,7 +53,8 @@ class Slot:
 
     def receive(self, message: Message) -> None:
         buffers = [b""] * message.count_buffers()
-        self.agent._runner_messages.handle_message(self.runner, message, buffers)
+        self.runner.channel.poll = lambda: [(message, buffers)]  # type: ignore[method-assign]
+        self.agent._runner_messages.handle_runner(self.runner)
 
 
 class MovingWords:
@@ -97,10 +97,15 @@ def test_a_run_ends_with_its_last_result(slot: Slot) -> None:
     [answer(4), Crashed(4, -1, -15, CANCELLED, 0), Stop()],
     ids=lambda one: type(one).__name__,
 )
-def test_what_no_runner_would_send_is_refused(message: Message, slot: Slot) -> None:
-    with pytest.raises(ProtocolError):
-        slot.receive(message)
-    assert slot.sent == []
+def test_who_sends_what_no_runner_would_is_killed(
+    message: Message, slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[int] = []
+    monkeypatch.setattr(NoForkServer, "signal", lambda _, runner, number: signals.append(number))
+    slot.receive(message)
+    assert signals[0] == signal.SIGKILL
+    assert slot.runner.channel.ended
+    assert not any(isinstance(one, type(message)) for one in slot.sent)
 
 
 def test_the_beginning_of_a_run_is_passed_on(slot: Slot) -> None:

@@ -1,0 +1,117 @@
+"""What queues assign next and to whom, and which runs of a worker are under way."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.dispatcher.core.calls import OpenTask, Pace, RemoteObject, Span, Submitter
+from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.tasks import Task
+from gridengine.resources.demand import ANY
+from gridengine.wire.messages import Hello
+from tests.support.core_play import SQUARE
+
+QUICK, SLOW = 0.01, 1.0
+
+
+def queue_with(
+    *slots: int, jobs_per_worker: int | None = None
+) -> tuple[TaskQueue, list[SlotGroup]]:
+    """Return a queue, and the slot groups it has of a worker each."""
+    provisioner = Provisioner(Policy(jobs_per_worker=jobs_per_worker))
+    queue = TaskQueue(provisioner)
+    hello = Hello(1, "", "", "run", "node", 1, 1, "")
+    groups = []
+    for number, count in enumerate(slots):
+        worker = Worker(b"%d" % number, hello, 0.0, 0.0, provisioner)
+        groups.append(SlotGroup(worker, queue, count))
+        queue.add(groups[-1])
+    return queue, groups
+
+
+def span_of(count: int = 1, seconds: float | None = None) -> Span:
+    function, pace = RemoteObject(SQUARE, 1), Pace(seconds)
+    submitter = Submitter(0, function, pace)
+    one = OpenTask(Task(1, (b"",), count), function, count, submitter, pace)
+    return Span(one, 0, count, ANY)
+
+
+def run_of(number: int, group: SlotGroup, batch: Batch, span: Span) -> Run:
+    run = group.worker.runs[number] = Run(number, span, group, batch, span.start, 0.0, 0.0)
+    return run
+
+
+def test_only_the_first_calls_of_a_submitter_give_something_new_to_assign() -> None:
+    queue, _ = queue_with()
+    span = span_of()
+    assert [queue.put(span), queue.put(span), queue.put(span_of())] == [True, False, True]
+    assert queue.calls == 3
+
+
+def test_who_came_last_is_assigned_work_first_and_each_once() -> None:
+    queue, groups = queue_with(1, 1, 1)
+    queue.put(span_of())
+    assert [queue.take_slot_group() for _ in range(4)] == [*reversed(groups), None]
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(None, False), (SLOW, False), (QUICK, True)])
+def test_only_quick_calls_go_ahead_to_workers_that_are_busy(
+    seconds: float | None, taken: bool
+) -> None:
+    queue, [group] = queue_with(1)
+    group.batches = 1
+    queue.relist(group)
+    queue.put(span_of(seconds=seconds))
+    assert (queue.take_slot_group() is group) is taken
+
+
+@pytest.mark.parametrize("phase", [Phase.SILENT, Phase.STOPPING, Phase.GONE])
+def test_who_is_not_ready_is_assigned_nothing(phase: Phase) -> None:
+    queue, [group] = queue_with(1)
+    group.worker.phase = phase
+    queue.relist(group)
+    assert not queue.idle
+    assert not queue.ahead
+
+
+def test_who_has_had_its_share_of_jobs_is_assigned_nothing() -> None:
+    queue, [group] = queue_with(1, jobs_per_worker=2)
+    group.worker.taken = 2
+    queue.relist(group)
+    assert not queue.idle
+
+
+def test_a_batch_holds_as_many_calls_as_take_a_tenth_of_a_second() -> None:
+    queue, [group] = queue_with(1)
+    queue.put(span_of(1000, seconds=QUICK))
+    [span] = queue.next_spans(group.worker)
+    assert (span.start, span.stop, queue.calls) == (0, 10, 990)
+
+
+def test_of_calls_whose_pace_is_not_known_one_is_tried() -> None:
+    queue, [group] = queue_with(1)
+    queue.put(span_of(1000))
+    [span] = queue.next_spans(group.worker)
+    assert span.calls == 1
+
+
+def test_under_way_is_the_first_run_of_each_batch_of_as_many_as_there_are_slots() -> None:
+    _, [group] = queue_with(2)
+    span = span_of(9)
+    waiting, first, second = Batch(), Batch(answered_at=1.0), Batch(answered_at=2.0)
+    for number, batch in enumerate([waiting, first, first, second]):
+        run_of(number, group, batch, span)
+    assert group.worker.under_way() == {1, 3}
+
+
+def test_of_a_run_that_is_under_way_all_calls_but_one_can_be_spared() -> None:
+    _, [group] = queue_with(1)
+    at_it, next_one = (
+        run_of(number, group, Batch(answered_at=answered), span_of(1))
+        for number, answered in [(1, 1.0), (2, None)]
+    )
+    assert group.worker.spare() == [next_one]
+    at_it.span = span_of(2)
+    assert group.worker.spare() == [at_it, next_one]
