@@ -340,7 +340,11 @@ class RunnerHandle:
         if self.cancelled:
             # It may have begun a run just when it was to be dropped, and not have noticed in time.
             if self.status.run in self.cancelled:
-                self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
+                self.status.hold()  # lest it is in another by the time that the signal arrives
+                if self.status.run in self.cancelled:
+                    self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
+                else:
+                    self.channel.send(Cancel([], 0))  # it has noticed: let it go on
                 return _LOOK_SECONDS
             # until it reads of that it may be long in a call of another run
             return min(_LOOK_SECONDS, self._enforce_time_limit(now, grace_seconds))

@@ -27,7 +27,7 @@ from gridengine.wire.messages import (
     Stop,
 )
 from gridengine.worker.agent import Agent
-from gridengine.worker.status_block import BARRED_TO, RUN
+from gridengine.worker.status_block import BARRED_TO, HOLD, RUN
 from tests.support.agent_driver import NoForkServer
 
 
@@ -58,17 +58,18 @@ class Slot:
 
 
 class MovingWords:
-    """The words of a runner that ends its run just when it is told which others not to begin."""
+    """The words of a runner that ends its run just when the agent writes one of them."""
 
-    def __init__(self, words: Any) -> None:
+    def __init__(self, words: Any, written: int = BARRED_TO) -> None:
         self._words = words
+        self._written = written
 
     def __getitem__(self, index: int) -> int:
         return self._words[index]  # type: ignore[no-any-return]
 
     def __setitem__(self, index: int, value: int) -> None:
         self._words[index] = value
-        if index == BARRED_TO:
+        if index == self._written:
             self._words[RUN] = 0
 
 
@@ -134,3 +135,12 @@ def test_a_run_that_was_cancelled_when_its_runner_had_just_skipped_it_begins_now
     assert slot.sent == [Returned([2]), Crashed(3, -1, -signal.SIGTERM, CANCELLED, 0)]
     slot.receive(answer(1))
     assert slot.runner.given == {}
+
+
+def test_a_runner_that_leaves_a_cancelled_run_just_then_is_not_ended_in_another(slot: Slot) -> None:
+    slot.agent.handle(Cancel([2], signal.SIGTERM))
+    slot.runner.status.words[RUN] = 2  # as while it looks whether it is to begin that
+    slot.runner.status.words = MovingWords(slot.runner.status.words, HOLD)  # type: ignore[assignment]
+    slot.agent.tick(0.0)
+    assert slot.runner.ending is None
+    assert slot.runner.status.words[HOLD] == 2
