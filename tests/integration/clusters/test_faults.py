@@ -321,7 +321,10 @@ def test_when_all_of_the_user_s_processes_are_killed_the_workers_leave_with_thei
     scenario = play(cluster, HOLD_FOUR, environment=IMPATIENT)
     begun = scenario.began(4)
     mine = psutil.Process(scenario.process.pid)
-    for process in [*mine.children(recursive=True), mine]:
+    everything = [*mine.children(recursive=True), mine]
+    for process in everything:
+        process.suspend()  # else a second process of an srun may begin to end what the first ran
+    for process in everything:
         process.kill()
     nothing_is_left(cluster, begun)
 
