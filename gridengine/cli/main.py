@@ -116,12 +116,18 @@ def settings(as_json: bool) -> None:
 @main.command(
     epilog="""\b
 Examples:
+  gridengine up --scheduler processes
   gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
   gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
   gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
 """
 )
-@click.argument("connection_file", type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "connection_files",
+    metavar="[CONNECTION_FILE]...",
+    nargs=-1,
+    type=click.Path(exists=True, path_type=Path),
+)
 @click.option(
     "-n",
     "--workers",
@@ -151,7 +157,7 @@ Examples:
     "--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script."
 )
 def up(
-    connection_file: Path,
+    connection_files: tuple[Path, ...],
     count: int | None,
     scheduler: str | None,
     *,
@@ -163,11 +169,12 @@ def up(
     stops them.
 
     CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
-    settings`) of a script that runs on a cluster.
+    settings`) of a script that runs on a cluster. Of several, or of all there when none is named,
+    it is the last begun that is under way.
     """
     from gridengine.cli import up
 
-    connection = up.connection_file(connection_file)
+    connection = up.connection_file(connection_files)
     with _scheduler(scheduler, count) as chosen:
         number = count or up.default_count(chosen, connection)
         if dry:

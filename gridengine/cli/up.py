@@ -8,10 +8,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.base import Scheduler, adopt_none
@@ -27,19 +28,50 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import Connection, make_private_folder
+from gridengine.worker.main import is_listening
 
+NAME = "connection.json"
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
-def connection_file(path: Path) -> Path:
-    """Return the connection file that is meant by it, or by the run directory that it is in.
+def connection_file(paths: Sequence[Path]) -> Path:
+    """Return the connection file of the run that is meant: by it or by its folder; of several
+    folders, or of all in the run directory when none is named, that which began last of the runs
+    whose dispatcher can be reached from here.
 
     Raises:
-        ConfigurationError: it is none, or not this user's alone.
+        ConfigurationError: there is none, it has ended, or is not this user's alone.
     """
-    file = (path / "connection.json" if path.is_dir() else path).absolute()
-    Connection.load(file)
-    return file
+    if len(paths) == 1:
+        [path] = paths
+        file = (path / NAME if path.is_dir() else path).absolute()
+        if path.is_dir() and not file.exists():
+            raise ConfigurationError(
+                f"{path} has no {NAME}: that run has ended",
+                hint="name the folder of a run that is under way, or none for the last",
+            )
+        Connection.load(file)
+        return file
+    runs = paths or list(settings().runs.glob("*/"))
+    files = [path / NAME if path.is_dir() else path for path in runs]
+    for file in sorted(filter(Path.exists, files), key=_written, reverse=True):
+        if _is_under_way(file):
+            return file.absolute()
+    raise ConfigurationError(
+        f"none of {len(runs)} runs is under way, or its dispatcher cannot be reached from here",
+        hint=f"start your script first; its connection file is below {settings().runs}",
+    )
+
+
+def _written(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _is_under_way(file: Path) -> bool:
+    try:
+        return any(map(is_listening, Connection.load(file).addresses))
+    except ConfigurationError:  # left by another version, say
+        return False
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from gridengine.cli import up
 from gridengine.cli.up import ExtraWorkers
-from gridengine.errors import SubmissionRefused
+from gridengine.errors import ConfigurationError, SubmissionRefused
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import (
     Handle,
@@ -19,6 +21,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.settings.values import Settings
+from gridengine.wire.connection_file import Connection, write_private
 
 QUEUED, RUNNING, ENDED, FAILED = (
     Report(WorkerStatus.QUEUED),
@@ -102,3 +105,43 @@ def test_a_refusal_is_the_error() -> None:
 
     with pytest.raises(SubmissionRefused, match="unknown queue"):
         ExtraWorkers(Refusing([], {}), ANY, print).run(1)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders of four runs, the last begun last: one is under way, one has ended in order, one
+    was killed, and one is of another version.
+    """
+    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(up, "is_listening", lambda address: address == "tcp://10.0.0.7:4711")
+    folders = [tmp_path / name for name in "abcd"]
+    for folder in folders:
+        folder.mkdir()
+    save(folders[0], 1, "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
+    save(folders[2], 2, "tcp://10.0.0.7:4712")
+    write_private(folders[3] / "connection.json", b"{}")
+    return folders
+
+
+def save(folder: Path, began: float, *addresses: str) -> None:
+    file = folder / "connection.json"
+    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "grace")}
+    keys = {"worker_public": "x", "worker_secret": "x"}
+    Connection(**words, **keys, **numbers, addresses=addresses, slots=1, output_bytes=0).save(file)
+    os.utime(file, (began, began))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["of several", "of all"])
+def test_the_run_that_is_under_way_is_meant(runs: list[Path], named: bool) -> None:
+    assert up.connection_file(runs if named else []) == runs[0] / "connection.json"
+
+
+def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
+    with pytest.raises(ConfigurationError, match="that run has ended"):
+        up.connection_file([runs[1]])
+
+
+def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
+    with pytest.raises(ConfigurationError, match="none of 3 runs is under way"):
+        up.connection_file(runs[1:])
