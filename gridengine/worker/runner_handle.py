@@ -24,7 +24,7 @@ from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.output import OutputExcerpt, OutputReader, Sink
-from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words, step_of
+from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words
 from gridengine.worker.stream_writer import StandardStreams
 
 Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
@@ -251,15 +251,14 @@ class RunnerHandle:
             self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """Have the run in progress end where the runner next looks; None when it may have got there
-        meanwhile, or has no more.
+        """Have the run in progress end after its present call; None when it may have begun the
+        next meanwhile, or has no more.
 
         If it has got there in time to see that, it says so. If not, it is in a call when this is
         next tried, and is sure to see it then.
         """
         assignment = self.given[run]
-        step = step_of(assignment)
-        stop = assignment.start + ((index - assignment.start) // step + 1) * step
+        stop = index + 1
         if stop >= assignment.stop or self._shortened == run:
             return None
         self.status.cut(run, stop)

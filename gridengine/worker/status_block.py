@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import mmap
 
-from gridengine.wire.messages import Assignment
-
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
 """The words, by who writes them.
 
@@ -24,17 +22,6 @@ The agent: `HOLD`, how many `Cancel` messages the runner is to read before it go
 `LATE`, the `START` of the call that was found to be over its time limit.
 """
 WORDS_SIZE = 11 * 8
-MANY, STEP = 64, 16
-"""In runs of more than `MANY` calls, quick ones, only every `STEP`th looks whether the rest was
-recalled.
-"""
-
-
-def step_of(assignment: Assignment) -> int:
-    """Return how many calls of a run are made between two looks whether the rest was recalled."""
-    return (
-        1 if assignment.stop - assignment.start <= MANY or assignment.timeout is not None else STEP
-    )
 
 
 def map_words(fd: int) -> memoryview:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine.worker.status_block import STEP
 
 LONG = 400
 
@@ -33,12 +32,10 @@ def wait_while_busy(done: Callable[[], bool]) -> None:
 
 
 def work(folder: str, index: int) -> int:
-    """Call `LONG` ends when the others have, but for the few that may stay with it; each leaves a
-    mark, one more for each time it runs.
-    """
+    """Call `LONG` ends when the others have; each leaves a mark, one more for each time it runs."""
     path = Path(folder)
     if index == LONG:
-        wait_while_busy(lambda: len(list(path.iterdir())) >= 1000 - STEP)
+        wait_while_busy(lambda: len(list(path.iterdir())) == 999)
     with (path / str(index)).open("a") as file:
         file.write("x")
     return index

@@ -23,10 +23,11 @@ from gridengine.wire.messages import (
     Forget,
     Pushed,
     Results,
+    Shortened,
     Started,
 )
 from gridengine.worker.process_setup import Controller
-from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START
+from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from tests.support.runner_driver import RunnerDriver
 
 
@@ -86,6 +87,25 @@ def test_only_the_calls_of_the_assignment_are_made(driver: RunnerDriver) -> None
     driver.play()
     assert spans(driver) == [(1, 4, 6, VALUES)]
     assert driver.values() == [4, 5]
+
+
+@pytest.mark.parametrize("last", [0, 20, 98])
+def test_no_call_begins_when_the_rest_of_its_run_was_taken_back(
+    last: int, driver: RunnerDriver
+) -> None:
+    made: list[int] = []
+
+    def call(index: int) -> None:
+        made.append(index)
+        if index == last:
+            RunnerStatus(driver.words).cut(1, last + 1)
+
+    driver.runner.functions._loaded[driver.define(len)] = call, ()
+    driver.assign(len, list(range(100)))
+    driver.play()
+    assert made == list(range(last + 1))
+    assert spans(driver)[-1][2] == last + 1
+    assert driver.channel.sent[-1] == (Shortened(1, last + 1), [])
 
 
 def test_the_words_name_the_call_in_progress_and_none_after_it(driver: RunnerDriver) -> None:

@@ -23,11 +23,12 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Returned,
+    Shortened,
     Started,
     Stop,
 )
 from gridengine.worker.agent import Agent
-from gridengine.worker.status_block import BARRED_TO, HOLD, RUN
+from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer
 
 
@@ -122,6 +123,18 @@ def test_of_runs_that_may_have_begun_the_runner_says_which_have_not(slot: Slot) 
     assert slot.sent == [Returned([2])]
     slot.receive(answer(1))
     assert list(slot.runner.given) == [3]  # which nobody wanted back
+
+
+@pytest.mark.parametrize("index", [0, 20, 198])
+def test_of_a_run_of_many_calls_all_behind_the_present_one_can_be_taken_back(
+    index: int, slot: Slot
+) -> None:
+    slot.receive(answer(1))
+    slot.receive(answer(2, 3))
+    slot.agent.handle(Assign([Assignment(4, 7, b"f", 0, 200, 0, SINGLE, buffers=0)]))
+    slot.runner.status.words[INDEX], slot.runner.status.words[RUN] = index, 4
+    slot.agent.handle(Recall([4]))
+    assert slot.sent[-1] == Shortened(4, index + 1)
 
 
 def test_a_run_that_was_cancelled_when_its_runner_had_just_skipped_it_begins_nowhere(

@@ -6,20 +6,15 @@ import os
 
 import pytest
 
-from gridengine.serialize.payload import SINGLE
-from gridengine.wire.messages import Assignment
 from gridengine.worker.status_block import (
     BARRED_FROM,
     BARRED_TO,
     CUT,
     CUT_RUN,
-    MANY,
     RUN,
-    STEP,
     WORDS_SIZE,
     RunnerStatus,
     map_words,
-    step_of,
 )
 
 
@@ -71,12 +66,3 @@ def test_a_run_is_cut_once(status: RunnerStatus) -> None:
     assert (status.words[CUT_RUN], status.words[CUT]) == (4, 10)
     status.cut(5, 30)
     assert (status.words[CUT_RUN], status.words[CUT]) == (5, 30)
-
-
-@pytest.mark.parametrize(
-    ("calls", "timeout", "step"), [(MANY, None, 1), (MANY + 1, None, STEP), (MANY + 1, 5.0, 1)]
-)
-def test_only_in_long_runs_of_quick_calls_not_each_call_looks(
-    calls: int, timeout: float | None, step: int
-) -> None:
-    assert step_of(Assignment(1, 1, b"f", 0, calls, 0, SINGLE, timeout=timeout)) == step
