@@ -218,6 +218,9 @@ class AsyncResult(Generic[T]):
     its callback has returned.
     """
 
+    # There may be very many.
+    __slots__ = ("__weakref__", "_batcher", "_callback", "_error_callback", "_future", "_returned")
+
     def __init__(
         self, future: CallFuture, callback: Callback | None, error_callback: Callback | None
     ) -> None:
