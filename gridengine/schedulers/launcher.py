@@ -34,8 +34,9 @@ class Report(NamedTuple):
     `reason` is in the batch system's own words; `error` says what to raise when the worker never
     connected, and, of one that is queued, that it can never start; `deleted` whether somebody
     deleted it; `fault` which error the batch system's record makes of its end, if it says
-    (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a part
-    in its end: the batch system gave its place to another job, say.
+    (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a
+    part in its end: the batch system gave its place to another job, say; `uncertain` that the
+    batch system has only lost sight of it: it may live on.
     """
 
     state: WorkerStatus
@@ -44,6 +45,7 @@ class Report(NamedTuple):
     deleted: bool = False
     fault: type[GridEngineError] | None = None
     blameless: bool = False
+    uncertain: bool = False
 
 
 failed = functools.partial(Report, WorkerStatus.FAILED)

@@ -68,7 +68,7 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
     if (
         launch is not None
         and launch.ended_at is not None
-        and now - max(launch.ended_at, worker.heard_at) > SETTLE_SECONDS
+        and now - max(launch.ended_at, worker.heard_at) > _settle_seconds(state, worker, launch)
     ):
         reason = launch.report.reason if launch.report is not None else ""
         lose(state, worker, f"ended: {reason}" if reason else "ended", now)
@@ -85,6 +85,16 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
         stop(state, worker, now)
     elif ready and now >= worker.leave_at:
         _relieve(state, worker, now)
+
+
+def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
+    """Return how long a worker may be silent whose cluster task has ended: one that the batch
+    system only lost sight of may live as long as its lease.
+    """
+    report = launch.report
+    if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
+        return state.policy.lease_seconds + 2 * state.policy.beat_seconds
+    return SETTLE_SECONDS
 
 
 def _is_superfluous(

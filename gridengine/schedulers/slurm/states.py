@@ -57,7 +57,7 @@ ENDS = {
     "TIMEOUT": failed("it reached its time limit", fault=TimeoutError),
     "DEADLINE": failed("it reached its deadline", fault=TimeoutError),
     "OUT_OF_MEMORY": failed("it ran out of memory", fault=OutOfMemory),
-    "NODE_FAIL": failed("its node failed"),
+    "NODE_FAIL": failed("its node failed", uncertain=True),
     "BOOT_FAIL": failed("its node did not boot", blameless=True),
     "PREEMPTED": failed("it was preempted by another job", blameless=True),
     "REVOKED": failed("another cluster of the federation took it", blameless=True),

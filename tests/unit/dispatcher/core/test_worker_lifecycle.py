@@ -38,6 +38,8 @@ from tests.support.core_play import (
     two_demands,
 )
 
+HANDLE = Handle("41", "/runs/x/1.log")
+
 
 def test_a_lost_worker_gives_its_tasks_back() -> None:
     play = Play()
@@ -81,7 +83,7 @@ def test_a_worker_that_is_lost_by_silence_is_stopped_by_the_scheduler() -> None:
     play = Play()
     play.running()
     play.later(70)
-    assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
 
 
 def test_silence_shorter_than_the_lease_is_no_death() -> None:
@@ -120,7 +122,7 @@ def test_a_silent_worker_whose_first_word_is_goodbye_is_given_nothing() -> None:
 def test_the_schedulers_word_of_a_death_is_enough() -> None:
     play = Play()
     play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.FAILED, "killed by SIGKILL")
+    play.poll(HANDLE, WorkerStatus.FAILED, "killed by SIGKILL")
     play.later(1)
     assert play.seen(Lost) == [Lost(b"w")]
 
@@ -128,9 +130,23 @@ def test_the_schedulers_word_of_a_death_is_enough() -> None:
 def test_what_an_ended_worker_sent_before_is_still_taken() -> None:
     play = Play()
     one = play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.ENDED)
+    play.poll(HANDLE, WorkerStatus.ENDED)
     play.done(one)
     assert len(play.seen(CallsFinished)) == 1
+
+
+def test_a_worker_that_the_scheduler_lost_sight_of_may_live_as_long_as_its_lease() -> None:
+    play = Play()
+    one = play.running()
+    play.poll(HANDLE, WorkerStatus.FAILED, "its node failed", uncertain=True)
+    play.later(50)
+    assert play.seen(Lost) == []
+    play.say(Beat())
+    play.later(50)
+    play.done(one)
+    assert len(play.seen(CallsFinished)) == 1
+    play.later(100)
+    assert play.seen(Lost) == [Lost(b"w")]
 
 
 def test_a_call_whose_workers_are_lost_fails_after_its_retries() -> None:
@@ -182,9 +198,6 @@ def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
         play.hello(name)
         play.say(Goodbye("walltime"), worker=name)
     assert type(play.seen(CallsFinished)[0].error) is WorkerLost
-
-
-HANDLE = Handle("41", "/runs/x/1.log")
 
 
 def terminated(**options: Any) -> Play:
@@ -240,7 +253,7 @@ def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
 def test_a_suspended_worker_is_not_dead() -> None:
     play = Play()
     play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.poll(HANDLE, WorkerStatus.SUSPENDED)
     play.later(1000)
     play.later(1000)
     assert play.seen(Lost) == []
@@ -249,7 +262,7 @@ def test_a_suspended_worker_is_not_dead() -> None:
 def test_a_suspended_worker_is_given_nothing() -> None:
     play = Play(idle_seconds=100)
     play.learn(seconds=1.0)
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.poll(HANDLE, WorkerStatus.SUSPENDED)
     play.later(1)
     play.submit(1)
     assert play.assigned() == []
@@ -258,9 +271,9 @@ def test_a_suspended_worker_is_given_nothing() -> None:
 def test_a_worker_that_goes_on_after_a_suspension_finishes_its_work() -> None:
     play = Play()
     one = play.running()
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.poll(HANDLE, WorkerStatus.SUSPENDED)
     play.later(1000)
-    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.RUNNING)
+    play.poll(HANDLE, WorkerStatus.RUNNING)
     play.later(10)
     play.done(one)
     assert len(play.seen(CallsFinished)) == 1
@@ -304,7 +317,7 @@ def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
     play.submit(1)
     play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
     assert play.seen(Lost) == [Lost(b"w")]
-    assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
     assert play.seen(Launch) == [Launch(1)]
 
 
