@@ -127,11 +127,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         run: LaunchContext,
         *,
         script: str,
+        name: str = "",
         request: Request,
         library: str = "",
         held: Resource = ZERO,
     ) -> None:
-        super().__init__(run, script=script)
+        super().__init__(run, script=script, name=name)
         self._request = request
         self._library = library
         self._held = held
@@ -183,6 +184,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             if self._system is GRID_ENGINE_UNNAMED:
                 self._use_system(session.start())
             template = self.request(count, demand, log)
+            self.request_words = str(template["nativeSpecification"])
             if not self._guarded:
                 session.guard(self.files)
                 self._guarded = True
@@ -192,7 +194,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         except Unreachable as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from error
         except drmaa.DrmaaRefused as error:
-            raise refusal(error, str(template["nativeSpecification"])) from error
+            raise refusal(error, self.request_words) from error
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -202,14 +204,18 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, object]:
-        """Return the job template, by DRMAA's names."""
+        """Return the job template, by DRMAA's names. A name in the user's own words stands, which
+        the template's would replace.
+        """
+        native = self._request_for(demand).specification()
+        named = self._system.kind == GRID_ENGINE and "-N" in native.split()
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
-            "jobName": "gridengine",
+            **({} if named else {"jobName": self.job_name}),
             "outputPath": f":{log('$drmaa_incr_ph$')}",
             "joinFiles": True,
-            "nativeSpecification": self._request_for(demand).specification(),
+            "nativeSpecification": native,
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
