@@ -46,6 +46,8 @@ POLL_SECONDS = 1.0
 second when its master is busy.
 """
 MOST_ASKED = 5000
+SHORT_NAME = 15
+"""How long a job's name may be in any batch system: a PBS takes no more (POSIX, qsub -N)."""
 FIRST_QUEUED = 20
 """Tasks of an array start in order, so of those that wait the first are asked for most often."""
 REASON_SECONDS = 17.0
@@ -208,11 +210,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         the template's would replace.
         """
         native = self._request_for(demand).specification()
-        named = self._system.kind == GRID_ENGINE and "-N" in native.split()
+        is_grid_engine = self._system.kind == GRID_ENGINE
+        name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
+        named = is_grid_engine and "-N" in native.split()
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
-            **({} if named else {"jobName": self.job_name}),
+            **({} if named else {"jobName": name}),
             "outputPath": f":{log('$drmaa_incr_ph$')}",
             "joinFiles": True,
             "nativeSpecification": native,
