@@ -78,8 +78,8 @@ class ResultIterator(Generic[T]):
         calls: Iterator[Any],
         *,
         ordered: bool,
-        total: int | None,
-        progress: bool | None,
+        total: int | None = None,
+        progress: bool | None = False,
     ) -> None:
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1

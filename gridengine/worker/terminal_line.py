@@ -55,7 +55,7 @@ class TerminalLine:
 
     def show(self, text: str) -> None:
         """Draw it anew, unless another one of this process stands there."""
-        if self._is_shown:
+        if self._is_shown and text != self._text:
             with self.lifted():
                 self._text = text
 
