@@ -596,7 +596,7 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     "run",
     [
         "map(chatty, range(40), scheduler=two)",
-        "[print('got') for _ in imap(chatty, range(40), scheduler=two)]",
+        "[logging.info('got') for _ in imap(chatty, range(40), scheduler=two)]",
     ],
 )
 def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, run: str) -> None:
