@@ -92,7 +92,9 @@ class ResultIterator(Generic[T]):
         self._given = 0
         self._failed = 0
         self._total = total
-        self._bar = ProgressBar(submission.snapshot, shown=progress)
+        # As with `map`, there is none for calls that are made here, those inside of calls say.
+        shown = False if submission.dispatcher.at_once else progress
+        self._bar = ProgressBar(submission.snapshot, shown=shown)
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False

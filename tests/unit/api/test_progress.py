@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from gridengine.api import progress
+from gridengine.api.map import imap
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
+from gridengine.schedulers import InlineScheduler
 from gridengine.settings.values import settings
 
 
@@ -230,3 +233,12 @@ def test_a_notebook_has_a_bar_that_stays_as_words(
 def test_ipython_at_a_terminal_is_a_terminal(draw: Draw, environment: pytest.MonkeyPatch) -> None:
     environment.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=SimpleNamespace))
     assert "5 of 10" in draw(3)[0]
+
+
+def test_calls_that_are_made_here_have_no_bar(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sys, "stderr", Terminal())
+    environment.setattr(progress, "APPEARS_SECONDS", 0.0)
+    environment.setattr(progress, "REFRESH_SECONDS", 0.0)
+    results = imap(abs, range(3), scheduler=InlineScheduler(), progress=True)
+    assert list(results) == [0, 1, 2]
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
