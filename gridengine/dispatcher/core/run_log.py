@@ -137,8 +137,9 @@ class RunLog(Struct):
 
 def _names(handles: Sequence[Handle]) -> str:
     """Return the ids of workers, few words for many; a process of this machine has no log."""
-    kind = "cluster job" if handles[0].log else "process"
-    return f"{kind} {', '.join(compress(handle.id for handle in handles))}"
+    names = compress(handle.id for handle in handles)
+    one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
+    return f"{one if len(names) == 1 else several} {', '.join(names)}"
 
 
 def _where(worker: Worker) -> str:

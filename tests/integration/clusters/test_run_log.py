@@ -59,7 +59,7 @@ def test_the_log_tells_of_a_run_and_shows_no_keys(cluster: Cluster) -> None:
     script = NAMED.format(scheduler=cluster.scheduler, arguments="", listing=["true"])
     lines = cluster.run(script).stderr.splitlines()
     for words in (
-        r"launched [12] workers? for risky, cluster job \d+",
+        r"launched [12] workers? for risky, cluster jobs? \d+",
         r"worker \d+ on \S+ \(cluster job \d+\S*, log /.*\.log\) connected after [\d.]+ s",
         r"call 7 of risky is run again \(attempt 2 of 3\): on \S+ \(cluster job .*status 3",
         r"10 calls done, 0 failed or cancelled, 1 run again, in [\d.]+ s; [12] workers? connected",

@@ -33,6 +33,13 @@ def test_what_was_submitted_is_told_with_its_jobs_its_request_and_for_what() -> 
     assert lines(play) == ["launched 3 workers for square, cluster job 4711.1-3: -q all.q"]
 
 
+def test_several_jobs_are_told_as_several() -> None:
+    play = Play(pooled=True)
+    play.submit(1, 1, 1)
+    play.play(Launched([Handle(id, LOG.format(id)) for id in ("7", "8", "9_1")]))
+    assert lines(play) == ["launched 3 workers for square, cluster jobs 7, 8, 9_[1]"]
+
+
 def test_a_worker_of_this_machine_is_a_process() -> None:
     play = Play()
     play.submit(1)
