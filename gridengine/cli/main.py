@@ -20,7 +20,7 @@ import click
 
 from gridengine._version import __version__
 from gridengine.errors import GridEngineError
-from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.registry import BY_NAME, STARTERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
-
-SCHEDULERS = tuple(BY_NAME)
 
 
 class _Commands(click.Group):
@@ -81,7 +79,8 @@ def settings(as_json: bool) -> None:
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
     this folder, or the nearest above it.
     """
-    from gridengine.settings.files import describe, projects_file, users_file
+    from gridengine.settings.files import describe
+    from gridengine.settings.locations import projects_file, users_file
     from gridengine.settings.values import sources
 
     said = sources()
@@ -137,8 +136,8 @@ Examples:
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(SCHEDULERS),
-    help="What starts them (default: the best that is here).",
+    type=click.Choice(STARTERS),
+    help="What starts them (default: the setting, else the best that is here).",
 )
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
 @click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
@@ -217,11 +216,12 @@ def _number(name: str, text: str) -> float:
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
-    if name is not None:
-        return BY_NAME[name].make(max_workers=count)
-    from gridengine.schedulers import best_available
+    from gridengine.schedulers import default_entry
 
-    return best_available()
+    entry = default_entry()[0] if name is None else BY_NAME[name]
+    if entry.name not in STARTERS:
+        raise click.UsageError(f"{entry.name} starts no workers; say --scheduler")
+    return entry.make(max_workers=count)
 
 
 @main.command(
@@ -234,7 +234,7 @@ Examples:
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(SCHEDULERS),
+    type=click.Choice(tuple(BY_NAME)),
     help="Look at this one alone, and fail when it is not here.",
 )
 @click.option(
@@ -261,7 +261,7 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
 
     found: list[Finding] = []
     console = _console()
-    for finding in looks.examine((scheduler,) if scheduler else SCHEDULERS, os.environ, wait=wait):
+    for finding in looks.examine((scheduler,) if scheduler else STARTERS, os.environ, wait=wait):
         found.append(finding)
         if not as_json:
             _show(console, finding)
