@@ -4,6 +4,7 @@ here: words in, words out.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -12,7 +13,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,10 @@ Examples:
     "--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="With --dry, for scripts: count, request and script of each run.",
 )
 def up(
     connection_files: tuple[Path, ...],
@@ -168,22 +172,33 @@ def up(
     stops them.
 
     CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
-    settings`) of a script that runs on a cluster. Of several, or of all there when none is named,
-    it is the last begun that is under way.
+    settings`) of a script that runs on a cluster. Of several, all that are under way get workers;
+    when none is named, the last begun that is.
     """
     from gridengine.cli import up
 
-    connection = up.connection_file(connection_files)
-    with _scheduler(scheduler, count) as chosen:
-        number = count or up.default_count(chosen, connection)
+    files = up.connection_files(connection_files, functools.partial(click.echo, err=True))
+    resources = _resources(**asked)
+    with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
+        counts = [count or up.default_count(chosen, file) for file in files]
         if dry:
-            plan = up.plan(chosen, connection, number, _resources(**asked))
-            click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
+            for file, number in zip(files, counts, strict=True):
+                plan = up.plan(chosen, file, number, resources)
+                click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
-        with up.extra_workers(chosen, connection, _resources(**asked), click.echo) as workers:
-            workers.run(number)
-            sys.exit(1 if workers.failed else 0)
+        groups = [
+            stack.enter_context(up.extra_workers(chosen, file, resources, _say_of(file, files)))
+            for file in files
+        ]
+        up.run_all(list(zip(groups, counts, strict=True)))
+        sys.exit(1 if any(workers.failed for workers in groups) else 0)
+
+
+def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
+    """Return what prints a line on the workers of one of these runs."""
+    run = f"{file.parent.name}: " if len(files) > 1 else ""
+    return lambda line: click.echo(f"{run}{line}")
 
 
 def _resources(
