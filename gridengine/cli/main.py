@@ -133,7 +133,7 @@ Examples:
     "--workers",
     "count",
     type=click.IntRange(min=1),
-    help="How many (default: one; processes: for all processors).",
+    help="How many for each run (default: one; processes: for all processors).",
 )
 @click.option(
     "--scheduler",
