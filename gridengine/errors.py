@@ -27,6 +27,7 @@ from __future__ import annotations
 import builtins
 import math
 import pickle
+import reprlib
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -90,6 +91,22 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
+
+
+def short_repr(value: object) -> str:
+    """Return the `repr` of what may be of a user's own class and of any size, in one short line;
+    never fails.
+    """
+    try:
+        text = _SHORT.repr(value)
+    except BaseException:
+        text = safe_repr(value, most=120)
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else f"{text[:100]}..."
 
 
 def exit_words(status: int) -> str:

@@ -173,7 +173,9 @@ class Submission(OutcomeListener):
                     self._unread = self._events.get(timeout=timeout)
                 unread = self._unread
                 yield from (
-                    [unread] if isinstance(unread, Outcome) else outcomes_of(unread[1], unread[0])
+                    [unread]
+                    if isinstance(unread, Outcome)
+                    else outcomes_of(unread[1], self._function.name, first=unread[0])
                 )
                 self._unread, timeout = None, 0
         except queue.Empty:

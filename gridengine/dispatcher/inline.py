@@ -53,6 +53,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -283,7 +284,8 @@ class InlineRun:
             raise
         except BaseException as error:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-            return pickling.dump_exception(error), status
+            given = arguments_text(call, assignment)
+            return pickling.dump_exception(error, given), status
 
     def _push(self, run: int, value: Any) -> None:
         payload = pickling.dump(value)

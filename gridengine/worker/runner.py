@@ -45,7 +45,7 @@ from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
-from gridengine.worker.loaded_functions import LoadedFunctions, taking_item
+from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
     exit_forked,
@@ -285,7 +285,7 @@ class Runner:
                     try:
                         append(call(calls[index]))
                     except BaseException as error:
-                        self._add_raised(index, error, assignment)
+                        self._add_raised(index, error, assignment, calls[index])
                 result_buffer.ended = now = monotonic()
                 if now >= result_buffer.due:
                     self._flush()
@@ -322,7 +322,7 @@ class Runner:
                 result_buffer.values.append(value)
             except BaseException as error:
                 self._exit_if_late()
-                self._add_raised(index, error, assignment)
+                self._add_raised(index, error, assignment, calls[index])
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
                 self._flush()
@@ -340,12 +340,15 @@ class Runner:
             self._flush()
             exit_process(1)
 
-    def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
+    def _add_raised(
+        self, index: int, error: BaseException, assignment: Assignment, call: Any
+    ) -> None:
         self._exit_if_forked(error)
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
+        payload = pickling.dump_exception(error, arguments_text(call, assignment))
+        self._result_buffer.add_raised(index, payload, status)
 
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException

@@ -84,7 +84,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         stdout, stderr = bytes(out), bytes(err)
     if not raised and span.demand is not ANY:
         state.learn_seconds(queue, result.seconds / calls)
-    if one.task.watched or (raised and result.status != RAISED):
+    if one.task.watched or raised:
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
