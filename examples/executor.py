@@ -41,7 +41,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
-    with gridengine.Executor(SCHEDULERS[parser.parse_args().scheduler]) as executor:
+    with gridengine.Executor(scheduler=SCHEDULERS[parser.parse_args().scheduler]) as executor:
         futures = [executor.submit(nearest_miss, x) for x in range(2, LARGEST)]
         found = sorted(future.result() for future in as_completed(futures))
         print(f"the nearest of {len(found)}: {found[0][1]}")

@@ -42,7 +42,7 @@ def main() -> None:
     with (
         scheduler,
         gridengine.share(bytes(range(256)) * 10_000) as table,
-        gridengine.Executor(scheduler) as quick,
+        gridengine.Executor(scheduler=scheduler) as quick,
     ):
         wide = quick.with_options(resources=Cores(2) & Memory(1) & WTime("00:10:00"))
         futures = [wide.submit(add_up, table, parts) for parts in range(2)]

@@ -23,7 +23,7 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else KeepingRun
+    kind = RaisingRun if request.reraise else MapRun
     bar = ProgressBar(lambda: submission.snapshot(), shown=progress)
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
@@ -52,6 +52,10 @@ def gather(
 class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
 
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        super().__init__(submission, total, chunksize)
+        self.add = submission.add
+
     def proceed(self) -> bool:
         """Collect what has come; return whether no call has failed."""
         return super().proceed() and self.results.first_error is None
@@ -63,14 +67,6 @@ class RaisingRun(MapRun):
         self.results.raise_first_error()
         if first != known:
             self.submission.cancel_after(first)
-
-
-class KeepingRun(MapRun):
-    """Has each error in the place of its call's result."""
-
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
-        super().__init__(submission, total, chunksize)
-        self.add = submission.add_what_can_travel
 
 
 class ResultIterator(Generic[T]):

@@ -14,7 +14,7 @@ from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import Submission
 from gridengine.errors import Cancelled
 from gridengine.serialize.exceptions import PartialResults, twin_of
-from gridengine.serialize.payload import size_of
+from gridengine.serialize.payload import Payload, size_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -104,7 +104,7 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add = submission.add
+        self.add: Callable[[list[Any], int], Payload] = submission.add_what_can_travel
         """Adds a block of calls to the submission, given the number of its first call, and returns
         its pickle.
         """

@@ -138,13 +138,17 @@ class Submission(OutcomeListener):
             return self.add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
-                self._events.put(Outcome(first, first + 1, (), error))
-                return ()
+                return self.add_failed(error, calls, first)
         half = len(calls) // 2
         return [
             *self.add_what_can_travel(calls[:half], first),
             *self.add_what_can_travel(calls[half:], first + half),
         ]
+
+    def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> Payload:
+        """As `add`, for calls that fail with this error without being sent."""
+        self._events.put(Outcome(first, first + len(calls), (), error))
+        return ()
 
     def flush(self) -> None:
         """Send the tasks that were added."""

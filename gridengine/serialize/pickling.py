@@ -218,6 +218,11 @@ def _dump_error(error: BaseException) -> list[Buffer]:
         return with_dill(functools.partial(encode, shown, for_caller=True))
 
 
+def raised_type(payload: Payload) -> str:
+    """Return the name of the type of a payload's exception; nothing of the user's is loaded."""
+    return str(pickle.loads(payload[0])[0])
+
+
 def load_exception(payload: Payload) -> BaseException:
     """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`."""
     return load_raised(payload)[0]

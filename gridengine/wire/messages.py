@@ -284,9 +284,12 @@ class Crashed(_Message, frozen=True):
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
+PROCESS_LEFT = "the process ended by itself, after its last call"
+
+
 class Returned(_Message, frozen=True):
     """These runs were not started, or not all of them: what was not answered may be handed to
-    another. `reason` is what kept them.
+    another. `reason` is what kept them; `PROCESS_LEFT` is none of the worker's.
     """
 
     runs: list[int]

@@ -43,7 +43,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
-from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
@@ -119,7 +119,7 @@ class Runner:
         """Work until the agent closes the channel.
 
         Raises:
-            EOFError: it has.
+            EOFError: it has; or this process has made all the calls that it may.
         """
         while True:
             self._read()
@@ -165,7 +165,7 @@ class Runner:
         if several:
             self._result_buffer.begin_batch()
         try:
-            while self._queue:
+            while self._queue and not GVAR.is_spent:
                 assignment, _ = self._queue[0]
                 self._words[START] = 0
                 self._words[INDEX] = assignment.start
@@ -187,6 +187,8 @@ class Runner:
         flush_output()
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         self._result_buffer.flush()
+        if GVAR.is_spent:
+            raise EOFError
 
     def _wait_for_cancel(self) -> None:
         """Read the agent's `Cancel` before going on. It may also be about to kill this process:
@@ -344,6 +346,10 @@ class Runner:
         self, index: int, error: BaseException, assignment: Assignment, call: Any
     ) -> None:
         self._exit_if_forked(error)
+        if type(error) is ProcessSpent:
+            self._words[START] = self._words[RUN] = 0
+            self._flush()
+            raise EOFError
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED

@@ -56,20 +56,6 @@ CONCURRENT_FUTURES = {
         run=False,
     ),
     **because(
-        "an executor whose initializer fails is not broken: each call fails with BrokenExecutor, "
-        "and it is asked for `_broken`",
-        "FailingInitializerTest::test_initializer",
-    ),
-    **because(
-        "there is no max_tasks_per_child: a process that runs calls is kept, and replaced when it "
-        "dies",
-        """
-        ProcessPoolExecutorTest::test_max_tasks_early_shutdown
-        ProcessPoolExecutorTest::test_max_tasks_per_child
-        ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
-        """,
-    ),
-    **because(
         "the same ValueError in other words, which name the value: max_workers must be at least 1, "
         "not 0",
         "ProcessPoolExecutorTest::test_max_workers_negative",

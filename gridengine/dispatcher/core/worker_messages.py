@@ -30,6 +30,7 @@ from gridengine.wire.messages import (
     CRASH,
     MEMORY,
     OUT_OF_MEMORY,
+    PROCESS_LEFT,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -165,7 +166,8 @@ def returned(
 ) -> None:
     """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    worker.fruitless += any(not run.recalled for run in runs)
+    left = message.reason == PROCESS_LEFT
+    worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(now)
         words = message.reason or "it gave back all it was given"

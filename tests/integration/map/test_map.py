@@ -551,7 +551,7 @@ def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
         assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [
             x * x for x in range(100)
         ]
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             assert list(executor.map(square, range(100))) == [x * x for x in range(100)]
         assert other.is_alive(), "it had to wait for the others' end"
     other.join()
@@ -563,7 +563,7 @@ def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
         """
         import time
         scheduler = gridengine.ProcessScheduler(2)
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             other = executor.submit(time.sleep, 4)
             gridengine.map(time.sleep, [0.5] * 6, scheduler=scheduler, chunksize=1)
             other.cancel()
