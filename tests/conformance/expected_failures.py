@@ -28,8 +28,8 @@ def because(
 
 CONCURRENT_FUTURES = {
     **because(
-        "it looks into an executor's list of processes, its manager thread or its queue; ours has "
-        "its processes behind a worker",
+        "it looks into an executor's list of processes, its manager thread, its queue or its "
+        "`_mp_context`; ours has its processes behind a worker",
         """
         ProcessPoolShutdownTest::test_context_manager_shutdown
         ProcessPoolShutdownTest::test_del_shutdown
@@ -37,6 +37,8 @@ CONCURRENT_FUTURES = {
         ProcessPoolExecutorTest::test_idle_process_reuse_multiple
         ProcessPoolExecutorTest::test_idle_process_reuse_one
         ProcessPoolExecutorTest::test_killed_child
+        ProcessPoolExecutorTest::test_max_tasks_per_child
+        ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
         ExecutorDeadlockTest::test_shutdown_deadlock_pickle
         """,
     ),
@@ -54,6 +56,10 @@ CONCURRENT_FUTURES = {
         "begun is, so that none may run",
         "ProcessPoolShutdownTest::test_cancel_futures",
         run=False,
+    ),
+    **because(
+        "it is asked for `_broken`; and why its initializer failed is told by the error, not logged",
+        "FailingInitializerTest::test_initializer",
     ),
     **because(
         "the same ValueError in other words, which name the value: max_workers must be at least 1, "
