@@ -109,6 +109,17 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:100]}..."
 
 
+UNNUMBERED = -1
+"""In the place of the number of a task's first call: its calls were submitted one by one."""
+
+
+def call_words(name: str, first: int, index: int) -> str:
+    """Return what a call is called in errors: by its number among all that the user asked for, if
+    it has one.
+    """
+    return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"
+
+
 def exit_words(status: int) -> str:
     """Return the exit status of a process, negative for a signal, in words: "exit status 3",
     "killed by SIGKILL".

@@ -35,7 +35,7 @@ from gridengine.client.lifetime import Lifetime
 from gridengine.client.submission import Submission
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import Cancelled
+from gridengine.errors import UNNUMBERED, Cancelled
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
@@ -234,7 +234,12 @@ class Batcher(Lifetime):
         template, id = batch.template, self.dispatcher.new_id()
         try:
             task = template.options.task(
-                id, batch.payload(), len(batch.futures), template.form, submitter=self.submitter
+                id,
+                batch.payload(),
+                len(batch.futures),
+                template.form,
+                first=UNNUMBERED,
+                submitter=self.submitter,
             )
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place

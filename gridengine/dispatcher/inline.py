@@ -248,7 +248,7 @@ class InlineRun:
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""
-        watched, number = assignment.watched, partial(int, assignment.first + index)
+        watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
         job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
         named = process_name(assignment.name) if watched else contextlib.nullcontext()
         began = time.monotonic()

@@ -54,7 +54,8 @@ class Assignment(_Item, frozen=True):
     so that a late result differs from one that is waited for. `form` is what the list of calls
     holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
-    no limit. `first` is what people call the task's first call: its number among all calls.
+    no limit. `first` is what people call the task's first call: its number among all calls,
+    or `UNNUMBERED`.
     `name` is the name of a job; its process has it while the job runs.
     """
 

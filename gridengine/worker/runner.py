@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine.errors import out_of_memory
+from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
@@ -252,7 +252,7 @@ class Runner:
             assignment.task,
             assignment.attempt,
             self._resources.present or self._resources.get(),
-            lambda: first + words[INDEX],
+            lambda: max(first, 0) + words[INDEX],
         )
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
@@ -370,11 +370,7 @@ class Runner:
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
             name = self.functions.name_of(assignment.function)
-            what = (
-                f"the call of {name}"
-                if assignment.watched
-                else f"call {assignment.first + index} of {name}"
-            )
+            what = call_words(name, assignment.first, index)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__

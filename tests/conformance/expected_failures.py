@@ -58,7 +58,7 @@ CONCURRENT_FUTURES = {
         run=False,
     ),
     **because(
-        "it is asked for `_broken`; and why its initializer failed is told by the error, not logged",
+        "it is asked for `_broken`; why its initializer failed is told by the error, not logged",
         "FailingInitializerTest::test_initializer",
     ),
     **because(

@@ -152,3 +152,8 @@ def test_a_short_repr_is_one_short_line(value: object) -> None:
     text = errors.short_repr([value] * 9)
     assert len(text) <= 120
     assert "\n" not in text
+
+
+def test_a_call_that_was_submitted_alone_has_no_number() -> None:
+    assert errors.call_words("f", 180, 10) == "call 190 of f"
+    assert errors.call_words("f", errors.UNNUMBERED, 10) == "the call of f"

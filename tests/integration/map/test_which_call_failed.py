@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import traceback
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled
+from gridengine.errors import Cancelled, WorkerCrashed
 
 HERE = f"on {socket.gethostname()}"
 
@@ -148,3 +149,15 @@ def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
     assert error.__notes__ == caught.value.__notes__
     assert isinstance(last, (ValueError, Cancelled))
     assert [note[:15] for note in error.__notes__] == ["call 1 of risky", "call 1 of outer"]
+
+
+def die(x: int) -> None:
+    os._exit(3)
+
+
+def test_of_a_call_submitted_alone_an_error_says_no_number() -> None:
+    with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
+        futures = [executor.submit(die, number) for number in range(3)]
+        for future in futures:
+            with pytest.raises(WorkerCrashed, match="the process that ran the call of die exited"):
+                future.result()
