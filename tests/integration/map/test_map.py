@@ -514,8 +514,8 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         try:
             two = lambda: gridengine.ProcessScheduler(2)
             gridengine.map(work, range(4), scheduler=two, chunksize=1)
-        except KeyboardInterrupt:
-            print("interrupted")
+        except KeyboardInterrupt as error:
+            print("interrupted", *(type(result).__name__ for result in error.results))
             raise
         """
     )
@@ -524,7 +524,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
         printed = read_all(terminal)
         assert process.wait(20) == -signal.SIGINT
-    assert "interrupted" in printed
+    assert "interrupted Cancelled Cancelled Cancelled Cancelled" in printed
     assert printed.count("Traceback") == 1
     assert printed.rstrip().endswith("KeyboardInterrupt")
     assert one.leftovers() == []
