@@ -155,7 +155,7 @@ class Submitter:
         try:
             template = self._functions.find(f)[form] if head else template
         except Exception as error:
-            failure = error
+            failure = error.with_traceback(None)  # which would hold this, and so the error
         submission = TrackedSubmission(template, self.batcher)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
