@@ -41,9 +41,7 @@ class Executor(concurrent.futures.Executor):
         max_tasks_per_child: how many calls a process makes before another takes its place; None is
             no limit. Calls in this very process (`InlineScheduler`) have none.
         scheduler: an instance (left open at shutdown), or a class or callable that gives one
-            (closed at shutdown); None is the process's own, made once by
-            `schedulers.best_available`; inside a call it is that call's process, one call after the
-            other.
+            (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`;
         `with_options` says others for some calls.
 

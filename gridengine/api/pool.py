@@ -36,8 +36,8 @@ class Pool:
         initializer, initargs: as in `Executor`.
         maxtasksperchild: how many calls a process makes before another takes its place, as
             `max_tasks_per_child` of `Executor`.
-        scheduler: as in `Executor`: an instance (left open), or what gives one; None is the
-            process's own.
+        scheduler: as in `Executor`: an instance (left open), what gives one, a name, as "slurm", or
+            None.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 
