@@ -171,6 +171,18 @@ tell(ours=ProcessScheduler().max_workers, cpus=os.cpu_count())
     assert told["ours"] == 1
 
 
+def test_processes_start_with_the_first_call(compare: Compare) -> None:
+    assert compare("""
+import psutil
+def children():
+    return len(psutil.Process().children())
+with fork.Pool(2):
+    tell(theirs=children())
+with Pool(2) as pool:
+    tell(ours=children(), first=pool.apply(abs, (-1,)), later=children() > 0)
+""") == {"theirs": 2, "ours": 0, "first": 1, "later": True}
+
+
 def test_a_call_may_start_processes_and_a_daemon_too(compare: Compare) -> None:
     assert compare("""
 def child(_=None):
@@ -224,7 +236,8 @@ def test_exit_handlers_that_calls_register_are_not_called(script: MakeScript) ->
         def register(word):
             atexit.register(os.write, 1, word)
         if __name__ == "__main__":
-            for kind, word in (multiprocessing.get_context("fork").Process, b"theirs"), (gridengine.Job, b"ours"):
+            fork = multiprocessing.get_context("fork")
+            for kind, word in (fork.Process, b"theirs"), (gridengine.Job, b"ours"):
                 process = kind(target=register, args=(word,))
                 process.start()
                 process.join()
@@ -511,7 +524,9 @@ with Executor(max_workers=1) as executor:
     tried(executor.submit(die, "ours").result)
     tried(executor.with_options(retries=0).submit(die, "once").result)
 codes = [
-    ended(fork.Process, die, "process"), ended(Job, die, "job"), ended(Job, die, "job once", retries=0)
+    ended(fork.Process, die, "process"),
+    ended(Job, die, "job"),
+    ended(Job, die, "job once", retries=0),
 ]
 names = "theirs", "ours", "once", "process", "job", "job once"
 tell(**{name: lines(name) for name in names}, codes=codes)
@@ -531,7 +546,8 @@ def test_a_call_that_leaves_by_sys_exit_has_ended(compare: Compare) -> None:
 def leave(_=None):
     sys.exit(4)
 with fork.Pool(1) as pool, ProcessPoolExecutor(1) as executor:
-    tell(pool=tried(pool.map_async(leave, [0]).get, 1), executor=tried(executor.submit(leave).result))
+    tell(pool=tried(pool.map_async(leave, [0]).get, 1))
+    tell(executor=tried(executor.submit(leave).result))
 with Pool(1) as pool, Executor(max_workers=1) as executor:
     tell(ours=tried(pool.map_async(leave, [0]).get), future=tried(executor.submit(leave).result))
 tell(codes=[ended(fork.Process, leave), ended(Job, leave)])
@@ -549,7 +565,8 @@ def test_a_pool_whose_initializer_fails_has_calls_that_fail(compare: Compare) ->
 def fail():
     raise ValueError
 with fork.Pool(1, fail) as pool, ProcessPoolExecutor(1, initializer=fail) as executor:
-    tell(pool=tried(pool.map_async(abs, [1]).get, 1), executor=tried(executor.submit(abs, 1).result))
+    tell(pool=tried(pool.map_async(abs, [1]).get, 1))
+    tell(executor=tried(executor.submit(abs, 1).result))
 with Pool(1, fail) as pool, Executor(max_workers=1, initializer=fail) as executor:
     tell(ours=tried(pool.map, abs, [1]), future=tried(executor.submit(abs, 1).result))
 """) == {
