@@ -73,7 +73,7 @@ if __name__ == "__main__":
         tell(fork=forked.map(helpers.look, [0]), spawn=spawned.map(helpers.look, [0]))
     set_k = functools.partial(setattr, helpers, "K", 5)
     tell(ours=gridengine.map(helpers.look, [0], scheduler=ProcessScheduler(1)))
-    with Executor(ProcessScheduler, max_workers=1, initializer=set_k) as executor:
+    with Executor(max_workers=1, initializer=set_k) as executor:
         tell(initialized=executor.submit(helpers.look).result())
 """) == {"fork": [5], "spawn": [1], "ours": [1], "initialized": 5}
 
@@ -153,7 +153,7 @@ def leave(word):
 scheduler = ProcessScheduler(1)
 with fork.Pool(1) as one, fork.Pool(1) as other:
     tell(theirs=[one.apply(leave, "a"), other.apply(leave, "b")])
-with Executor(scheduler) as one, Executor(scheduler) as other:
+with Executor(scheduler=scheduler) as one, Executor(scheduler=scheduler) as other:
     tell(shared=[one.submit(leave, "a").result(), other.submit(leave, "b").result()])
 with Executor(max_workers=1) as one, Executor(max_workers=1) as other:
     tell(own=[one.submit(leave, "a").result(), other.submit(leave, "b").result()])
@@ -365,7 +365,7 @@ if __name__ == "__main__":
             executor=used(lambda *both: executor.submit(use, *both).result(), spawn),
         )
     scheduler = ProcessScheduler(1)
-    with Executor(scheduler) as executor:
+    with Executor(scheduler=scheduler) as executor:
         tell(
             job=used(lambda *both: ended(Job, use, *both, scheduler=scheduler), spawn),
             call=used(lambda *both: executor.submit(use, *both).result(), spawn),
