@@ -1,6 +1,7 @@
 """A grid search of scikit-learn whose fits run on the workers, through joblib.
 
-Needs scikit-learn (`pip install scikit-learn`), and says so when it is missing:
+Needs scikit-learn (`pip install gridengine[third-parties]`), and says so politely when it is
+missing:
 
     python examples/sklearn_joblib.py
     python examples/sklearn_joblib.py --scheduler gridengine
