@@ -14,7 +14,7 @@ from gridengine.settings.values import settings
 
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
     """Return the one dispatcher that all users of this scheduler instance share."""
-    dispatcher: Any = scheduler.shared_dispatcher(functools.partial(_make_dispatcher, scheduler))
+    dispatcher: Any = scheduler.share(functools.partial(_make_dispatcher, scheduler))
     return dispatcher  # type: ignore[no-any-return]
 
 

@@ -23,7 +23,7 @@ from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
 
 class Closeable(Protocol):
-    """A dispatcher, as a scheduler sees it: made once, and shared by all its users."""
+    """What is made once for a scheduler and shared by all its users."""
 
     def close(self, *, wait: bool = True) -> None: ...
 
@@ -131,9 +131,9 @@ class Scheduler(ABC):
     def prepare(self) -> None:  # noqa: B027 - most have nothing to begin
         """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
 
-    def shared_dispatcher(self, make: Callable[[], Closeable]) -> Closeable:
-        """Return the one dispatcher that all users of this instance share; `make` makes it the
-        first time.
+    def share(self, make: Callable[[], Closeable]) -> Closeable:
+        """Return the one thing that all users of this instance share; `make` makes it the first
+        time.
 
         Raises:
             ConfigurationError: the scheduler has been closed.

@@ -1,5 +1,5 @@
 """Libraries that take an executor, a pool or a joblib backend take ours. Each is optional: `pip
-install '.[third-parties]'` in a clone.
+install gridengine[third-parties]`.
 """
 
 from __future__ import annotations
