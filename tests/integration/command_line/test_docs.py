@@ -52,11 +52,11 @@ from helpers import Here, cost, look_up, simulate, train
 
 for kind in (gridengine.GridEngineScheduler, gridengine.SlurmScheduler):
     setattr(gridengine, kind.__name__, functools.partial(Here, kind))
-gridengine.schedulers.best_available = Here
+gridengine.map = functools.partial(gridengine.map, scheduler=Here())
 
 rates, bounds, other, depth = [0.1, 0.01], [(-1, 1)], [1, 2], 3
 numpy.save("table.npy", numpy.arange(1000.0))
-executor = gridengine.Executor(gridengine.ProcessScheduler(1))
+executor = gridengine.Executor(max_workers=1)
 
 def endless_parameters():
     return range(100)
