@@ -565,7 +565,7 @@ def test_a_pool_whose_initializer_fails_has_calls_that_fail(compare: Compare) ->
 def fail():
     raise ValueError
 with fork.Pool(1, fail) as pool, ProcessPoolExecutor(1, initializer=fail) as executor:
-    tell(pool=tried(pool.map_async(abs, [1]).get, 1))
+    tell(pool=tried(pool.map_async(abs, [1], 1).get, 1))
     tell(executor=tried(executor.submit(abs, 1).result))
 with Pool(1, fail) as pool, Executor(max_workers=1, initializer=fail) as executor:
     tell(ours=tried(pool.map, abs, [1]), future=tried(executor.submit(abs, 1).result))
