@@ -16,6 +16,7 @@ BOTH = """
 import concurrent.futures, json, multiprocessing, os, sys, time
 from gridengine import Executor, Job, Pool, ProcessScheduler
 
+os.environ["GRIDENGINE_SCHEDULER"] = "processes"
 fork, spawn = map(multiprocessing.get_context, ("fork", "spawn"))
 
 def ProcessPoolExecutor(*arguments, mp_context=fork, **options):
@@ -231,19 +232,17 @@ tell(theirs=theirs == {first}, ours=len(ours), seen=first in ours)
 
 
 def test_exit_handlers_that_calls_register_are_not_called(script: MakeScript) -> None:
-    source = """
-        import atexit, multiprocessing, os
-        def register(word):
-            atexit.register(os.write, 1, word)
-        if __name__ == "__main__":
-            fork = multiprocessing.get_context("fork")
-            for kind, word in (fork.Process, b"theirs"), (gridengine.Job, b"ours"):
-                process = kind(target=register, args=(word,))
-                process.start()
-                process.join()
-            gridengine.map(register, [b"ours"], scheduler=gridengine.ProcessScheduler(1))
-    """
-    done = script(source).run()
+    done = script(
+        BOTH
+        + """
+import atexit
+def register(word):
+    atexit.register(os.write, 1, word)
+ended(fork.Process, register, b"theirs")
+ended(Job, register, b"ours")
+gridengine.map(register, [b"ours"], scheduler=ProcessScheduler(1))
+"""
+    ).run()
     assert (done.stdout, done.stderr) == ("theirs" if sys.version_info >= (3, 13) else "", "")
 
 

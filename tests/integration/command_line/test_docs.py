@@ -44,7 +44,9 @@ def cost(point):
     return (point ** 2).sum()
 """
 LEFT_TO_THE_READER = """
-import functools, itertools
+import functools, itertools, math, os
+
+os.environ["GRIDENGINE_SCHEDULER"] = "processes"
 
 import numpy, gridengine
 from gridengine import Capacity, Cores, Memory, Token
