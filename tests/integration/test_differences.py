@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import inspect
+import itertools
 import json
+import multiprocessing.pool
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gridengine
 from tests.support.script_driver import MakeScript
 
 BOTH = """
@@ -44,6 +49,7 @@ def tell(**facts):
 
 """
 Compare = Callable[[str], dict[str, Any]]
+NEWER = sys.version_info >= (3, 14)
 
 
 @pytest.fixture
@@ -57,6 +63,43 @@ def compare(script: MakeScript) -> Compare:
         return {name: value for facts in told for name, value in facts.items()}
 
     return run
+
+
+# ---------------------------------------------------------------- names
+
+
+def lacks(ours: type, theirs: type) -> set[str]:
+    """Return what of theirs ours has not: methods, attributes, and arguments in their order."""
+    missing = {name for name in dir(theirs) if name[0] != "_" and not hasattr(ours, name)}
+    for name in {"__init__", *(name for name in dir(theirs) if name[0] != "_")} - missing:
+        if callable(getattr(theirs, name)):
+            wanted, had = (
+                list(inspect.signature(getattr(kind, name)).parameters) for kind in (theirs, ours)
+            )
+            missing |= {f"{name}({one})" for one, other in pairs(wanted, had) if one != other}
+    return missing
+
+
+def pairs(wanted: list[str], had: list[str]) -> Iterable[tuple[str, str | None]]:
+    return itertools.zip_longest(wanted, had[: len(wanted)])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "lacking"),
+    [
+        (
+            gridengine.Executor,
+            concurrent.futures.ProcessPoolExecutor,
+            {"map(buffersize)", "kill_workers", "terminate_workers"} if NEWER else set(),
+        ),
+        (gridengine.Pool, multiprocessing.pool.Pool, {"Process", "__init__(context)"}),
+        (gridengine.Job, multiprocessing.Process, {"interrupt"} if NEWER else set()),
+    ],
+)
+def test_methods_and_arguments_are_those_of_the_standard_library(
+    ours: type, theirs: type, lacking: set[str]
+) -> None:
+    assert lacks(ours, theirs) == lacking
 
 
 # ---------------------------------------------------------------- what calls find
@@ -571,6 +614,6 @@ with Pool(1, fail) as pool, Executor(max_workers=1, initializer=fail) as executo
 """) == {
         "pool": "TimeoutError",
         "executor": "BrokenProcessPool",
-        "ours": "BrokenExecutor",
-        "future": "BrokenExecutor",
+        "ours": "BrokenProcessPool",
+        "future": "BrokenProcessPool",
     }

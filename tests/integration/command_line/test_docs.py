@@ -30,9 +30,10 @@ class Here(gridengine.ProcessScheduler):
         return self.meant.dry_run(*resources)
 
 def train(rate):
-    return 1 / rate
+    return -rate
 
-simulate = depth = abs
+K, compute = 1, abs
+simulate = abs
 
 def look_up(table, number):
     return table[number % len(table)]
@@ -56,7 +57,8 @@ for kind in (gridengine.GridEngineScheduler, gridengine.SlurmScheduler):
     setattr(gridengine, kind.__name__, functools.partial(Here, kind))
 gridengine.map = functools.partial(gridengine.map, scheduler=Here())
 
-rates, bounds, other, depth = [0.1, 0.01], [(-1, 1)], [1, 2], 3
+rates, xs, bounds, other, depth = [0.1, 0.01], [1, -1], [(-1, 1)], [1, 2], 3
+risky = math.sqrt
 numpy.save("table.npy", numpy.arange(1000.0))
 executor = gridengine.Executor(max_workers=1)
 
