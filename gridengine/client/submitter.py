@@ -6,7 +6,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
@@ -100,6 +100,14 @@ class Submitter:
         vars(other).update(vars(self))
         other._set_options(options)
         return other
+
+    def __reduce__(self) -> NoReturn:
+        refusal = TypeError(
+            "a pool or executor cannot travel with a call: leave it out of what is pickled "
+            "(__getstate__), or make one inside the call"
+        )
+        vars(refusal)["refused"] = self  # named itself, not a part of it
+        raise refusal
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initializer is None else Prepared(f, self._initializer)

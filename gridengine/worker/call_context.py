@@ -52,7 +52,7 @@ class ProcessSpent(BaseException):
 
 
 class Variables:
-    """What is set while a job runs, as attributes. One of it is there in a process: `GVAR`."""
+    """What code may know of the call that it runs in, in any thread: `GVAR.res`, `GVAR.job`."""
 
     def __init__(self) -> None:
         self.process_job: CurrentJob | None = None
@@ -128,7 +128,7 @@ def process_name(name: str) -> Iterator[None]:
 
 
 def current_job() -> CurrentJob | None:
-    """Return the job that this code runs in; None outside of one, as
-    `multiprocessing.parent_process` does.
+    """Return the job or call that this code runs in: its `id`, `index`, `attempt` and `resources`.
+    Outside of one return None, as `multiprocessing.parent_process` does.
     """
     return GVAR.job
