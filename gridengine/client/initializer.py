@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
+from gridengine.worker.call_context import GVAR
+from gridengine.worker.environment import changes_since, own_variables, set_variables
+
 
 class Initializer:
     """An initializer with its arguments; `token` names it, for it may arrive in a process with each
@@ -20,24 +23,30 @@ class Initializer:
         self.token = secrets.token_hex(8)
         self._initializer = initializer
         self._arguments = arguments
+        self._environment_number = 0
 
     def run(self) -> None:
-        """Run it, unless that has been done in this process.
+        """Run it, unless that has been done in this process; then have what it changed in the
+        environment, if that was set as the caller's since.
 
         Raises:
             BrokenExecutor: it failed, now or before.
         """
-        failures = _failures_by_token()
-        if self.token not in failures:
+        outcomes = _outcomes_by_token()
+        if self.token not in outcomes:
+            before = dict(own_variables())
             try:
                 self._initializer(*self._arguments)
             except BaseException as error:
-                failures[self.token] = repr(error)
+                outcomes[self.token] = repr(error)
                 raise BrokenExecutor(f"the initializer failed: {error!r}") from error
-            failures[self.token] = None
-        failure = failures[self.token]
-        if failure is not None:
-            raise BrokenExecutor(f"the initializer failed: {failure}")
+            outcomes[self.token] = changes_since(before)
+        outcome = outcomes[self.token]
+        if isinstance(outcome, str):
+            raise BrokenExecutor(f"the initializer failed: {outcome}")
+        if self._environment_number != GVAR.environment_number:
+            self._environment_number = GVAR.environment_number
+            set_variables(outcome)
 
 
 class Prepared:
@@ -69,6 +78,8 @@ def initializer_of(
 
 
 @functools.cache
-def _failures_by_token() -> dict[str, str | None]:
-    """Return which initializers have been run in this process, and why those that failed did."""
+def _outcomes_by_token() -> dict[str, str | dict[bytes, bytes | None]]:
+    """Return which initializers have been run in this process: why those that failed did, and what
+    the others have changed in the environment.
+    """
     return {}

@@ -26,6 +26,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.environment import own_variables
 
 Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
@@ -72,6 +73,7 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
+        self._variables = dict(own_variables())
         # It does not refer to this submitter, or what the functions hold stayed until the
         # collector came by.
         self._functions = FunctionCache(
@@ -106,6 +108,8 @@ class Submitter:
         """
         batcher = self.batcher
         try:
+            if self._variables != own_variables():
+                self._set_options(self.options)
             templates = self._functions.find(f)
             if kwargs:
                 template = templates[FULL]
@@ -145,6 +149,8 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
+        if self._variables != own_variables():
+            self._set_options(self.options)
         template = self._functions.find(f)[form] if head else self._no_function
         submission = TrackedSubmission(template, self.batcher)
         run = MapRun(submission, total, chunksize)

@@ -59,6 +59,10 @@ class Variables:
         """Whether this process is a runner, or was forked from one: what it imports before its
         first call is part of a call too.
         """
+        self.environment_number = 0
+        """How many times the environment was set as a caller's: what an initializer has changed in
+        it is lost by that.
+        """
 
     def __reduce__(self) -> str:
         return "GVAR"  # a function that refers to it means that of the process in which it runs
