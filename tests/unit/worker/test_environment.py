@@ -59,9 +59,11 @@ def test_the_caller_s_variables_come_before_the_site_s() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["TMPDIR", "HOSTNAME", "DISPLAY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "KRB5CCNAME"]
-    + ["DBUS_SESSION_BUS_ADDRESS", "SGE_TASK_ID", "JOB_ID", "NSLOTS", "SLURM_JOB_ID", "PBS_JOBID"]
-    + ["PMI_RANK", "GRIDENGINE_JOB_END"],
+    [
+        *("TMPDIR", "HOSTNAME", "DISPLAY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "KRB5CCNAME"),
+        *("DBUS_SESSION_BUS_ADDRESS", "SGE_TASK_ID", "JOB_ID", "NSLOTS", "SLURM_JOB_ID"),
+        *("PBS_JOBID", "PMI_RANK", "GRIDENGINE_JOB_END"),
+    ],
 )
 def test_what_belongs_to_a_machine_a_login_or_a_batch_job_stays_there(name: str) -> None:
     assert merged(site(), **{name: "caller's"}) == {}
