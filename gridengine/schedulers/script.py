@@ -90,7 +90,7 @@ def launch_script(
 
     `caller` is the submitting process's environment. It travels with the calls; here is only what
     the dynamic linker looks at when Python starts, and what tells the worker which variables are
-    whose. With `environment` None all are the site's.
+    whose. With `environment` None all are what the batch system gives.
     """
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [

@@ -39,8 +39,8 @@ class GridEngineScheduler(BatchScheduler):
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the
             shell is a login shell. When one fails, so does the task.
-        environment: variables for the calls, besides those of their caller; None leaves them the
-            site's.
+        environment: variables for the calls, besides those of their caller; None leaves them what
+            the batch system gives.
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all that fits (default: each worker holds what one call asks for, and
