@@ -129,7 +129,7 @@ def wait_for_ended_tasks(script: Script) -> None:
         for process in script.processes()
         if any("drmaa_process" in word for word in words_of(process))
     ]
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
         assert time.monotonic() < until
         time.sleep(0.05)
