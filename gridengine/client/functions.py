@@ -57,8 +57,8 @@ BY_NAME = (
 MISSING = object()
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes]
-"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, and all of
-them as one text.
+"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, and a
+digest of them all.
 """
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
@@ -280,11 +280,11 @@ def make_function(
     """
     own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
-    directory, path, variables, arguments, text = surroundings()
+    directory, path, variables, arguments, around = surroundings()
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(b"%d\0%s" % (umask, text), key=digest, digest_size=16).digest()
+    digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments)
     return Function(digest, payload, path, directory, str(name), needs_of(payload), caller)
 
@@ -313,7 +313,8 @@ def _surroundings(
     path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
     arguments = tuple(os.fsencode(str(one)) for one in argv)
     parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables]
-    return os.fsencode(directory), path, variables, arguments, b"\0".join(parts)
+    digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+    return os.fsencode(directory), path, variables, arguments, digest
 
 
 def _environment() -> bytes:
@@ -337,5 +338,8 @@ def _last_environment() -> dict[None, tuple[Variables, bytes]]:
 
 def present_umask() -> int:
     """Return this process's umask. The system call would set it, and other threads make files."""
-    with open("/proc/self/status", "rb", buffering=0) as file:
-        return int(file.read(256).partition(b"\nUmask:")[2].split()[0], 8)
+    descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(descriptor, 256).partition(b"\nUmask:")[2].split()[0], 8)
+    finally:
+        os.close(descriptor)

@@ -73,7 +73,9 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
-        self._variables = dict(own_variables())
+        self._present = own_variables()
+        self._variables = dict(self._present)
+        """The environment as it is, and as it was when this was set."""
         # It does not refer to this submitter, or what the functions hold stayed until the
         # collector came by.
         self._functions = FunctionCache(
@@ -108,7 +110,7 @@ class Submitter:
         """
         batcher = self.batcher
         try:
-            if self._variables != own_variables():
+            if self._variables != self._present:
                 self._set_options(self.options)
             templates = self._functions.find(f)
             if kwargs:
@@ -149,7 +151,7 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
-        if self._variables != own_variables():
+        if self._variables != self._present:
             self._set_options(self.options)
         template = self._functions.find(f)[form] if head else self._no_function
         submission = TrackedSubmission(template, self.batcher)

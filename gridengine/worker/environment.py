@@ -111,19 +111,20 @@ class CallEnvironment:
         anew = alone or self._was_alone or caller != self._caller
         if not anew and given is self._given:
             return
-        names, self._given = self._given.keys() | given.keys(), given
+        before, self._given = self._given, given
         if anew:
             if caller != self._caller:
                 self._caller, self._wanted = caller, self._variables_of(caller)
             self._was_alone = alone
             GVAR.environment_number += 1
-            names = own_variables().keys() | self._wanted.keys() | given.keys()
             if caller is not None:
                 os.umask(caller.umask)
                 sys.argv[:] = map(os.fsdecode, caller.arguments)
-        wanted = {**self._wanted, **given}
-        if wanted != own_variables():
-            set_variables({name: wanted.get(name) for name in names})
+        wanted = {**self._wanted, **given} if given else self._wanted
+        if not anew:
+            set_variables({name: wanted.get(name) for name in before.keys() | given.keys()})
+        elif wanted != own_variables():
+            set_variables({**dict.fromkeys(own_variables()), **wanted})
 
     def _variables_of(self, caller: CallerState | None) -> Variables:
         if caller is None:
