@@ -340,6 +340,11 @@ def present_umask() -> int:
     """Return this process's umask. The system call would set it, and other threads make files."""
     descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(os.read(descriptor, 256).partition(b"\nUmask:")[2].split()[0], 8)
+        _, _, said = os.read(descriptor, 256).partition(b"\nUmask:")
     finally:
         os.close(descriptor)
+    if said:
+        return int(said.split()[0], 8)
+    umask = os.umask(0o077)  # Linux before 4.7 says it in no other way
+    os.umask(umask)
+    return umask
