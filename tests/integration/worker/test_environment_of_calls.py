@@ -58,7 +58,7 @@ def test_each_job_has_the_environment_in_which_it_was_started(
 def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(
     monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
 ) -> None:
-    executor, pool = gridengine.Executor(scheduler), gridengine.Pool(scheduler=scheduler)
+    executor, pool = gridengine.Executor(scheduler=scheduler), gridengine.Pool(scheduler=scheduler)
     with executor, pool:
         for value in "012":
             monkeypatch.setenv(NAME, value)
