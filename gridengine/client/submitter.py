@@ -27,6 +27,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.environment import own_variables
 
 Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
@@ -80,6 +81,9 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
+        self._present = own_variables()
+        self._variables = dict(self._present)
+        """The environment as it is, and as it was when this was set."""
         # It does not refer to this submitter, or what the functions hold stayed until the
         # collector came by.
         self._functions = FunctionCache(
@@ -122,6 +126,8 @@ class Submitter:
         """
         batcher = self.batcher
         try:
+            if self._variables != self._present:
+                self._set_options(self.options)
             templates = self._functions.find(f)
             if kwargs:
                 template = templates[FULL]
@@ -160,6 +166,8 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
+        if self._variables != self._present:
+            self._set_options(self.options)
         template, failure = self._no_function, None
         try:
             template = self._functions.find(f)[form] if head else template

@@ -63,6 +63,10 @@ class Variables:
         """Whether this process is a runner, or was forked from one: what it imports before its
         first call is part of a call too.
         """
+        self.environment_number = 0
+        """How many times the environment was set as a caller's: what an initializer has changed in
+        it is lost by that.
+        """
         self.calls_made = 0
         """Of those that an executor limits for each process."""
         self.is_spent = False
