@@ -28,13 +28,17 @@ def gather(
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
     results = run.results
+
+    def patience() -> float | None:
+        if bar.wanted:
+            bar.update(len(results.values) - results.missing, len(results.errors), total)
+        return bar.patience()
+
     try:
-        run.send(itertools.chain(head, calls))
+        run.send(itertools.chain(head, calls), patience)
+        total = len(results.values)
         while results.missing:
-            run.take(bar.patience() if bar.wanted else None)
-            if bar.wanted:
-                sent = len(results.values)
-                bar.update(sent - results.missing, len(results.errors), sent)
+            run.take(patience())
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
         if bar.wanted:
             bar.close()
@@ -45,9 +49,9 @@ def gather(
 class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
 
-    def proceed(self) -> bool:
+    def proceed(self, patience: Callable[[], float | None]) -> bool:
         """Collect what has come; return whether no call has failed."""
-        return super().proceed() and self.results.first_error is None
+        return super().proceed(patience) and self.results.first_error is None
 
     def heed_errors(self, first: int, known: int | None) -> None:
         """Cancel the calls after the first error, and raise it once all before it have
@@ -144,9 +148,9 @@ class ResultIterator(Generic[T]):
         if not (self._at_once and self._has_next()):
             self._fill()
         while not self._has_next():
-            if self._given == self._submitted and not self._fill():
+            if not self._fill():
                 return False
-            self._take(None)
+            self._take(self._submission.patience())
         return True
 
     def _has_next(self) -> bool:
@@ -162,7 +166,8 @@ class ResultIterator(Generic[T]):
         room = self._window - (self._submitted - self._given)
         if room < self._window // SHARES and not self._submission.finished:
             return True  # a little at a time would cost more than it gains
-        while room > 0 and not self._closed and (block := self._next_block()):
+        has_room = self._submission.has_room
+        while room > 0 and not self._closed and has_room() and (block := self._next_block()):
             self._submit(block)
             self._take(0)
             self._at_once = self._submission.finished
@@ -174,10 +179,12 @@ class ResultIterator(Generic[T]):
         all results have been given.
         """
         try:
-            return list(itertools.islice(self._calls, self._chunksize))
+            block = list(itertools.islice(self._calls, self._chunksize))
         except Exception as error:
-            self._calls, self._fault = iter(()), error
-            return []
+            self._calls, self._fault, block = iter(()), error, []
+        if not block:
+            self._submission.note_all_sent()
+        return block
 
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted

@@ -153,8 +153,6 @@ class Submitter:
         except BaseException:
             submission.cancel()
             raise
-        finally:
-            submission.note_all_sent()
         return run, submission.end
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
@@ -216,7 +214,8 @@ class TrackedSubmission(Submission):
         except BaseException as error:
             self.dispatcher.cancel([task.id for task in tasks])
             for task in tasks:
-                if self._blocks.pop(task.id, None) is not None:
+                if (block := self._blocks.pop(task.id, None)) is not None:
+                    self._added_bytes -= block.size
                     stop = task.first + task.count
                     self._events.put(Outcome(task.first, stop, (), error))
             if not isinstance(error, Exception):
@@ -231,6 +230,7 @@ class TrackedSubmission(Submission):
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
+        super().note_all_sent()
         self._all_sent = True
         self._end_if_all_settled()
 

@@ -22,6 +22,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from gridengine.serialize.payload import Buffer, Payload, size_of
 
 T = TypeVar("T")
+NAME_BYTES = 16
+"""How long names are: shorter than any buffer that travels apart from its pickle."""
 
 
 class User(Protocol):
@@ -177,6 +179,7 @@ class _Registry:
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
         self.registered: dict[bytes, Callable[[], Any]] = {}
+        self.fetch: dict[bytes, Callable[..., Payload]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
 
 
@@ -185,16 +188,18 @@ def _registry() -> _Registry:
     return _Registry()
 
 
-def register(name: bytes, fetch: Callable[[], Payload]) -> None:
-    """Have a name stand for an object here, whose payload `fetch` gives when it is first asked
-    for.
+def register(name: bytes, fetch: Callable[..., Payload]) -> None:
+    """Have a name stand for an object here, whose payload `fetch(writable=False)` gives when it is
+    first asked for.
     """
-    _registry().registered[name] = functools.cache(lambda: _load(fetch()))
+    _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False)))
+    _registry().fetch[name] = fetch
 
 
 def unregister(name: bytes) -> None:
     """Forget an object that was registered, if it was."""
     _registry().registered.pop(name, None)
+    _registry().fetch.pop(name, None)
 
 
 def owned(name: bytes) -> SharedObject | None:
@@ -217,6 +222,21 @@ def find(name: bytes) -> Any:
     if shared is None:
         raise LookupError("a shared object is not, or no longer, known in this process")
     return shared.object if _RESOLVING_LOCALLY.get() else shared
+
+
+def buffers_of(name: bytes) -> Payload:
+    """Return the bare buffers that a name stands for; what is written to mapped ones nobody else
+    sees.
+
+    Raises:
+        LookupError: they have been let go.
+    """
+    fetch, shared = _registry().fetch.get(name), owned(name)
+    if fetch is not None:
+        return fetch(writable=True)
+    if shared is None:
+        raise LookupError("an array that calls share is not, or no longer, known in this process")
+    return shared.payload
 
 
 _RESOLVING_LOCALLY: ContextVar[bool] = ContextVar("gridengine_resolving_locally", default=False)
