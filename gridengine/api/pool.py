@@ -129,7 +129,9 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """Return at once what gives the list of results later."""
+        """Return at once what gives the list of results later; of arguments of more than 256 MB all
+        but the last of that size have begun by then.
+        """
         self._check_running()
         run, end = self._submitter.map(
             func, SINGLE, iter(iterable), length_of([iterable]), chunksize

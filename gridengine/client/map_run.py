@@ -101,12 +101,6 @@ class MapRun:
         moment, unless the next may be long in coming. When many bytes wait for workers it waits for
         these; `patience` says for how long at a time, as it does for `take`.
         """
-        try:
-            self._send(calls, patience)
-        finally:
-            self.submission.note_all_sent()
-
-    def _send(self, calls: Iterator[Any], patience: Callable[[], float | None]) -> None:
         submission = self.submission
         total, dispatcher = self._total, submission.dispatcher
         gather_seconds = 0.0 if total is None or dispatcher.at_once else GATHER_SECONDS

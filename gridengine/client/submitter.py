@@ -153,6 +153,8 @@ class Submitter:
         except BaseException:
             submission.cancel()
             raise
+        finally:
+            submission.note_all_sent()
         return run, submission.end
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import gc
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,48 +35,68 @@ def dump(repeated: RepeatedArrays, *calls: Any) -> Payload:
 
 
 def test_an_array_is_copied_at_first_and_then_shared(repeated: RepeatedArrays) -> None:
-    array = np.arange(ITEMS)
-    payloads = [dump(repeated, array) for _ in range(9)]
+    values = np.arange(ITEMS)
+    payloads = [dump(repeated, values) for _ in range(9)]
     assert size_of(payloads[0]) > SIZE
     assert all(size_of(payload) < 1000 for payload in payloads[1:])
     assert len({needs_of(payload) for payload in payloads[1:]}) == 1
     assert (repeated.stored, repeated.named) == (SIZE, 8 * SIZE)
     for payload in payloads:
-        assert (pickling.load(payload)[0] == array).all()
+        assert (pickling.load(payload)[0] == values).all()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_each_call_may_write_and_no_other_sees_it(repeated: RepeatedArrays, order: Any) -> None:
-    array = np.ones((400, 500), order=order)
-    payload = [dump(repeated, (array, 1)) for _ in range(2)][1]
+    values = np.ones((400, 500), order=order)
+    payload = [dump(repeated, (values, 1)) for _ in range(2)][1]
     first, second = pickling.load(payload)[0][0], pickling.load(payload)[0][0]
     first[:] = 7
-    assert (second == array).all()
+    assert (second == values).all()
     assert pickling.load(payload)[0][0].sum() == 400 * 500
 
 
+class Box:
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce__(self) -> Any:
+        return Box, (pickle.PickleBuffer(self.data),)
+
+
+def test_whatever_gives_its_data_as_a_buffer_is_shared(repeated: RepeatedArrays) -> None:
+    box = Box(array.array("d", [1.5]) * ITEMS)
+    payload = [dump(repeated, box) for _ in range(2)][1]
+    assert size_of(payload) < 1000
+    assert bytes(pickling.load(payload)[0].data) == bytes(box.data)
+
+
+def test_what_cannot_be_referred_to_weakly_travels_each_time(repeated: RepeatedArrays) -> None:
+    box = Box(bytes(SIZE))
+    assert all(size_of(dump(repeated, box)) > SIZE for _ in range(3))
+
+
 def test_an_array_that_cannot_be_written_to_stays_so(repeated: RepeatedArrays) -> None:
-    array = np.ones(ITEMS)
-    array.setflags(write=False)
-    assert not pickling.load([dump(repeated, array) for _ in range(2)][1])[0].flags.writeable
+    values = np.ones(ITEMS)
+    values.setflags(write=False)
+    assert not pickling.load([dump(repeated, values) for _ in range(2)][1])[0].flags.writeable
 
 
 def test_an_array_that_was_filled_anew_is_another(repeated: RepeatedArrays) -> None:
-    array = np.zeros(ITEMS)
+    values = np.zeros(ITEMS)
     payloads = []
     for number in (0, 0, 1, 1, 2, 0):
-        array[-1] = number
-        payloads.append(dump(repeated, array))
-    array[:] = -1
+        values[-1] = number
+        payloads.append(dump(repeated, values))
+    values[:] = -1
     assert [pickling.load(one)[0][-1] for one in payloads] == [0, 0, 1, 1, 2, 0]
     assert repeated.stored == 4 * SIZE
 
 
 def test_another_array_in_the_same_place_is_another(repeated: RepeatedArrays) -> None:
     for number in range(5):
-        array = np.full(ITEMS, number)
-        assert pickling.load(dump(repeated, array))[0][0] == number
-        del array
+        values = np.full(ITEMS, number)
+        assert pickling.load(dump(repeated, values))[0][0] == number
+        del values
     assert repeated.stored == 0
 
 
@@ -88,11 +110,11 @@ def test_parts_of_an_array_are_known_by_their_place(repeated: RepeatedArrays) ->
 def test_an_array_is_not_held_and_its_copy_goes_with_it_and_the_calls(
     repeated: RepeatedArrays,
 ) -> None:
-    array = np.zeros(ITEMS)
-    payload = [dump(repeated, array) for _ in range(2)][1]
+    values = np.zeros(ITEMS)
+    payload = [dump(repeated, values) for _ in range(2)][1]
     (shared,) = needs_of(payload)
     name = shared.name
-    del array, shared
+    del values, shared
     assert pickling.load(payload)[0][0] == 0
     del payload
     assert owned(name) is None
@@ -103,7 +125,7 @@ def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
 ) -> None:
     monkeypatch.setattr(repeated_arrays, "KEPT_BYTES", 2 * SIZE)
     arrays = [np.full(ITEMS, number) for number in range(4)]
-    names = [needs_of([dump(repeated, array) for _ in range(2)][1])[0].name for array in arrays]
+    names = [needs_of([dump(repeated, values) for _ in range(2)][1])[0].name for values in arrays]
     assert [owned(name) is None for name in names] == [True, True, False, False]
     repeated.clear()
     assert [owned(name) for name in names] == [None] * 4
