@@ -54,7 +54,7 @@ class RepeatedArrays:
             owner = owner.base
         known = self._known.pop(key, None)
         if known is None or known.owner() is not owner:
-            forget = functools.partial(_forget, self._known, key)
+            forget = functools.partial(_forget, weakref.ref(self), key)
             with contextlib.suppress(TypeError):  # `bytes`, say, cannot be referred to weakly
                 self._known[key] = _Known(weakref.ref(owner, forget))
             return None
@@ -80,8 +80,10 @@ class RepeatedArrays:
         self._known.clear()
 
 
-def _forget(known: dict[tuple[int, int], _Known], key: tuple[int, int], _: object) -> None:
-    known.pop(key, None)
+def _forget(where: weakref.ref[RepeatedArrays], key: tuple[int, int], _: object) -> None:
+    repeated = where()
+    if repeated is not None:
+        repeated._known.pop(key, None)
 
 
 def _share(view: memoryview) -> Shared[Any]:

@@ -131,6 +131,13 @@ def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
     assert [owned(name) for name in names] == [None] * 4
 
 
+def test_what_knows_arrays_goes_without_the_collector(repeated: RepeatedArrays) -> None:
+    values, others = np.ones(ITEMS), RepeatedArrays()
+    name = needs_of([dump(others, values) for _ in range(2)][1])[0].name
+    del others
+    assert owned(name) is None
+
+
 def test_a_name_that_is_not_known_any_more_is_an_error(repeated: RepeatedArrays) -> None:
     body, _ = dump(repeated, np.ones(ITEMS))
     with pytest.raises(LookupError, match="no longer"):
