@@ -90,14 +90,14 @@ def call(index):
     return hold(index) if index == 1 else index
 
 scheduler = GridEngineScheduler(max_workers=2)
-results = gridengine.map(call, range(4), scheduler=scheduler, timeout=1, reraise=False)
+results = gridengine.map(call, range(4), scheduler=scheduler, timeout=2, reraise=False)
 tell(good=results[:1] + results[2:], **facts(results[1]))
 """,
     )
     told = scenario.result()
     assert told["good"] == [0, 2, 3]
     assert told["kind"] == "TimeoutError"
-    assert "1 s" in told["text"]
+    assert "2 s" in told["text"]
     assert len(scenario.begun(1)) == 1
     assert not scenario.begun(1)[0].lives
 

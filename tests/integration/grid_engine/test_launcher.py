@@ -98,7 +98,7 @@ def test_a_disabled_queue_is_waited_for_and_named(grid_engine: GridEngine) -> No
 launcher = make_launcher(queue="closed.q")
 handles = launcher.launch(2)
 wait_for(launcher, handles, {WorkerStatus.QUEUED})
-until = time.monotonic() + 20
+until = time.monotonic() + 60
 while not (words := launcher.explain(handles)) and time.monotonic() < until:
     time.sleep(0.2)
 launcher.close()

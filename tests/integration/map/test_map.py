@@ -182,7 +182,7 @@ def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
         range(4),
         scheduler=scheduler,
         reraise=False,
-        timeout=0.3,
+        timeout=1.0,
     )
     assert isinstance(results.pop(1), gridengine.TimeoutError)
     assert results == [0, 2, 3]

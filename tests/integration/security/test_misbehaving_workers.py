@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 from gridengine.wire.transport import Client
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 PIECE = 256 * 1024
 
 

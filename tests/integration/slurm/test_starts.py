@@ -119,7 +119,7 @@ launcher = make_launcher('readlink /proc/self/fd/1; echo "$SLURM_JOB_ID"; exec s
 handles = launcher.launch(6)
 reports = wait_for(launcher, handles, {WorkerStatus.RUNNING})
 texts = []
-until = time.monotonic() + 40
+until = time.monotonic() + 60
 while not all(len(text) == 2 for text in texts) or not texts:
     assert time.monotonic() < until, texts
     time.sleep(0.1)

@@ -277,7 +277,7 @@ def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: D
 
 
 def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda x: time.sleep(0.1), list(range(8)), timeout=0.6)
+    run = dispatcher.run(lambda x: time.sleep(0.25), list(range(8)), timeout=1.5)
     assert dispatcher.results(run, 8) == [None] * 8
 
 

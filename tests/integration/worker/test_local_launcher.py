@@ -66,7 +66,7 @@ def make_launcher(
         launcher.close()
 
 
-PATIENCE = 30
+PATIENCE = 60
 READY = 'echo > "$(dirname "$0")/ready"'
 """Shell words that say to `wait_until_ready` that what stands before them is done."""
 

@@ -50,7 +50,7 @@ def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignor
             numbers = signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM
             return sorted(mask), *map(signal.getsignal, numbers)
 
-        with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=0.5) as executor:
+        with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=1.0) as executor:
             found = executor.submit(state).result()
             print([int(one) if isinstance(one, int) else one for one in found])
             print(type(executor.submit(die).exception()).__name__)
