@@ -125,16 +125,11 @@ class Submission(OutcomeListener):
         """Return the dispatcher's state, where only these calls count as running."""
         return self.dispatcher.snapshot().of(self._submitter)
 
-    @property
-    def held_bytes(self) -> int:
-        """How many bytes of calls that have not ended are held."""
-        return self._added_bytes - self._settled_bytes
-
     def has_room(self) -> bool:
         """Return whether more may be added: what waits for a worker is within the window. There is
         always room for one.
         """
-        held, blocks = self.held_bytes, len(self._blocks)
+        held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
         if held <= WINDOW_BYTES or not blocks:
             return True
         waiting = max(blocks - self.snapshot().running, 0)

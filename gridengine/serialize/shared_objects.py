@@ -147,8 +147,7 @@ class PayloadWithObjects(list[Buffer]):
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
     """Return the shared objects that are named in a payload, and those named in them."""
-    needs: tuple[SharedObject, ...] = getattr(payload, "needs", ())
-    return needs
+    return getattr(payload, "needs", ())
 
 
 def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
@@ -178,8 +177,7 @@ class _Registry:
 
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
-        self.registered: dict[bytes, Callable[[], Any]] = {}
-        self.fetch: dict[bytes, Callable[..., Payload]] = {}
+        self.registered: dict[bytes, tuple[Callable[[], Any], Callable[..., Payload]]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
 
 
@@ -192,14 +190,12 @@ def register(name: bytes, fetch: Callable[..., Payload]) -> None:
     """Have a name stand for an object here, whose payload `fetch(writable=False)` gives when it is
     first asked for.
     """
-    _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False)))
-    _registry().fetch[name] = fetch
+    _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
 
 
 def unregister(name: bytes) -> None:
     """Forget an object that was registered, if it was."""
     _registry().registered.pop(name, None)
-    _registry().fetch.pop(name, None)
 
 
 def owned(name: bytes) -> SharedObject | None:
@@ -217,7 +213,7 @@ def find(name: bytes) -> Any:
     """
     registered = _registry().registered.get(name)
     if registered is not None:
-        return registered()
+        return registered[0]()
     shared = owned(name)
     if shared is None:
         raise LookupError("a shared object is not, or no longer, known in this process")
@@ -231,9 +227,9 @@ def buffers_of(name: bytes) -> Payload:
     Raises:
         LookupError: they have been let go.
     """
-    fetch, shared = _registry().fetch.get(name), owned(name)
-    if fetch is not None:
-        return fetch(writable=True)
+    registered, shared = _registry().registered.get(name), owned(name)
+    if registered is not None:
+        return registered[1](writable=True)
     if shared is None:
         raise LookupError("an array that calls share is not, or no longer, known in this process")
     return shared.payload
