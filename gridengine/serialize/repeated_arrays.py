@@ -24,21 +24,24 @@ _COMPARED_BYTES = 64 * 1024
 
 
 class _Known:
-    """An array that was met; `shared` is the copy that stands for it from the second time on."""
+    """An array that was met; `shared` is the copy that stands for it from the second time on,
+    unless it `changes`.
+    """
 
-    __slots__ = ("owner", "shared")
+    __slots__ = ("changes", "owner", "shared")
 
     def __init__(self, owner: weakref.ref[Any]) -> None:
         self.owner = owner
         self.shared: Shared[Any] | None = None
+        self.changes = False
 
 
 class RepeatedArrays:
     """The arrays among the arguments of calls, for one thread. It holds none of them, and the copy
     of one no longer than the array itself.
 
-    stored, named: how many bytes were copied for calls to share, and how many calls have a name for
-        instead of a copy, all in all.
+    stored, named: how many bytes were copied for calls to share, and for how many the calls have a
+        name, all in all.
     """
 
     def __init__(self) -> None:
@@ -59,10 +62,15 @@ class RepeatedArrays:
                 self._known[key] = _Known(weakref.ref(owner, forget))
             return None
         self._known[key] = known  # the last, as it is the latest used
-        if known.shared is None or not _is_equal(shared_object_of(known.shared).payload[0], view):
+        if known.changes:
+            return None
+        if known.shared is None:
             known.shared = _share(view)
             self.stored += view.nbytes
             self._drop_oldest()
+        elif not _is_equal(shared_object_of(known.shared).payload[0], view):
+            known.changes, known.shared = True, None  # and will again: it travels with each call
+            return None
         self.named += view.nbytes
         return shared_object_of(known.shared)
 
