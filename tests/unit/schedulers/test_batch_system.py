@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gridengine import GridEngineScheduler, SlurmScheduler
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_system import BatchLauncher, TooMany
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, Unreachable
+from gridengine.settings.values import settings
 
 
 class Limited(BatchLauncher[Demand]):
@@ -138,3 +140,12 @@ def test_a_fork_of_the_process_deletes_nothing(tmp_path: Path) -> None:
     launcher.owner += 1
     launcher.cancel(handles)
     assert launcher.deleted == []
+
+
+def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.cache_clear()
+    monkeypatch.setenv("GRIDENGINE_IDLE_SECONDS", "7")
+    assert SlurmScheduler().idle_seconds == GridEngineScheduler().idle_seconds == 7.0
+    settings.cache_clear()
