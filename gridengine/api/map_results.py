@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.api.progress import ProgressBar
+from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.submission import MapRequest, Submission
@@ -23,24 +23,34 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else KeepingRun
-    bar = ProgressBar(lambda: submission.snapshot(), shown=progress)
+    kind = RaisingRun if request.reraise else MapRun
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
-    results = run.results
+    results, bar = run.results, None
 
-    def patience() -> float | None:
-        if bar.wanted:
+    def wait(most: float | None = None) -> None:
+        nonlocal bar
+        left = REFRESH_SECONDS if bar is None else bar.patience()
+        run.take(left if most is None else min(left or most, most))
+        # For what is done at once there is no bar.
+        if results.missing or bar is not None:
+            bar = bar or ProgressBar(submission.snapshot, shown=progress)
             bar.update(len(results.values) - results.missing, len(results.errors), total)
-        return bar.patience()
 
     try:
-        run.send(itertools.chain(head, calls), patience)
+        run.send(itertools.chain(head, calls), wait)
         total = len(results.values)
         while results.missing:
-            run.take(patience())
+            wait()
+    except BaseException as error:
+        submission.cancel()
+        for outcome in submission.outcomes(0):  # what has come and has not been read
+            results.put(outcome)
+            del outcome
+        results.so_far(total).attach(error)
+        raise
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
-        if bar.wanted:
+        if bar is not None:
             bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
@@ -49,9 +59,13 @@ def gather(
 class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
 
-    def proceed(self, patience: Callable[[], float | None]) -> bool:
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        super().__init__(submission, total, chunksize)
+        self.add = submission.add
+
+    def proceed(self, wait: Callable[[float], object]) -> bool:
         """Collect what has come; return whether no call has failed."""
-        return super().proceed(patience) and self.results.first_error is None
+        return super().proceed(wait) and self.results.first_error is None
 
     def heed_errors(self, first: int, known: int | None) -> None:
         """Cancel the calls after the first error, and raise it once all before it have
@@ -62,36 +76,43 @@ class RaisingRun(MapRun):
             self.submission.cancel_after(first)
 
 
-class KeepingRun(MapRun):
-    """Has each error in the place of its call's result."""
-
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
-        super().__init__(submission, total, chunksize)
-        self.add = submission.add_what_can_travel
-
-
 class ResultIterator(Generic[T]):
     """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
     thread at a time.
     """
 
-    def __init__(self, request: MapRequest, calls: Iterator[Any], *, ordered: bool) -> None:
+    def __init__(
+        self,
+        request: MapRequest,
+        calls: Iterator[Any],
+        *,
+        ordered: bool,
+        with_index: bool = False,
+        total: int | None = None,
+        progress: bool | None = False,
+    ) -> None:
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
+        self._with_index = with_index
         self._submission = submission = Submission.of(request)
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
         self._given = 0
+        self._failed = 0
+        self._total = total
+        # As with `map`, there is none for calls that are made here, those inside of calls say.
+        shown = False if submission.dispatcher.at_once else progress
+        self._bar = ProgressBar(submission.snapshot, shown=shown)
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False
         # An abandoned iterator ends its calls, and so does one still open when the interpreter
         # exits. No more than that: the collector may run in any thread, and must not wait there for
         # workers to end.
-        self._finalizer = weakref.finalize(self, submission.cancel)
+        self._finalizer = weakref.finalize(self, _abandon, submission, self._bar)
         self._or_close(self._fill)
 
     def close(self) -> None:
@@ -100,6 +121,7 @@ class ResultIterator(Generic[T]):
         self._ready.clear()
         self._given = self._submitted
         self._finalizer.detach()
+        self._bar.close()
         self._submission.close()
 
     def __enter__(self) -> Self:
@@ -119,14 +141,12 @@ class ResultIterator(Generic[T]):
                 raise fault
             finally:
                 del fault
-        value, error = (
-            self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
-        )
+        index = self._given if self._ordered else next(iter(self._ready))
+        value, error = self._ready.pop(index)
         self._given += 1
-        if error is None:
-            return value  # type: ignore[no-any-return]
-        if not self._reraise:
-            return error  # type: ignore[return-value]
+        if error is None or not self._reraise:
+            value = value if error is None else error
+            return (index, value) if self._with_index else value  # type: ignore[return-value]
         try:
             if isinstance(error, StopIteration):
                 # it would end the iteration as if all were done: see PEP 479
@@ -150,7 +170,9 @@ class ResultIterator(Generic[T]):
         while not self._has_next():
             if not self._fill():
                 return False
-            self._take(self._submission.patience())
+            waits = self._bar.patience(), self._submission.patience()
+            self._take(min((one for one in waits if one is not None), default=None))
+            self._show_progress()
         return True
 
     def _has_next(self) -> bool:
@@ -191,9 +213,20 @@ class ResultIterator(Generic[T]):
         self._submitted += len(block)
         self._submission.add_what_can_travel(block, first)
         self._submission.flush()
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        self._bar.update(self._given + len(self._ready), self._failed, self._total)
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._submission.outcomes(timeout):
+            if outcome.error is not None:
+                self._failed += outcome.stop - outcome.start
             for index in range(outcome.start, outcome.stop):
                 value = outcome.values[index - outcome.start] if outcome.error is None else None
                 self._ready[index] = (value, outcome.error)
+
+
+def _abandon(submission: Submission, bar: ProgressBar) -> None:
+    submission.cancel()
+    bar.close()

@@ -12,9 +12,14 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import LOOK_SECONDS, Submission
+from gridengine.errors import Cancelled
+from gridengine.serialize.exceptions import PartialResults, twin_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
+
+MOST_UNSENT = 10_000_000
+"""Up to how many calls those that were not sent are told of: a map of very many fails early."""
 
 
 class Results:
@@ -55,12 +60,16 @@ class Results:
         return self._frontier
 
     def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded. None is
-        held here then: its traceback holds this, and the results stayed until the collector came.
+        """Raise the first call's error as soon as all the calls before it have succeeded. It is
+        not held here then: its traceback holds this, and the results stayed until the collector
+        came.
         """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
             error = self.errors[self.first_error]
-            self.errors = {}
+            twin = twin_of(error)
+            self.errors = {
+                index: twin if one is error else one for index, one in self.errors.items()
+            }
             try:
                 raise error
             finally:
@@ -71,6 +80,17 @@ class Results:
         for index, error in self.errors.items():
             self.values[index] = error
         return self.values
+
+    def so_far(self, total: int | None) -> PartialResults:
+        """Return the results, each error, `Cancelled` for a call that has not ended, in its call's
+        place; of `total` calls some may not have been sent.
+        """
+        self.expect(max(0, min(total or 0, MOST_UNSENT) - len(self.values)))
+        made, index = PartialResults(self.with_errors()), -1
+        cancelled = Cancelled("the call was ended before it was done")
+        while (index := self._settled.find(0, index + 1)) >= 0:
+            made[index] = cancelled
+        return made
 
 
 class MapRun:
@@ -83,7 +103,7 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add = submission.add
+        self.add: Callable[[list[Any], int], int] = submission.add_what_can_travel
         """Adds a block of calls to the submission, given the number of its first call, and returns
         of how many bytes it is.
         """
@@ -91,15 +111,13 @@ class MapRun:
         self._total = total
         self._chunksize = chunksize
 
-    def send(
-        self, calls: Iterator[Any], patience: Callable[[], float | None] = lambda: None
-    ) -> None:
+    def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks: the first is small, so that work begins soon, the later ones
         grow to a good size for travelling.
 
         To wake the I/O thread costs more than to pickle a small block. So blocks gather for a
         moment, unless the next may be long in coming. When many bytes wait for workers it waits for
-        these; `patience` says for how long at a time, as it does for `take`.
+        these, by `take` or by what is called instead.
         """
         submission = self.submission
         total, dispatcher = self._total, submission.dispatcher
@@ -111,20 +129,20 @@ class MapRun:
             weight = self.add(block, first)
             if time.monotonic() >= flush_at or not submission.has_room():
                 submission.flush()
-                if not self.proceed(patience):
+                if not self.proceed(wait or self.take):
                     return
                 flush_at = time.monotonic() + gather_seconds
             if self._chunksize is None and len(self.results.values) != total:
                 size = next_size(size, weight, total, dispatcher.slots)
         submission.flush()
 
-    def proceed(self, patience: Callable[[], float | None]) -> bool:
+    def proceed(self, wait: Callable[[float], object]) -> bool:
         """Collect what has come, and wait until there is room for more; return whether more calls
         are to be sent.
         """
         self.take(0)
         while not self.submission.has_room():
-            self.take(min(patience() or LOOK_SECONDS, LOOK_SECONDS))
+            wait(LOOK_SECONDS)
         return True
 
     def take(self, timeout: float | None) -> bool:
@@ -136,6 +154,7 @@ class MapRun:
         for outcome in self.submission.outcomes(timeout):
             results.put(outcome)
             taken = True
+            del outcome  # an error that is raised would hold it, and it the error
         if results.first_error is not None:
             self.heed_errors(results.first_error, known)
         return taken

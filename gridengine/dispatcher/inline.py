@@ -21,11 +21,19 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import CancelRequested, Event, Received, Send, Submitted
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    Event,
+    Inform,
+    Received,
+    Send,
+    Submitted,
+)
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -53,6 +61,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -163,6 +172,7 @@ class InlineRun:
             CallsFinished: self._unsettled.settle,
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
+            Inform: inform,
         }
         self._cancelled: dict[int, int] = {}
         """The runs that are to be ended, and by which signal."""
@@ -246,7 +256,7 @@ class InlineRun:
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""
-        watched, number = assignment.watched, partial(int, assignment.first + index)
+        watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
         job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
         named = process_name(assignment.name) if watched else contextlib.nullcontext()
         began = time.monotonic()
@@ -282,7 +292,8 @@ class InlineRun:
             raise
         except BaseException as error:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-            return pickling.dump_exception(error), status
+            given = arguments_text(call, assignment)
+            return pickling.dump_exception(error, given), status
 
     def _push(self, run: int, value: Any) -> None:
         payload = pickling.dump(value)

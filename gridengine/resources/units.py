@@ -49,6 +49,11 @@ def format_seconds(seconds: float) -> str:
     return f"{days}-{text}" if days else text
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things in words: `1 call`, `1,200 calls`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def to_bytes(gigabytes: float) -> int:
     """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is
     fits.

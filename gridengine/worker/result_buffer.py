@@ -9,7 +9,7 @@ import threading
 from itertools import chain
 from time import monotonic, sleep
 
-from gridengine.errors import PicklingError
+from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
@@ -188,8 +188,9 @@ class ResultBuffer:
                 self._add(1, VALUES, pickling.dump_values([value]), monotonic())
             except BaseException as error:
                 reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
+                number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
                 problem = PicklingError(
-                    f"the result of call {self._named + index}, a {type(value).__qualname__}, "
+                    f"the result of {number}, a {type(value).__qualname__}, "
                     f"cannot be pickled: {reason}"
                 )
                 self._add(1, RAISED, pickling.dump_exception(problem), monotonic())

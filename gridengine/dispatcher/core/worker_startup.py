@@ -25,11 +25,13 @@ from gridengine.wire.messages import VERSION, Hello, Refuse, Welcome
 def launched(state: CoreState, event: Launched, now: float) -> None:
     """Note the workers that the scheduler has started, some of which may have connected already."""
     provisioner = state.provisioner_for(event.demand)
+    state.effects += state.log.launched(event, provisioner.label, now)
     for id, launch in provisioner.add_launched(event.handles, now):
         worker = state.workers.get(id)
         if worker is not None:
             worker.launch = launch
             _move(state, worker, provisioner, now)
+            state.effects += state.log.connected(worker, now)
     if state.closing:
         state.effects += provisioner.withdraw()
     if not event.handles:
@@ -152,6 +154,8 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
     provisioner.workers += 1
     provisioner.idle.add(id)
     state.effects.append(Send(id, Welcome()))
+    if launch is not None:
+        state.effects += state.log.connected(worker, now)
     if withdrawn or state.closing:
         worker_lifecycle.stop(state, worker, now)
     elif launch is not None or sum(one.requested > 0 for one in state.provisioners.values()) < 2:
