@@ -25,7 +25,7 @@ ITEMS, CALLS = 1_000_000, 12
 WAYS: dict[str, Callable[[Any, Iterable[Any], Scheduler], Iterable[Any]]] = {
     "map": lambda f, calls, place: gridengine.map(f, calls, scheduler=place),
     "imap": lambda f, calls, place: gridengine.imap(f, calls, scheduler=place),
-    "Executor.map": lambda f, calls, place: gridengine.Executor(place).map(f, calls),
+    "Executor.map": lambda f, calls, place: gridengine.Executor(scheduler=place).map(f, calls),
     "Pool.map": lambda f, calls, place: gridengine.Pool(scheduler=place).map(f, calls),
 }
 

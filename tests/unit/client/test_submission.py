@@ -55,7 +55,7 @@ RUNS: dict[str, Callable[[Any], Iterable[int]]] = {
         first_of, arguments(), scheduler=place, reraise=False
     ),
     "imap": lambda place: gridengine.imap(first_of, arguments(), scheduler=place),
-    "Executor.map": lambda place: gridengine.Executor(place).map(first_of, arguments()),
+    "Executor.map": lambda place: gridengine.Executor(scheduler=place).map(first_of, arguments()),
     "Pool.map": lambda place: gridengine.Pool(scheduler=place).map(first_of, arguments()),
     "Pool.imap": lambda place: gridengine.Pool(scheduler=place).imap(first_of, arguments()),
 }
