@@ -245,7 +245,8 @@ class TrackedSubmission(Submission):
         except BaseException as error:
             self.dispatcher.cancel([task.id for task in tasks])
             for task in tasks:
-                if self._blocks.pop(task.id, None) is not None:
+                if (block := self._blocks.pop(task.id, None)) is not None:
+                    self._added_bytes -= block.size
                     stop = task.first + task.count
                     self._events.put(Outcome(task.first, stop, (), error))
             if not isinstance(error, Exception):
@@ -262,6 +263,7 @@ class TrackedSubmission(Submission):
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
+        super().note_all_sent()
         self._all_sent = True
         self._end_if_all_settled()
 

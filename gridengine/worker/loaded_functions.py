@@ -4,6 +4,7 @@ them: loaded once, called as their assignments say.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import itertools
@@ -45,9 +46,7 @@ class LoadedFunctions:
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
         if message.shared:
-            shared_objects.register(
-                message.function, lambda: _fetch(message, buffers, writable=False)
-            )
+            shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         directory = os.fsdecode(message.directory)
