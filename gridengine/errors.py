@@ -193,6 +193,8 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
         + [f"the peak seen was {peak / 2**30:.2f} GB"] * bool(peak)
     )
     text = ": " + ", ".join(known) if known else ""
+    if limit > peak > 0 and not how:  # it was not ended: it raised a MemoryError
+        text += "; one allocation that would have gone beyond the limit was refused"
     return OutOfMemory(
         f"{what} ran out of memory{text}",
         hint="ask for more memory, or set escalate_memory=2",

@@ -184,7 +184,7 @@ def _request(
     """
     scheduler = default_scheduler() if place is None else place
     if callable(f) and isinstance(scheduler, Scheduler):
-        scheduler.prepare()
+        scheduler._prepare()
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 

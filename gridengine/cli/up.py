@@ -15,6 +15,7 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
+from gridengine.resources.units import counted
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import (
     Handle,
@@ -134,7 +135,8 @@ class ExtraWorkers:
             self._say(f"no workers for now: {error}")
             return []
         self._states.update(dict.fromkeys(handles))
-        self._say(f"{len(handles)} workers asked for: {', '.join(handle.id for handle in handles)}")
+        ids = ", ".join(handle.id for handle in handles)
+        self._say(f"{counted(len(handles), 'worker')} asked for: {ids}")
         return handles
 
     def _show(self, handle: Handle, report: Report) -> None:

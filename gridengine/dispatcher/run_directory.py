@@ -39,7 +39,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         walltime=scheduler.walltime,
         margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
         gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
-        start_at_once=scheduler.start_at_once,
+        start_at_once=scheduler._start_at_once,
         jobs_per_worker=scheduler.jobs_per_worker,
         beat_seconds=settings.beat_seconds,
         lease_seconds=settings.lease_seconds,

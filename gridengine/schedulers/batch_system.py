@@ -26,7 +26,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import whole
+from gridengine.resources.units import counted, whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -97,7 +97,7 @@ class BatchScheduler(Scheduler):
             None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         )
         if worker_resources is not None:
-            self.hold(worker_resources)
+            self._hold(worker_resources)
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)
@@ -207,7 +207,8 @@ class BatchLauncher(Launcher, Generic[Task]):
         try:
             self.delete(ids)
         except BatchSystemError as error:
-            logger.warning("%d cluster tasks could not be deleted yet: %s", len(ids), error)
+            tasks = counted(len(ids), "cluster task")
+            logger.warning("%s could not be deleted yet: %s", tasks, error)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete these tasks, and watch them no longer."""

@@ -69,7 +69,7 @@ def test_each_change_of_a_worker_is_said_once() -> None:
     workers = ExtraWorkers(launcher, ANY, lines.append)
     workers.run(1)
     assert lines == [
-        "1 workers asked for: 7",
+        "1 worker asked for: 7",
         "worker 7 queued",
         "worker 7 running",
         "worker 7 ended",
@@ -93,8 +93,8 @@ def test_what_the_batch_system_does_not_take_now_is_asked_for_again() -> None:
     ExtraWorkers(launcher, ANY, lines.append).run(2)
     assert "no workers for now: the master is away" in lines
     assert [line for line in lines if "asked for" in line] == [
-        "1 workers asked for: 7",
-        "1 workers asked for: 8",
+        "1 worker asked for: 7",
+        "1 worker asked for: 8",
     ]
 
 

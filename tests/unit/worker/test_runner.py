@@ -193,7 +193,9 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
         (1, 2, 3, VALUES),
         (1, 3, 4, RAISED),
     ]
-    assert "the result of call 3" in str(driver.outcomes()[3][1])
+    reason = "TypeError: cannot pickle 'generator' object"
+    text = f"the result of call 3 (a generator) cannot be pickled: {reason}"
+    assert str(driver.outcomes()[3][1]) == text
 
 
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(
