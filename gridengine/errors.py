@@ -79,6 +79,13 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
+UNREACHABLE = (
+    "set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine, and see "
+    "that no firewall is between them"
+)
+"""The remedy where a worker cannot connect to its dispatcher."""
+
+
 def safe_repr(value: object, *, most: float = math.inf) -> str:
     """Return the `repr` of what may be of a user's own class, whatever that raises; one of over
     `most` characters is cut to half as many.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     beat_seconds: float
     lease_seconds: float
+    start_seconds: float
     grace_seconds: float
     output_bytes: int
     server_key: str
@@ -65,6 +67,20 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+
+
+def why_unreachable(address: str, seconds: float) -> str:
+    """Return why nobody takes connections at an address as `tcp://host:port`; empty when somebody
+    does.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def open_regular(path: str | Path) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection_file import BEGAN, JOB_END, Connection
+from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
@@ -255,12 +255,7 @@ def end_job(command: str) -> None:
 
 def is_listening(address: str) -> bool:
     """Return whether somebody takes connections at an address as `tcp://host:port`."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), LISTEN_SECONDS).close()
-    except OSError:
-        return False
-    return True
+    return not why_unreachable(address, LISTEN_SECONDS)
 
 
 def seconds_since(began: str) -> float:

@@ -101,10 +101,10 @@ def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
 
 
 def test_a_worker_that_receives_nothing_ends_when_its_lease_has_run_out(tmp_path: Path) -> None:
-    driver = WorkerDriver(tmp_path, lease_seconds=0.5)
+    driver = WorkerDriver(tmp_path, lease_seconds=2.0)
     driver.wait_for(Hello)
     assert driver.process.wait(PATIENCE) == 1
-    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 0.5 seconds")
+    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 2 seconds")
     driver.close()
 
 

@@ -126,7 +126,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def save(folder: Path, began: float, *addresses: str) -> None:
     file = folder / "connection.json"
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
-    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "grace")}
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     Connection(**words, **keys, **numbers, addresses=addresses, slots=1, output_bytes=0).save(file)
     os.utime(file, (began, began))
