@@ -135,9 +135,13 @@ def make_private_folder(path: Path) -> Path:
                 folder.mkdir(mode=0o700, exist_ok=folder != path)
                 folder.chmod(0o700)
     except OSError as error:
+        from gridengine.settings.values import said_by  # here, since workers read no settings
+
         raise ConfigurationError(
-            f"cannot make the folder {path}: {error.strerror}", hint=hint
-        ) from error
+            f"cannot make the folder {path} (run_directory is said by {said_by('run_directory')}): "
+            f"{error.strerror}",
+            hint=hint,
+        ) from None
     return path
 
 

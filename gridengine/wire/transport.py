@@ -383,7 +383,9 @@ def resolve(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
+        from gridengine.settings.values import said_by  # here, since workers read no settings
+
         raise ConfigurationError(
-            f"host {host!r} does not resolve: {error}",
+            f"host {host!r} (said by {said_by('host')}) does not resolve: {error}",
             hint="set GRIDENGINE_HOST to an address of this machine",
-        ) from error
+        ) from None
