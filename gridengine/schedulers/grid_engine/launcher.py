@@ -349,6 +349,7 @@ REMEDIES = {
     "as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime of calls",
     r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
     "h_vmem='4G'; or leave it to the Memory of calls",
+    "resolve hostname": "`qhost` lists the hosts",
     r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
     r"not allowed to submit|userset|department|minimum uid": "the administrators say who may "
     "submit jobs here; root may not, as a rule: run this as a plain user",
