@@ -257,7 +257,7 @@ class Client:
                 probe.connect(address)
             if not monitor.poll(int(patience * 1000)):
                 error = _no_answer(connection, patience)
-                log.warning("%s", error)
+                log.warning("%s; it tries on", error.message)
                 if not monitor.poll(int((connection.lease_seconds - patience) * 1000)):
                     raise error
             # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.

@@ -65,12 +65,15 @@ def main(arguments: Sequence[str]) -> int:
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client
 
+    connection = None
     try:
         connection = Connection.load(path)
         client = Client(connection)
     except GridEngineError as error:
         fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
+        if connection is not None:  # no dispatcher has answered for a whole lease
+            end_job(os.environ.get(JOB_END, ""))
         return 2
     wake, woken = socket.socketpair()
     for end in (wake, woken):
