@@ -4,7 +4,7 @@ Shows `submit` and `as_completed`, stopping when enough is known (`cancel` for c
 `kill` for those that run), and options for some calls:
 
     python examples/executor.py
-    python examples/executor.py --scheduler gridengine
+    python examples/executor.py --scheduler grid_engine
 """
 
 import argparse
@@ -12,13 +12,6 @@ from concurrent.futures import as_completed
 
 import gridengine
 
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 LARGEST = 120
 
 
@@ -40,8 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
-    with gridengine.Executor(SCHEDULERS[parser.parse_args().scheduler]) as executor:
+    parser.add_argument("--scheduler", help="processes, grid_engine, slurm or inline")
+    with gridengine.Executor(scheduler=parser.parse_args().scheduler) as executor:
         futures = [executor.submit(nearest_miss, x) for x in range(2, LARGEST)]
         found = sorted(future.result() for future in as_completed(futures))
         print(f"the nearest of {len(found)}: {found[0][1]}")

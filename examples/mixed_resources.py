@@ -15,14 +15,6 @@ from concurrent.futures import as_completed
 import gridengine
 from gridengine import GVAR, Cores, Memory, WTime
 
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
-
 
 def look_up(table: bytes, place: int) -> str:
     return f"{place}: {table[place]}"
@@ -37,12 +29,11 @@ def add_up(table: bytes, parts: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
-    scheduler = SCHEDULERS[parser.parse_args().scheduler]()
+    parser.add_argument("--scheduler", help="processes, grid_engine, slurm or inline")
+    scheduler = parser.parse_args().scheduler
     with (
-        scheduler,
         gridengine.share(bytes(range(256)) * 10_000) as table,
-        gridengine.Executor(scheduler) as quick,
+        gridengine.Executor(scheduler=scheduler) as quick,
     ):
         wide = quick.with_options(resources=Cores(2) & Memory(1) & WTime("00:10:00"))
         futures = [wide.submit(add_up, table, parts) for parts in range(2)]

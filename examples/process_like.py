@@ -10,7 +10,7 @@ is now
 
 and `scheduler=` says where, if not where it is best:
 
-    python examples/process_like.py --scheduler gridengine
+    python examples/process_like.py --scheduler grid_engine
 """
 
 import argparse
@@ -18,16 +18,7 @@ import os
 import random
 import sys
 
-import gridengine
 from gridengine import Job as Process
-
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 
 
 def throw_darts(seed: int, count: int = 200_000) -> None:
@@ -44,27 +35,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Estimate pi by processes that may run elsewhere.")
     parser.add_argument(
         "--scheduler",
-        choices=SCHEDULERS,
-        default="best",
-        help="where they run (default: the best that is here)",
+        help="where they run: processes, grid_engine, slurm or inline (default: the best)",
     )
-    options = parser.parse_args()
+    scheduler = parser.parse_args().scheduler
 
-    with SCHEDULERS[options.scheduler]() as scheduler:
-        processes = [
-            Process(target=throw_darts, args=(seed,), scheduler=scheduler) for seed in range(4)
-        ]
-        processes.append(Process(target=give_up, args=(3,), name="quitter", scheduler=scheduler))
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-            # What a process prints on another machine is with its job; here it comes to the
-            # terminal as well.
-            print(
-                f"{process.name} ended with exit code {process.exitcode}, having printed: "
-                f"{process.stdout().strip() or 'nothing'}"
-            )
+    processes = [
+        Process(target=throw_darts, args=(seed,), scheduler=scheduler) for seed in range(4)
+    ]
+    processes.append(Process(target=give_up, args=(3,), name="quitter", scheduler=scheduler))
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        # What a process prints on another machine is with its job; here it comes to the
+        # terminal as well.
+        print(
+            f"{process.name} ended with exit code {process.exitcode}, having printed: "
+            f"{process.stdout().strip() or 'nothing'}"
+        )
 
 
 if __name__ == "__main__":

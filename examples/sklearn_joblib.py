@@ -1,31 +1,20 @@
 """A grid search of scikit-learn whose fits run on the workers, through joblib.
 
-Needs scikit-learn (`pip install gridengine[third-parties]`), and says so politely when it is
-missing:
+Needs scikit-learn (`pip install scikit-learn`), and says so politely when it is missing:
 
     python examples/sklearn_joblib.py
-    python examples/sklearn_joblib.py --scheduler gridengine
+    python examples/sklearn_joblib.py --scheduler grid_engine
 """
 
 import argparse
-
-import gridengine
-
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scheduler", choices=SCHEDULERS, default="process")
-    scheduler = SCHEDULERS[parser.parse_args().scheduler]
+    parser.add_argument("--scheduler", help="processes, grid_engine, slurm or inline")
+    scheduler = parser.parse_args().scheduler
     try:
         import joblib
         from sklearn.datasets import load_digits

@@ -2,20 +2,12 @@
 line.
 
 python examples/square.py
-python examples/square.py --scheduler gridengine
+python examples/square.py --scheduler grid_engine
 """
 
 import argparse
 
 import gridengine
-
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 
 
 def square(x: int) -> int:
@@ -26,15 +18,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Square numbers, serially and mapped.")
     parser.add_argument(
         "--scheduler",
-        choices=SCHEDULERS,
-        default="best",
-        help="where the calls run (default: the best that is here)",
+        help="where the calls run: processes, grid_engine, slurm or inline (default: the best)",
     )
     parser.add_argument("--count", type=int, default=1000, help="how many numbers (default: 1000)")
     options = parser.parse_args()
 
     serial = list(map(square, range(options.count)))
-    mapped = gridengine.map(square, range(options.count), scheduler=SCHEDULERS[options.scheduler])
+    mapped = gridengine.map(square, range(options.count), scheduler=options.scheduler)
 
     print(f"the first squares: {mapped[:10]}")
     print(f"the sum of all {len(mapped)}: {sum(mapped)}")

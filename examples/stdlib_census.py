@@ -3,7 +3,7 @@
 Every module is read and parsed by a call of its own. Real input that is on every machine:
 
     python examples/stdlib_census.py
-    python examples/stdlib_census.py --scheduler gridengine
+    python examples/stdlib_census.py --scheduler grid_engine
 """
 
 import argparse
@@ -18,13 +18,6 @@ from typing import NamedTuple
 
 import gridengine
 
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 SHOWN = 10
 
 
@@ -98,9 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Count the standard library, serially and mapped.")
     parser.add_argument(
         "--scheduler",
-        choices=SCHEDULERS,
-        default="best",
-        help="where the calls run (default: the best that is here)",
+        help="where the calls run: processes, grid_engine, slurm or inline (default: the best)",
     )
     options = parser.parse_args()
     modules = library_modules()
@@ -108,7 +99,7 @@ def main() -> None:
     start = time.monotonic()
     serial = total(map(take_census, modules))
     between = time.monotonic()
-    mapped = total(gridengine.map(take_census, modules, scheduler=SCHEDULERS[options.scheduler]))
+    mapped = total(gridengine.map(take_census, modules, scheduler=options.scheduler))
     end = time.monotonic()
 
     show(mapped)

@@ -5,7 +5,7 @@ job tells of its progress while it runs; and `reraise=False`, which keeps the go
 diverge:
 
     python examples/sweep.py
-    python examples/sweep.py --scheduler gridengine
+    python examples/sweep.py --scheduler grid_engine
 """
 
 import argparse
@@ -13,13 +13,6 @@ from typing import Any, NamedTuple
 
 import gridengine
 
-SCHEDULERS = {
-    "inline": gridengine.InlineScheduler,
-    "process": gridengine.ProcessScheduler,
-    "gridengine": gridengine.GridEngineScheduler,
-    "slurm": gridengine.SlurmScheduler,
-    "best": gridengine.best_available,
-}
 POINTS = [(x / 10, 3 * x / 10 - 1) for x in range(-20, 21)]
 
 
@@ -91,14 +84,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sweep over learning rates.")
     parser.add_argument(
         "--scheduler",
-        choices=SCHEDULERS,
-        default="best",
-        help="where the fits run (default: the best that is here)",
+        help="where the fits run: processes, grid_engine, slurm or inline (default: the best)",
     )
     options = parser.parse_args()
-    with SCHEDULERS[options.scheduler]() as scheduler:
-        sweep(scheduler)
-        watch(scheduler)
+    sweep(options.scheduler)
+    watch(options.scheduler)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ class Executor(concurrent.futures.Executor):
 
     Args:
         scheduler: an instance (left open at shutdown), or a class or callable that gives one
-            (closed at shutdown); None is the process's own, made once by
-            `schedulers.best_available`; inside a call it is that call's process, one call after the
-            other.
+            (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         max_workers: how many calls run at a time. With it a scheduler is made for this executor
             alone; an instance has its own.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs

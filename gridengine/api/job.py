@@ -48,8 +48,8 @@ class Job(JobResult):
         name: for people; default "Job-1" and so on.
         daemon: end with the interpreter instead of being waited for.
         scheduler: where `start` runs it: an instance, or a class or callable that gives one, closed
-            when the job has ended; None is the process's own. On this machine a job without
-            `scheduler` and `resources` starts at once, however many run.
+            when the job has ended; a name, as "slurm", or None is as for `gridengine.map`. On this
+            machine a job without `scheduler` and `resources` starts at once, however many run.
         mutable: bring the job's own attributes back as the run left them.
         retries: how often it is run again when its process died, or it raised one of `retry_on`;
             default 2.

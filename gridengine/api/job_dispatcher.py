@@ -22,8 +22,7 @@ class JobDispatcher:
 
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed with the
-            dispatcher); None is the process's own, made once by `schedulers.best_available`; inside
-            a call it is that call's process, one job after the other.
+            dispatcher); a name, as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not
             say themselves; see `Job`.
 

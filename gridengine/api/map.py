@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gridengine.client.chunking import length_of, zipped
-from gridengine.schedulers import default_scheduler
+from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import STAR
 
@@ -44,8 +44,9 @@ def map(
 
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed at the
-            end); None is the process's own, made once by `schedulers.best_available`; inside a call
-            it is that call's process, one call after the other.
+            end); "processes", "grid_engine", "slurm" or "inline" is this process's own of that
+            name, made once; None is that of the setting `scheduler`, else the best available;
+            inside a call it is that call's process, one call after the other.
         reraise: raise the exception of the first call that fails, in the order of the arguments,
             and cancel those after it. If False each exception stands in its call's place, and
             nothing is raised for it.
@@ -70,10 +71,11 @@ def map(
     """
     form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    request = _request(f, form, scheduler, reraise, chunksize, options)
+    total = length_of(iterables)
+    request = _request(f, form, scheduler, reraise, chunksize, options, total)
     from gridengine.api.map_results import gather
 
-    return gather(request, calls, length_of(iterables), progress)
+    return gather(request, calls, total, progress)
 
 
 def starmap(
@@ -92,10 +94,11 @@ def starmap(
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    request = _request(f, STAR, scheduler, reraise, chunksize, options)
+    total = length_of([iterable])
+    request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
     from gridengine.api.map_results import gather
 
-    return gather(request, builtins.map(tuple, iterable), length_of([iterable]), progress)
+    return gather(request, builtins.map(tuple, iterable), total, progress)
 
 
 def imap(
@@ -178,13 +181,17 @@ def _request(
     reraise: bool,
     chunksize: int | None,
     options: tuple[Any, ...],
+    total: int | None = None,
 ) -> MapRequest:
     """Return what a user asks for, checked. Meanwhile workers of this machine begin to start; those
     of a scheduler that has yet to be made begin when it is.
     """
-    scheduler = default_scheduler() if place is None else place
-    if callable(f) and isinstance(scheduler, Scheduler):
-        scheduler._prepare()
+    if place is None:
+        place = default_scheduler(total)
+    elif isinstance(place, str):
+        place = named_scheduler(place)
+    if callable(f) and isinstance(place, Scheduler):
+        place._prepare()
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 

@@ -39,8 +39,8 @@ class Pool:
         initializer, initargs: as in `Executor`.
         maxtasksperchild: has no effect; a process that runs calls is kept, and replaced when it
             dies.
-        scheduler: as in `Executor`: an instance (left open), or what gives one; None is the
-            process's own.
+        scheduler: as in `Executor`: an instance (left open), what gives one, a name, as "slurm", or
+            None.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 

@@ -30,11 +30,16 @@ _finding = functools.partial(Finding, "here")
 def examine(
     names: Iterable[str], environment: Mapping[str, str], *, wait: float
 ) -> Iterator[Finding]:
-    """Yield what is found, as it is found; `wait` is how many seconds each trivial job may take."""
-    yield from _check_machine()
+    """Yield what is found, as it is found; `wait` is how many seconds each trivial job may take.
+    Without settings that can be read no scheduler is looked at.
+    """
+    readable = True
+    for finding in _check_machine():
+        yield finding
+        readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
     for name in names:
-        works = True
-        for finding in BY_NAME[name].findings(environment):
+        works = readable
+        for finding in BY_NAME[name].findings(environment) if readable else ():
             yield finding
             works = works and finding.state is State.OK
         if works:

@@ -4,6 +4,7 @@ here: words in, words out.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -12,7 +13,7 @@ import operator
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import click
 
 from gridengine._version import __version__
 from gridengine.errors import GridEngineError
-from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.registry import BY_NAME, STARTERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
-
-SCHEDULERS = tuple(BY_NAME)
 
 
 class _Commands(click.Group):
@@ -81,7 +80,8 @@ def settings(as_json: bool) -> None:
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
     this folder, or the nearest above it.
     """
-    from gridengine.settings.files import describe, projects_file, users_file
+    from gridengine.settings.files import describe
+    from gridengine.settings.locations import projects_file, users_file
     from gridengine.settings.values import sources
 
     said = sources()
@@ -133,12 +133,12 @@ Examples:
     "--workers",
     "count",
     type=click.IntRange(min=1),
-    help="How many (default: one; processes: for all processors).",
+    help="How many for each run (default: one; processes: for all processors).",
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(SCHEDULERS),
-    help="What starts them (default: the best that is here).",
+    type=click.Choice(STARTERS),
+    help="What starts them (default: the setting, else the best that is here).",
 )
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
 @click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
@@ -154,7 +154,10 @@ Examples:
     "--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="With --dry, for scripts: count, request and script."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="With --dry, for scripts: count, request and script of each run.",
 )
 def up(
     connection_files: tuple[Path, ...],
@@ -169,22 +172,33 @@ def up(
     stops them.
 
     CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
-    settings`) of a script that runs on a cluster. Of several, or of all there when none is named,
-    it is the last begun that is under way.
+    settings`) of a script that runs on a cluster. Of several, all that are under way get workers;
+    when none is named, the last begun that is.
     """
     from gridengine.cli import up
 
-    connection = up.connection_file(connection_files)
-    with _scheduler(scheduler, count) as chosen:
-        number = count or up.default_count(chosen, connection)
+    files = up.connection_files(connection_files, functools.partial(click.echo, err=True))
+    resources = _resources(**asked)
+    with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
+        counts = [count or up.default_count(chosen, file) for file in files]
         if dry:
-            plan = up.plan(chosen, connection, number, _resources(**asked))
-            click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
+            for file, number in zip(files, counts, strict=True):
+                plan = up.plan(chosen, file, number, resources)
+                click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
-        with up.extra_workers(chosen, connection, _resources(**asked), click.echo) as workers:
-            workers.run(number)
-            sys.exit(1 if workers.failed else 0)
+        groups = [
+            stack.enter_context(up.extra_workers(chosen, file, resources, _say_of(file, files)))
+            for file in files
+        ]
+        up.run_all(list(zip(groups, counts, strict=True)))
+        sys.exit(1 if any(workers.failed for workers in groups) else 0)
+
+
+def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
+    """Return what prints a line on the workers of one of these runs."""
+    run = f"{file.parent.name}: " if len(files) > 1 else ""
+    return lambda line: click.echo(f"{run}{line}")
 
 
 def _resources(
@@ -217,11 +231,12 @@ def _number(name: str, text: str) -> float:
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
-    if name is not None:
-        return BY_NAME[name].make(max_workers=count)
-    from gridengine.schedulers import best_available
+    from gridengine.schedulers import default_entry
 
-    return best_available()
+    entry = default_entry()[0] if name is None else BY_NAME[name]
+    if entry.name not in STARTERS:
+        raise click.UsageError(f"{entry.name} starts no workers; say --scheduler")
+    return entry.make(max_workers=count)
 
 
 @main.command(
@@ -234,7 +249,7 @@ Examples:
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(SCHEDULERS),
+    type=click.Choice(tuple(BY_NAME)),
     help="Look at this one alone, and fail when it is not here.",
 )
 @click.option(
@@ -261,7 +276,7 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
 
     found: list[Finding] = []
     console = _console()
-    for finding in looks.examine((scheduler,) if scheduler else SCHEDULERS, os.environ, wait=wait):
+    for finding in looks.examine((scheduler,) if scheduler else STARTERS, os.environ, wait=wait):
         found.append(finding)
         if not as_json:
             _show(console, finding)

@@ -5,13 +5,14 @@ up`.
 from __future__ import annotations
 
 import os
-import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 
+from gridengine.dispatcher.old_runs import CONNECTION, is_under_way, new_run_id
+from gridengine.dispatcher.run_directory import tidy
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
@@ -29,50 +30,47 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import Connection, make_private_folder
-from gridengine.worker.main import is_listening
 
-NAME = "connection.json"
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
-def connection_file(paths: Sequence[Path]) -> Path:
-    """Return the connection file of the run that is meant: by it or by its folder; of several
-    folders, or of all in the run directory when none is named, that which began last of the runs
-    whose dispatcher can be reached from here.
+def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
+    """Return the connection files of the runs that are meant: by them or by their folders. Of
+    several those under way, of the others it is said that they are not; when none is named, that
+    which began last of those in the run directory whose dispatcher can be reached from here.
 
     Raises:
         ConfigurationError: there is none, it has ended, or is not this user's alone.
     """
+    runs = paths or list(settings().runs.glob("*/"))
+    files = [(path / CONNECTION if path.is_dir() else path).absolute() for path in runs]
     if len(paths) == 1:
-        [path] = paths
-        file = (path / NAME if path.is_dir() else path).absolute()
-        if path.is_dir() and not file.exists():
+        [path], [file] = paths, files
+        if not file.exists():
             raise ConfigurationError(
-                f"{path} has no {NAME}: that run has ended",
+                f"{path} has no {CONNECTION}: that run has ended",
                 hint="name the folder of a run that is under way, or none for the last",
             )
         Connection.load(file)
-        return file
-    runs = paths or list(settings().runs.glob("*/"))
-    files = [path / NAME if path.is_dir() else path for path in runs]
-    for file in sorted(filter(Path.exists, files), key=_written, reverse=True):
-        if _is_under_way(file):
-            return file.absolute()
-    raise ConfigurationError(
-        f"none of {len(runs)} runs is under way, or its dispatcher cannot be reached from here",
-        hint=f"start your script first; its connection file is below {settings().runs}",
-    )
+        return files
+    # The last first, and without names no more are asked than it takes.
+    there = sorted(filter(Path.exists, files), key=_written, reverse=True)
+    under_way = filter(is_under_way, there)
+    found = list(under_way) if paths else list(islice(under_way, 1))
+    if not found:
+        raise ConfigurationError(
+            f"none of {len(runs)} runs is under way, or its dispatcher cannot be reached from here",
+            hint=f"start your script first; its connection file is below {settings().runs}",
+        )
+    for path, file in zip(paths, files, strict=False):
+        if file not in found:
+            reason = "its dispatcher cannot be reached from here" if file in there else "it is over"
+            say(f"{path} is left out: {reason}")
+    return found
 
 
 def _written(file: Path) -> float:
     return file.stat().st_mtime
-
-
-def _is_under_way(file: Path) -> bool:
-    try:
-        return any(map(is_listening, Connection.load(file).addresses))
-    except ConfigurationError:  # left by another version, say
-        return False
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:
@@ -115,29 +113,28 @@ class ExtraWorkers:
         Raises:
             GridEngineError: none can be started, in the batch system's own words.
         """
-        pause = threading.Event()
-        unended: set[Handle] = set()
-        while True:
-            if len(self._states) < count:
-                unended.update(self._launch(count - len(self._states)))
-            for handle, report in self._launcher.poll(list(unended)).items():
-                self._show(handle, report)
-                if report.state in ENDED:
-                    unended.remove(handle)
-            if len(self._states) >= count and not unended:
-                return
-            pause.wait(settings().poll_seconds)
+        run_all([(self, count)])
 
-    def _launch(self, count: int) -> list[Handle]:
+    def advance(self, count: int) -> bool:
+        """Start those of so many that are left, as far as they are taken; say what has changed;
+        return whether all have ended.
+        """
+        if len(self._states) < count:
+            self._launch(count - len(self._states))
+        unended = [handle for handle, state in self._states.items() if state not in ENDED]
+        for handle, report in self._launcher.poll(unended).items():
+            self._show(handle, report)
+        return len(self._states) >= count and all(state in ENDED for state in self._states.values())
+
+    def _launch(self, count: int) -> None:
         try:
             handles = self._launcher.launch(count, self._demand)
         except TryAgain as error:
             self._say(f"no workers for now: {error}")
-            return []
+            return
         self._states.update(dict.fromkeys(handles))
         ids = ", ".join(handle.id for handle in handles)
         self._say(f"{counted(len(handles), 'worker')} asked for: {ids}")
-        return handles
 
     def _show(self, handle: Handle, report: Report) -> None:
         """Say how a worker is, when that has changed."""
@@ -152,6 +149,18 @@ class ExtraWorkers:
                 self._say(f"  its log: {handle.log}")
 
 
+def run_all(groups: Sequence[tuple[ExtraWorkers, int]]) -> None:
+    """Start so many workers of each group, as soon as the batch system takes them, and wait until
+    the last has ended.
+
+    Raises:
+        GridEngineError: none can be started, in the batch system's own words.
+    """
+    pause = threading.Event()
+    while groups := [(workers, count) for workers, count in groups if not workers.advance(count)]:
+        pause.wait(settings().poll_seconds)
+
+
 @contextmanager
 def extra_workers(
     scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]
@@ -162,17 +171,16 @@ def extra_workers(
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
     """
-    from gridengine.dispatcher.run_directory import tidy
-
     with ExitStack() as stack:
         if scheduler.local:
             launcher: Launcher = TcpProcessLauncher(connection)
         else:
             # Its folder is beside the dispatcher's, which is removed when that one ends.
-            id = f"{time.strftime('%Y%m%d-%H%M%S')}-up-{os.getpid()}-{secrets.token_hex(3)}"
+            id = new_run_id("up-")
             folder = make_private_folder(settings().runs / id)
             run = LaunchContext(id, folder, connection, adopt_none)
-            stack.callback(tidy, run)
+            stack.callback(lambda: tidy(run, failed=workers.failed > 0))
             launcher = scheduler.launcher(run)
         stack.callback(launcher.close)
-        yield ExtraWorkers(launcher, Demand(resources), say)
+        workers = ExtraWorkers(launcher, Demand(resources), say)
+        yield workers

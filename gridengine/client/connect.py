@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.schedulers import default_scheduler
+from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.inline import InlineScheduler
 from gridengine.settings.values import settings
@@ -35,15 +35,19 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
 
     Raises:
         TypeError: it is no scheduler, nor gives one.
+        ConfigurationError: there is no scheduler of this name.
     """
     if place is None:
         return default_scheduler(), False
+    if isinstance(place, str):
+        return named_scheduler(place), False
     if isinstance(place, Scheduler):
         return place, False
     made = place() if callable(place) else place
     if not isinstance(made, Scheduler):
         raise TypeError(
-            f"scheduler must be a scheduler, or a class or callable that gives one, not {place!r}"
+            "scheduler must be a scheduler, its name, or a class or callable that gives one, not "
+            f"{place!r}"
         )
     return made, True
 

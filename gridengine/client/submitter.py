@@ -22,6 +22,7 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.units import whole
+from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
@@ -267,9 +268,9 @@ def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
         return None
 
     def make() -> Scheduler:
-        from gridengine.schedulers import best_available
-
-        kind: Any = type(best_available()) if place is None else place
+        if place is None or isinstance(place, str):
+            return make_scheduler(place, max_workers)
+        kind: Any = place
         made: Scheduler = kind(max_workers=max_workers)
         return made
 

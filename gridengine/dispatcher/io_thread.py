@@ -39,6 +39,7 @@ from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.run_directory import policy_of
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
@@ -77,7 +78,7 @@ class DispatcherThread:
         self._owner = os.getpid()
         self.new_id = itertools.count(1).__next__
         """Returns an id for a task, unique for this dispatcher."""
-        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
+        run_id = new_run_id()
         self._queue = EventQueue()
         self._link = _open_link(scheduler, settings, run_id, self._queue)
         self._possible: set[Demand] = set()
@@ -293,7 +294,7 @@ class DispatcherThread:
             steps.callback(self._unsettled.clear)
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
-            steps.callback(self._link.close)
+            steps.callback(self._link.close, failed=self._core.state.failed > 0)
             steps.callback(self._launcher.close)
             # Fork servers end what is below them, and then their processes need not be killed.
             steps.callback(self._link.stop_workers)

@@ -51,5 +51,5 @@ class Link(Protocol):
     def stop_workers(self) -> None:
         """Stop those workers that the link itself can, before the launcher is closed."""
 
-    def close(self) -> None:
-        """Close the link for good, after the launcher."""
+    def close(self, *, failed: bool = False) -> None:
+        """Close the link for good, after the launcher; `failed` is whether any call has."""

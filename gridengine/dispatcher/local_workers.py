@@ -204,7 +204,7 @@ class LocalWorkers:
         """Stop all agents, before the launcher kills their fork servers."""
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """End all runners, and what they left behind; nothing is adopted from here on. May be
         called twice.
         """

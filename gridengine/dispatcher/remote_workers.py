@@ -67,9 +67,9 @@ class RemoteWorkers:
     def stop_workers(self) -> None:
         """Stop none: the launcher does, and they leave when their dispatcher is gone."""
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Close the socket, and remove the run directory but for logs with text."""
         try:
             self._server.close()
         finally:
-            tidy(self.context)
+            tidy(self.context, failed=failed)

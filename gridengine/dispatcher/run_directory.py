@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.old_runs import CONNECTION, SUCCEEDED, remove_old_runs
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
@@ -63,9 +64,7 @@ def write_connection(
         ConfigurationError: it cannot be made or written.
     """
     directory = make_private_folder(settings.runs / run_id)
-    run = LaunchContext(
-        run_id, directory, directory / "connection.json", adopt_none, server.addresses
-    )
+    run = LaunchContext(run_id, directory, directory / CONNECTION, adopt_none, server.addresses)
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
     except OSError as error:
@@ -76,6 +75,7 @@ def write_connection(
             f"cannot write {run.connection}: {error.strerror}",
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
+    remove_old_runs(directory, settings.keep_runs)
     return run
 
 
@@ -93,17 +93,23 @@ def _connection(
         start_seconds=settings.start_seconds,
         grace_seconds=settings.grace_seconds,
         output_bytes=settings.output_bytes,
+        log_bytes=settings.log_bytes,
         server_key=server.server_key,
         worker_public=server.worker_public,
         worker_secret=server.worker_secret,
     )
 
 
-def tidy(run: LaunchContext) -> None:
-    """Remove a run directory but for the logs in which something stands."""
+def tidy(run: LaunchContext, *, failed: bool) -> None:
+    """Remove a run directory but for the logs in which something stands; those of a run in which
+    nothing failed are marked, and kept less long.
+    """
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):
             path.unlink(missing_ok=True)
     for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
         with contextlib.suppress(OSError):
             folder.rmdir()
+    if not failed and run.directory.exists():
+        with contextlib.suppress(OSError):  # then they are kept for longer
+            (run.directory / SUCCEEDED).touch()

@@ -12,13 +12,23 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, PROCESSES, UNBOUNDED_PROCESSES
+from gridengine.schedulers.detect import said_setting
+from gridengine.schedulers.registry import (
+    BATCH_SYSTEMS,
+    BY_CLASS,
+    BY_NAME,
+    PROCESSES,
+    UNBOUNDED_PROCESSES,
+    SchedulerEntry,
+    entry_of,
+)
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
@@ -34,7 +44,10 @@ __all__ = [
     "Scheduler",
     "SlurmScheduler",
     "best_available",
+    "default_entry",
     "default_scheduler",
+    "make_scheduler",
+    "named_scheduler",
     "scheduler_of_jobs",
 ]
 
@@ -50,28 +63,34 @@ def __getattr__(name: str) -> Any:
 
 def best_available() -> Scheduler:
     """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
-    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
+    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`, whatever the settings say.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
     """
-    chosen, reasons = PROCESSES, []
+    return _best()[0].make()
+
+
+def _best() -> tuple[SchedulerEntry, str]:
+    """Return what is best here, and what takes this user's jobs; log why not the others."""
+    chosen, system, reasons = PROCESSES, "this machine", []
     for entry in BATCH_SYSTEMS:
         try:
-            reasons.append(f"{entry.system_here(os.environ)} takes jobs of this user")
+            system = entry.system_here(os.environ)
         except SchedulerUnavailable as error:
             reasons.append(f"not {entry.system}, because {error}")
         else:
+            reasons.append(f"{system} takes jobs of this user")
             chosen = entry
             break
-    scheduler = chosen.make()
-    logger.info("using %r: %s", scheduler, "; ".join(reasons))
-    return scheduler
+    logger.info("the best here is %s: %s", chosen.class_name, "; ".join(reasons))
+    return chosen, system
 
 
-def default_scheduler() -> Scheduler:
-    """Return this process's own scheduler, the best available, made at the first call and closed at
-    exit.
+def default_scheduler(calls: int | None = None) -> Scheduler:
+    """Return this process's own scheduler, that of the settings, else the best available, made at
+    the first call and closed at exit. What it is, and how to have another, is said then; `calls` is
+    how many a map has that asks.
 
     Inside a call it is the call's own process: a scheduler for each process that runs calls would
     start workers without bound.
@@ -80,7 +99,62 @@ def default_scheduler() -> Scheduler:
         from gridengine.schedulers.inline import nested_scheduler
 
         return nested_scheduler()
-    return _once(os.getpid(), best_available)
+    made = _defaults().get(os.getpid())
+    if made is None:
+        entry, system = default_entry()
+        made = _defaults().setdefault(os.getpid(), named_scheduler(entry.name))
+        _announce(made, system, calls)
+    return made
+
+
+def named_scheduler(name: str) -> Scheduler:
+    """Return this process's own scheduler of a name, as "slurm", made at the first call and closed
+    at exit.
+
+    Raises:
+        ConfigurationError: there is no such name; the text lists those that there are.
+    """
+    return _once(os.getpid(), entry_of(name).make)
+
+
+def make_scheduler(name: str | None, max_workers: int | None) -> Scheduler:
+    """Return a new scheduler of a name, or of the kind that is the default."""
+    entry, system = default_entry() if name is None else (entry_of(name), "")
+    made = entry.make(max_workers=max_workers)
+    _announce(made, system, None)
+    return made
+
+
+def default_entry() -> tuple[SchedulerEntry, str]:
+    """Return what runs calls when nobody says, and where, if it was not the settings that said."""
+    name = said_setting("scheduler", os.environ)
+    return (BY_NAME[name], "") if name else _best()
+
+
+def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
+    """Say, once for each process, where calls run for which nobody said it: at INFO, and whom a
+    cluster may surprise on the terminal too.
+    """
+    if not system or os.getpid() in _announced():
+        return
+    _announced().add(os.getpid())
+    what = "calls" if calls is None else f"map of {calls:,} call{'s' * (calls != 1)}"
+    if scheduler.local:
+        most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
+    else:
+        most, other = scheduler.max_workers, "GRIDENGINE_SCHEDULER=processes keeps them here"
+    kind = "calls" if scheduler.local else "tasks"
+    line = f"{what} on {system}, up to {most:,} {kind} at a time; {other}"
+    logger.info("%s", line)
+    if not scheduler.local and _is_watched():
+        print(f"gridengine: {line}", file=sys.stderr)
+
+
+def _is_watched() -> bool:
+    """Return whether somebody reads our standard error: on a terminal, or in a notebook."""
+    from gridengine.settings.schema import is_interactive
+
+    return sys.stderr is not None and (sys.stderr.isatty() or is_interactive())
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
@@ -91,8 +165,8 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
     place: they may wait for one another. Those that are started inside a call are always processes
     of the same machine: what started them may wait for them.
     """
-    scheduler = _once(os.getpid(), PROCESSES.make) if GVAR.inside else default_scheduler()
-    if scheduler.local and resources == ZERO:
+    scheduler = named_scheduler(PROCESSES.name) if GVAR.inside else default_scheduler()
+    if resources == ZERO and isinstance(scheduler, PROCESSES.scheduler_class()):
         return _once(os.getpid(), UNBOUNDED_PROCESSES.make)
     return scheduler
 
@@ -101,3 +175,15 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
 def _once(pid: int, make: Callable[[], Scheduler]) -> Scheduler:
     """Return what `make` makes, once for each process: a fork has its own."""
     return make()
+
+
+@functools.cache
+def _announced() -> set[int]:
+    """Return the processes that have said where their calls run."""
+    return set()
+
+
+@functools.cache
+def _defaults() -> dict[int, Scheduler]:
+    """Return the scheduler of who names none, for each process."""
+    return {}

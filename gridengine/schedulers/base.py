@@ -167,9 +167,10 @@ class Scheduler(ABC):
         self.close()
 
 
-SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | None
-"""Where calls are to run: a scheduler, a class or callable that gives one, or None for what is best
-here.
+SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
+"""Where calls are to run: a scheduler, a class or callable that gives one; "processes",
+"grid_engine", "slurm" or "inline" for this process's own of that name; None for what the settings
+say, or for what is best here.
 """
 
 

@@ -100,6 +100,11 @@ done.
 """
 
 
+def shown_as(scheduler: Scheduler, native: str) -> str:
+    """Return how to make a scheduler that asks for the same."""
+    return f"{type(scheduler).__name__}({f'{native=}' if native else ''})"
+
+
 class BatchScheduler(Scheduler):
     """Settings of workers that a batch system starts.
 
@@ -138,6 +143,7 @@ class BatchScheduler(Scheduler):
         )
         if worker_resources is not None:
             self._hold(worker_resources)
+        self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
         self._python = sys.executable if python is None else line_of_text("python", python)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gridengine.errors import ConfigurationError
+from gridengine.settings.values import Setting, sources
 
 
 class State(enum.Enum):
@@ -28,6 +32,32 @@ class Finding:
     state: State
     text: str
     remedy: str = ""
+
+
+def said(setting: str) -> Setting:
+    """Return a setting and who said it; an empty one when the settings cannot be read, which is
+    told elsewhere.
+    """
+    try:
+        return sources()[setting]
+    except ConfigurationError:
+        return Setting("", "")
+
+
+def judged(finding: Finding, setting: str, there: Collection[str]) -> Finding:
+    """Return a finding of the names that there are; a broken one if a setting names others, with
+    who said it. Patterns, and groups of hosts, are left for the batch system to judge.
+    """
+    one = said(setting)
+    names = [name.strip().partition("@")[0] for name in one.value.split(",")]
+    missing = [name for name in names if name not in there and re.fullmatch(r"[^*?\[\]|&!]+", name)]
+    if not missing:
+        return finding
+    what = setting.rpartition(".")[2].replace("_", " ")
+    text = f"there is no {what} {', '.join(missing)}, which {one.by} names; there are: "
+    return replace(
+        finding, state=State.BROKEN, text=text + listed(there), remedy=f"correct {one.by}"
+    )
 
 
 def listed(names: Iterable[str]) -> str:

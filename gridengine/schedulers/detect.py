@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from gridengine.settings.locations import any_said
+
 
 def why_no_grid_engine(environment: Mapping[str, str]) -> str:
     """Return why no DRMAA can be used here; empty when one might."""
@@ -27,7 +29,9 @@ def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     Debian's, the linker's. Grid Engine's are of no use without SGE_ROOT: they end the process that
     opens a session.
     """
-    named = given or _library_in_settings(environment) or environment.get("DRMAA_LIBRARY_PATH")
+    named = (
+        given or said_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
+    )
     if named:
         return [named]
     root = environment.get("SGE_ROOT")
@@ -45,20 +49,15 @@ def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     return found + _linked(environment)
 
 
-def _library_in_settings(environment: Mapping[str, str]) -> str:
-    """Return what the settings say. They are read only where they may say something: most have
-    none, and start the sooner.
+def said_setting(name: str, environment: Mapping[str, str]) -> str:
+    """Return what the settings say of a name, empty when nothing. They are read only where they may
+    say something: most have none, and start the sooner.
     """
-    folder = Path(
-        environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", ""), ".config")
-    )
-    if "GRIDENGINE_DRMAA_LIBRARY" not in environment and not os.access(
-        folder / "gridengine" / "settings.toml", os.R_OK
-    ):
+    if not any_said(environment):
         return ""
     from gridengine.settings.values import settings
 
-    return settings().drmaa_library
+    return str(getattr(settings(), name))
 
 
 def _linked(environment: Mapping[str, str]) -> list[str]:

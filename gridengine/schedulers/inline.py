@@ -11,6 +11,7 @@ import os
 import socket
 from typing import NoReturn
 
+from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.worker.call_context import GVAR
@@ -29,10 +30,15 @@ class InlineScheduler(Scheduler):
 
     A `timeout` is not enforced here: nothing can end a call in this very process, and a call that
     is looked at in a debugger is not late.
+
+    Args:
+        max_workers: has no effect, and is taken since every other scheduler takes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_workers: int | None = None) -> None:
         super().__init__(max_workers=1)
+        if max_workers is not None:
+            whole("max_workers", max_workers)
 
     def __repr__(self) -> str:
         return "InlineScheduler()"

@@ -23,11 +23,11 @@ PACKAGE = "gridengine.schedulers"
 class SchedulerEntry(NamedTuple):
     """One scheduler.
 
-    name: on the command line (`--scheduler slurm`), and of the table of the settings files that
-        holds a batch system's own names.
+    name: as `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and of
+        the table of the settings files that holds a batch system's own names.
     path: of its class, as "module:Class" below this package.
     checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
-        when the command line does not offer this scheduler, since it starts no workers.
+        where there is nothing to find, since no workers are started.
     system: the batch system, for people; empty when there is none.
     why_absent: returns, at once, why there can be no such batch system here, or nothing.
     probe: the path of the function that returns which batch system takes this user's jobs, or
@@ -63,7 +63,8 @@ class SchedulerEntry(NamedTuple):
 
     def findings(self, environment: Mapping[str, str]) -> Iterator[Finding]:
         """Yield what there is of it on this machine, as it is found."""
-        return cast("Iterator[Finding]", _imported(self.checks)(environment))
+        if self.checks:
+            yield from _imported(self.checks)(environment)
 
     def system_here(self, environment: Mapping[str, str]) -> str:
         """Return the name of the batch system that takes this user's jobs.
@@ -115,7 +116,23 @@ SCHEDULERS = (
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""
-BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS if entry.checks}
-"""Those that the command line offers."""
+BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
+STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.checks)
+"""The names of those that start workers."""
 BATCH_SYSTEMS = tuple(entry for entry in SCHEDULERS if entry.system)
 BY_CLASS: Mapping[str, SchedulerEntry] = {entry.class_name: entry for entry in SCHEDULERS}
+
+
+def entry_of(name: str) -> SchedulerEntry:
+    """Return the scheduler of this name.
+
+    Raises:
+        ConfigurationError: there is none; the text lists those that there are.
+    """
+    if name in BY_NAME:
+        return BY_NAME[name]
+    from gridengine.errors import ConfigurationError
+
+    raise ConfigurationError(
+        f"there is no scheduler {name!r}", hint=f"there are: {', '.join(map(repr, BY_NAME))}"
+    )

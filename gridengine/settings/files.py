@@ -1,25 +1,22 @@
-"""Settings files: the user's, then the project's. Where they are, which are trusted, what
-they say in which line.
-"""
+"""Settings files, the user's and the project's: which are trusted, what they say in which line."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
+from gridengine.settings.locations import PROJECTS, projects_file, users_file
 from gridengine.settings.schema import TABLES, Setting, convert, setting_types
 from gridengine.settings.trusted_files import Untrusted, open_trusted
 
 logger = logging.getLogger("gridengine")
 
-USERS = Path("gridengine", "settings.toml")
-PROJECTS = "gridengine.toml"
 CODE = "drmaa_library"
 """The setting that names code: whoever works in a folder has not thereby chosen to run what lies in
 it.
@@ -53,42 +50,6 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
                     "an argument",
                 )
     return found
-
-
-def _home(environment: Mapping[str, str]) -> Path | None:
-    try:
-        return Path(environment["HOME"]) if environment.get("HOME") else Path.home()
-    except RuntimeError:  # a user without a home
-        return None
-
-
-def users_file(environment: Mapping[str, str]) -> Path | None:
-    """Return where the user's own settings are, if anywhere: `~/.config/gridengine/settings.toml`,
-    or below `XDG_CONFIG_HOME`.
-    """
-    given, home = environment.get("XDG_CONFIG_HOME", ""), _home(environment)
-    if given.startswith("/"):  # others are to be ignored, says the XDG Base Directory Specification
-        return Path(given) / USERS
-    return home / ".config" / USERS if home is not None else None
-
-
-def projects_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the `gridengine.toml` of the working directory, or of the nearest folder above it that
-    has one.
-
-    Nobody looks above a repository (a folder with `.git`) or above the home folder.
-    """
-    try:
-        here = Path.cwd()
-    except OSError:  # it has been deleted
-        return None
-    home = _home(environment)
-    for folder in (here, *here.parents):
-        if os.path.lexists(folder / PROJECTS):
-            return folder / PROJECTS
-        if folder == home or os.path.lexists(folder / ".git"):
-            return None
-    return None
 
 
 def _read(path: Path) -> str | None:
@@ -179,20 +140,25 @@ def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def _unknown(place: str, name: str) -> ConfigurationError:
-    import difflib
-
     if name in TABLES:
         return ConfigurationError(
             f"{place}: {name} is a table", hint=f"write [{name}], and what it holds in lines below"
         )
-    known = list(setting_types())
+    known = [*setting_types(), *TABLES]
+    return ConfigurationError(
+        f"{place}: there is no setting {name!r}", hint=meant(name, known, repr)
+    )
+
+
+def meant(name: str, known: Sequence[str], shown: Callable[[str], str]) -> str:
+    """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
+    import difflib
+
     # The right word in the wrong table is as near as a misspelt one.
     last = name.rpartition(".")[2]
-    near = [one for one in known if one.rpartition(".")[2] == last] + difflib.get_close_matches(
-        name, [*known, *TABLES], cutoff=0.5
-    )
-    hint = f"{near[0]!r} is one" if near else f"there are: {', '.join(known)}"
-    return ConfigurationError(f"{place}: there is no setting {name!r}", hint=hint)
+    near = [one for one in known if one.rpartition(".")[2] == last]
+    near += difflib.get_close_matches(name, known, cutoff=0.5)
+    return f"{shown(near[0])} is one" if near else f"there are: {', '.join(map(shown, known))}"
 
 
 def _at(lines: Lines, keys: tuple[str, ...]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -24,7 +25,16 @@ Number: TypeAlias = Annotated[
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
+SchedulerName: TypeAlias = Annotated[
+    Literal["", "processes", "grid_engine", "slurm", "inline"],
+    Meta(description="the name of a scheduler: processes, grid_engine, slurm or inline"),
+]
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
+
+
+def is_interactive() -> bool:
+    """Return whether somebody types at this Python: a prompt, IPython, a notebook."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 class GridEngineSite(Struct, frozen=True):
@@ -78,6 +88,8 @@ class Settings(Struct, frozen=True):
     """How this process uses `gridengine`. Each field is also an environment variable:
     `GRIDENGINE_RUN_DIRECTORY`, ...
 
+    scheduler: where calls run when nobody says `scheduler=`: "processes", "grid_engine", "slurm" or
+        "inline" (default: the best that is here).
     run_directory: folder, on a file system that the cluster's nodes share, below which each
         dispatcher makes one of its own (default `~/.gridengine/runs`).
     host: the address or name at which workers reach this machine (default: all of its addresses are
@@ -85,6 +97,12 @@ class Settings(Struct, frozen=True):
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
     progress: show a progress bar on a terminal for a map that takes over two seconds (default yes).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
+    log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
+        (default 10,000,000).
+    keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
+        it; of one that failed four times as long (default 14).
+    idle_seconds: how long a cluster's worker with nothing to do is kept (default 5; 60 in an
+        interactive session, as a notebook).
     beat_seconds: the time between two signs of life of a worker (default 2).
     lease_seconds: how long a worker works on without word from its dispatcher, and after how long
         of silence the dispatcher counts on it to have stopped (default 60).
@@ -100,11 +118,15 @@ class Settings(Struct, frozen=True):
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
+    scheduler: SchedulerName = ""
     run_directory: Folder = Path("~/.gridengine/runs")
     host: Line = ""
     max_workers: WholeNumber = 1000
     progress: Switch = True
     output_bytes: WholeNumber = 1_000_000
+    log_bytes: WholeNumber = 10_000_000
+    keep_runs: Number = 14.0
+    idle_seconds: Number = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
     beat_seconds: Number = 2.0
     lease_seconds: Number = 60.0
     start_seconds: Number = 30.0

@@ -12,7 +12,8 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
-from gridengine.settings.files import read_files
+from gridengine.settings.files import meant, read_files
+from gridengine.settings.locations import PREFIX
 from gridengine.settings.schema import (
     GridEngineSite,
     Names,
@@ -28,7 +29,8 @@ from gridengine.settings.schema import (
 
 __all__ = ["GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
 
-PREFIX = "GRIDENGINE_"
+OURS = ("JOB_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
+"""How variables begin, after the prefix, that workers are given, or that our tests read."""
 SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
@@ -92,15 +94,26 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
     a file.
 
     Raises:
-        ConfigurationError: a value is not of its setting's type, or a number is not positive.
+        ConfigurationError: a value is not of its setting's type, or a number is not positive; or
+        a variable with our prefix is no setting's.
     """
-    if not any(name.startswith(PREFIX) for name in environment):
+    said = [name for name in environment if name.startswith(PREFIX)]
+    if not said:
         return {}  # to look at the types takes its time
-    return {
-        name: Setting(_parsed(variable, kind, environment[variable]), variable)
-        for name, kind in setting_types().items()
-        if (variable := PREFIX + name.upper().replace(".", "_")) in environment
-    }
+    names = {name.replace(".", "_"): name for name in setting_types()}
+    found = {}
+    for variable in said:
+        word = variable.removeprefix(PREFIX)
+        if word.isupper() and word.lower() in names:
+            name = names[word.lower()]
+            value = _parsed(variable, setting_types()[name], environment[variable])
+            found[name] = Setting(value, variable)
+        elif not word.startswith(OURS):
+            hint = meant(word.lower(), list(names), lambda name: PREFIX + name.upper())
+            raise ConfigurationError(
+                f"{variable} is no setting's variable", hint=f"unset it, or correct it: {hint}"
+            )
+    return found
 
 
 def _parsed(variable: str, kind: Any, text: str) -> Any:

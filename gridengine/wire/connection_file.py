@@ -42,6 +42,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server_key: str
     worker_public: str
     worker_secret: str
+    log_bytes: int = 10_000_000
 
     def save(self, path: Path) -> None:
         """Write the connection file, readable by this user alone."""

@@ -27,6 +27,7 @@ from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop,
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.forkserver import ForkServer
+from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.process_tree import adopt_orphans, end_children
 from gridengine.worker.signals import restore_dispositions, unblock
@@ -111,6 +112,8 @@ class Worker:
         self._client = client
         self._agent = agent
         self._looked_at = self._listen_until = client.received_at
+        self._log_limits = [LogLimit(descriptor, connection.log_bytes) for descriptor in (1, 2)]
+        self._log_due = 0.0
         self.reason = ""
         """Why to leave; empty while there is no reason."""
         self.status = 0
@@ -220,6 +223,10 @@ class Worker:
             # meanwhile has yet to be read.
             self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
         self._looked_at = now
+        if now > self._log_due:
+            self._log_due = now + connection.beat_seconds
+            for limit in self._log_limits:
+                limit.check()
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
         elif now - self._client.received_at > connection.lease_seconds and now > self._listen_until:

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gridengine.errors import ConfigurationError
-from gridengine.schedulers.checks import Finding, State, listed
+from gridengine.schedulers.checks import Finding, State, judged, listed, said
 from gridengine.schedulers.detect import library_paths, why_no_slurm
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
 from gridengine.schedulers.grid_engine.drmaa import named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.options import PER_SLOT
 from gridengine.schedulers.launcher import TryAgain, Unavailable
-from gridengine.settings.values import sources
 
 _finding = functools.partial(Finding, "grid_engine")
 
@@ -103,7 +101,8 @@ def _master(
         yield _finding("master", State.BROKEN, answer.failure, remedy)
         return
     yield _finding("master", State.OK, f"answers ({command})")
-    yield _finding("queues", State.OK, listed(answer.output.split()))
+    queues = answer.output.split()
+    yield judged(_finding("queues", State.OK, listed(queues)), "grid_engine.queue", queues)
     yield _parallel_environments(diagnostics)
 
 
@@ -114,7 +113,8 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
     except TryAgain as error:
         remedy = "is sge_qmaster being restarted? Try again in a minute"
         return _finding(check, State.BROKEN, str(error), remedy)
-    fit = _named_environment() or next(
+    setting = "grid_engine.parallel_environment"
+    fit = said(setting).value or next(
         (name for name, rule in rules.items() if rule == PER_SLOT), ""
     )
     use = (
@@ -122,16 +122,5 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
         if fit
         else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     )
-    return _finding(
-        check, State.OK, listed(f"{name} ({rule})" for name, rule in rules.items()) + use
-    )
-
-
-def _named_environment() -> str:
-    """Return the parallel environment that the settings name; empty when they cannot be read, which
-    is told elsewhere.
-    """
-    try:
-        return str(sources()["grid_engine.parallel_environment"].value)
-    except ConfigurationError:
-        return ""
+    words = listed(f"{name} ({rule})" for name, rule in rules.items())
+    return judged(_finding(check, State.OK, words + use), setting, rules)

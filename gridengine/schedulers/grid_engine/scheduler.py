@@ -9,7 +9,7 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
 from gridengine.resources.base import Resource as Held
-from gridengine.schedulers.batch_system import BatchScheduler
+from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.detect import why_no_slurm
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
@@ -88,7 +88,7 @@ class GridEngineScheduler(BatchScheduler):
         self._library = library_path(drmaa_library)
 
     def __repr__(self) -> str:
-        return f"GridEngineScheduler({self._request.specification() or 'no special request'})"
+        return shown_as(self, self._request.specification())
 
     def launcher(self, run: LaunchContext) -> GridEngineLauncher:
         """Return what starts this scheduler's workers, as array jobs."""
@@ -136,4 +136,4 @@ def system_here() -> str:
         if system.kind == SLURM and not why_no_slurm(os.environ):
             raise Unavailable(f"the DRMAA library speaks to {system}")
         session.probe()
-    return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system}, through DRMAA,"
+    return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system} (through DRMAA)"

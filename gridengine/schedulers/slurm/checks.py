@@ -6,7 +6,7 @@ import functools
 import shutil
 from collections.abc import Iterator, Mapping
 
-from gridengine.schedulers.checks import Finding, State, listed
+from gridengine.schedulers.checks import Finding, State, judged, listed
 from gridengine.schedulers.command import Answer
 from gridengine.schedulers.launcher import BatchSystemError
 from gridengine.schedulers.slurm.commands import Slurm
@@ -44,7 +44,7 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield _finding("controller", State.BROKEN, words, remedy)
         return
     yield _finding("controller", State.OK, words)
-    yield _partitions(_answer(environment, "sinfo", "-h", "-o", "%P|%a|%D"))
+    yield _partitions(_answer(environment, "sinfo", "--all", "-h", "-o", "%P|%a|%D"))
 
 
 def _answer(environment: Mapping[str, str], *command: str) -> Answer:
@@ -63,7 +63,8 @@ def _partitions(answer: Answer) -> Finding:
         for name, state, nodes in found
     )
     if any(state == "up" for _, state, _ in found):
-        return _finding("partitions", State.OK, words)
+        there = [name.rstrip("*") for name, _, _ in found]
+        return judged(_finding("partitions", State.OK, words), "slurm.partition", there)
     return _finding(
         "partitions", State.BROKEN, f"none is up: {words}", "ask whoever runs this Slurm"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY
-from gridengine.schedulers.batch_system import BatchScheduler
+from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.commands import Slurm
 from gridengine.schedulers.slurm.launcher import SlurmLauncher, site_for
@@ -97,7 +98,7 @@ class SlurmScheduler(BatchScheduler):
         self._site_asked: Future[Site] | None = None
 
     def __repr__(self) -> str:
-        return f"SlurmScheduler({' '.join(self._options) or 'no special request'})"
+        return shown_as(self, shlex.join(self._options))
 
     def launcher(self, run: LaunchContext) -> SlurmLauncher:
         """Return what starts this scheduler's workers, as array jobs."""

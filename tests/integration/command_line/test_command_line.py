@@ -101,10 +101,16 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
             "correct SGE_ROOT",
         ),
         (
-            {"GRIDENGINE_GRID_ENGINE_QUEUE": "nosuch.q"},
-            "job",
-            'unknown queue "nosuch.q"',
-            "nosuch.q",
+            {"GRIDENGINE_GRID_ENGINE_QUEUE": "all.q,nosuch.q@@rack"},
+            "queues",
+            "there is no queue nosuch.q, which GRIDENGINE_GRID_ENGINE_QUEUE names; there are: ",
+            "correct GRIDENGINE_GRID_ENGINE_QUEUE",
+        ),
+        (
+            {"GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT": "nosuch"},
+            "parallel environments",
+            "there is no parallel environment nosuch",
+            "correct GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT",
         ),
         ({"GRIDENGINE_MAX_WORKERS": "many"}, "settings", "GRIDENGINE_MAX_WORKERS='many'", "unset"),
         (

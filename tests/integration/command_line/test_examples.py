@@ -32,7 +32,7 @@ def run_example(name: str, scheduler: str, folder: Path) -> str:
     return run.stdout
 
 
-LOCAL = pytest.mark.parametrize("scheduler", ["process", "inline"])
+LOCAL = pytest.mark.parametrize("scheduler", ["processes", "inline"])
 
 
 @LOCAL
@@ -41,7 +41,7 @@ def test_square(scheduler: str, tmp_path: Path) -> None:
 
 
 def test_the_census_of_the_standard_library_equals_the_serial_one(tmp_path: Path) -> None:
-    printed = run_example("stdlib_census.py", "process", tmp_path)
+    printed = run_example("stdlib_census.py", "processes", tmp_path)
     assert "the mapped census equals the serial one" in printed
     assert "argparse.py" in printed or "turtle.py" in printed
 
@@ -79,4 +79,4 @@ def test_sklearn_joblib(tmp_path: Path) -> None:
     pytest.importorskip(
         "sklearn", reason="one of the optional libraries of setup.cfg's third-parties"
     )
-    assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "process", tmp_path)
+    assert "20 trees of depth 8: 9" in run_example("sklearn_joblib.py", "processes", tmp_path)

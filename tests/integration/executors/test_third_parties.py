@@ -1,5 +1,5 @@
 """Libraries that take an executor, a pool or a joblib backend take ours. Each is optional: `pip
-install gridengine[third-parties]`.
+install '.[third-parties]'`.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def test_the_best_available_is_another_system_through_its_library_and_says_which
 ) -> None:
     done = site.run(BEST.format(with_slurm=False))
     assert done.value == "GridEngineScheduler"
-    assert "SLURM 22.05.8 (test library 1.0), through DRMAA, takes jobs of this user" in done.errors
+    assert "SLURM 22.05.8 (test library 1.0) (through DRMAA) takes jobs of this user" in done.errors
 
 
 def test_slurm_s_own_scheduler_goes_before_a_library_for_it(site: Site) -> None:

@@ -83,9 +83,7 @@ print(json.dumps(gridengine.map(call, [0], scheduler=gridengine.ProcessScheduler
 
 
 def test_joblib_inside_a_call_runs_in_the_call_s_own_process(told: Told) -> None:
-    pytest.importorskip(
-        "joblib", reason="joblib is not installed: pip install 'gridengine[third-parties]'"
-    )
+    pytest.importorskip("joblib", reason="joblib is not installed: pip install '.[third-parties]'")
     pair, _ = told("""
 def call(_):
     import joblib

@@ -57,7 +57,12 @@ def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: G
             "slurm.conf must be where",
         ),
         ({"PATH": "/nosuch"}, "commands", "no sbatch in PATH", "module"),
-        ({"GRIDENGINE_SLURM_PARTITION": "nosuch"}, "job", "nosuch", "sinfo"),
+        (
+            {"GRIDENGINE_SLURM_PARTITION": "nosuch"},
+            "partitions",
+            "there is no partition nosuch, which GRIDENGINE_SLURM_PARTITION names",
+            "correct GRIDENGINE_SLURM_PARTITION",
+        ),
         ({"GRIDENGINE_SLURM_NATIVE": "--nosuch=1"}, "job", "nosuch", ""),
     ],
 )

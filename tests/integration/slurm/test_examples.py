@@ -26,7 +26,7 @@ PRINTED = {
 }
 RUN = """
 import subprocess, sys
-command = [sys.executable, "example.py", "--scheduler", {scheduler!r}]
+command = [sys.executable, "example.py", *{options!r}]
 done = subprocess.run(command, capture_output=True, text=True)
 print(done.stdout + done.stderr)
 print("status", done.returncode)
@@ -39,11 +39,11 @@ def test_every_example_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTED)
 
 
-@pytest.mark.parametrize("scheduler", ["slurm", "best"])
+@pytest.mark.parametrize("options", [["--scheduler", "slurm"], []], ids=["named", "best"])
 @pytest.mark.parametrize("name", PRINTED)
-def test_an_example_runs(slurm: Slurm, name: str, scheduler: str) -> None:
+def test_an_example_runs(slurm: Slurm, name: str, options: list[str]) -> None:
     done = slurm.run(
-        RUN.format(scheduler=scheduler),
+        RUN.format(options=options),
         files={"example.py": (EXAMPLES / name).read_text()},
         seconds=110,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -32,6 +33,18 @@ def test_what_is_not_here_is_only_wrong_when_it_was_asked_for(
     findings: list[Finding], asked: str | None, broken: bool
 ) -> None:
     assert is_broken(findings, asked) is broken
+
+
+def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_MAX_WROKERS", "4")
+    found = list(doctor.examine(["processes", "slurm"], os.environ, wait=1))
+    assert [(one.of, one.check, one.state) for one in found[1:]] == [
+        ("here", "settings", State.BROKEN),
+        ("processes", "job", State.ABSENT),
+        ("slurm", "job", State.ABSENT),
+    ]
 
 
 def test_scripts_read_the_same_as_json() -> None:

@@ -22,6 +22,7 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import Connection, write_private
+from gridengine.worker import main
 
 QUEUED, RUNNING, ENDED, FAILED = (
     Report(WorkerStatus.QUEUED),
@@ -113,7 +114,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     was killed, and one is of another version.
     """
     monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path))
-    monkeypatch.setattr(up, "is_listening", lambda address: address == "tcp://10.0.0.7:4711")
+    monkeypatch.setattr(main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711")
     folders = [tmp_path / name for name in "abcd"]
     for folder in folders:
         folder.mkdir()
@@ -132,16 +133,42 @@ def save(folder: Path, began: float, *addresses: str) -> None:
     os.utime(file, (began, began))
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["of several", "of all"])
-def test_the_run_that_is_under_way_is_meant(runs: list[Path], named: bool) -> None:
-    assert up.connection_file(runs if named else []) == runs[0] / "connection.json"
+def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path]) -> None:
+    assert up.connection_files([], print) == [runs[0] / "connection.json"]
+
+
+def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
+    runs: list[Path],
+) -> None:
+    later = runs[0].parent / "e"
+    later.mkdir()
+    save(later, 3, "tcp://10.0.0.7:4711")
+    lines: list[str] = []
+    found = up.connection_files([*runs, later], lines.append)
+    assert found == [later / "connection.json", runs[0] / "connection.json"]
+    assert lines == [
+        f"{runs[1]} is left out: it is over",
+        f"{runs[2]} is left out: its dispatcher cannot be reached from here",
+        f"{runs[3]} is left out: its dispatcher cannot be reached from here",
+    ]
+
+
+def test_workers_of_several_runs_are_waited_for_together() -> None:
+    lines: list[str] = []
+    first = ScriptedLauncher([1], {"7": [RUNNING, ENDED]})
+    second = ScriptedLauncher([0, 1], {"8": [RUNNING, FAILED]})
+    groups = [ExtraWorkers(launcher, ANY, lines.append) for launcher in (first, second)]
+    up.run_all([(workers, 1) for workers in groups])
+    assert lines.index("worker 7 running") < lines.index("worker 8 running")
+    assert lines[-2:] == ["worker 8 failed: killed by SIGKILL", "  its log: /runs/a.log"]
+    assert [workers.failed for workers in groups] == [0, 1]
 
 
 def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="that run has ended"):
-        up.connection_file([runs[1]])
+        up.connection_files([runs[1]], print)
 
 
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="none of 3 runs is under way"):
-        up.connection_file(runs[1:])
+        up.connection_files(runs[1:], print)

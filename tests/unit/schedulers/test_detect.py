@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import gridengine
+from gridengine import schedulers
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers import best_available, detect
+from gridengine.schedulers import best_available, default_scheduler, detect, named_scheduler
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler
+from gridengine.schedulers.registry import BY_NAME
 from gridengine.settings.values import settings
 
 
@@ -86,3 +92,72 @@ def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
     with pytest.raises(ConfigurationError, match="GRIDENGINE_MAX_WORKERS"):
         best_available()
     settings.cache_clear()
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has read no settings, made no scheduler and said nothing."""
+    for cache in (schedulers._once, schedulers._defaults, schedulers._announced):
+        monkeypatch.setattr(schedulers, cache.__name__, functools.cache(cache.__wrapped__))
+    settings.cache_clear()
+    yield
+    settings.cache_clear()
+
+
+@pytest.fixture
+def slurm_here(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    """A machine with a Slurm that takes this user's jobs."""
+    monkeypatch.setattr(schedulers, "_best", lambda: (BY_NAME["slurm"], "Slurm"))
+
+
+@pytest.mark.usefixtures("slurm_here")
+@pytest.mark.parametrize("interactive", [True, False])
+def test_a_cluster_that_nobody_named_is_told_once_and_on_a_terminal_too(
+    interactive: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    line = (
+        "map of 3,000 calls on Slurm, up to 1,000 tasks at a time; "
+        "GRIDENGINE_SCHEDULER=processes keeps them here"
+    )
+    with caplog.at_level(logging.INFO, logger="gridengine"):
+        first = default_scheduler(3000)
+        assert default_scheduler(7) is first is named_scheduler("slurm")
+    assert caplog.messages == [line]
+    assert capsys.readouterr().err == (f"gridengine: {line}\n" if interactive else "")
+
+
+@pytest.mark.usefixtures("bare", "fresh")
+def test_this_machine_is_told_in_the_log_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with caplog.at_level(logging.INFO, logger="gridengine"):
+        scheduler = default_scheduler()
+    assert caplog.messages[-1] == (
+        f"calls on this machine, up to {scheduler.slots} calls at a time; "
+        "scheduler= or GRIDENGINE_SCHEDULER names another place"
+    )
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("slurm_here")
+def test_the_setting_says_where_calls_run_and_needs_not_be_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "inline")
+    with caplog.at_level(logging.INFO, logger="gridengine"):
+        assert gridengine.starmap(os.getpid, [()]) == [os.getpid()]
+        assert default_scheduler() is named_scheduler("inline")
+        with gridengine.Pool(4) as pool:
+            assert pool.apply(os.getpid) == os.getpid()
+        job = gridengine.Job(target=os.getpid)
+        job.start()
+        assert job.result() == os.getpid()
+    assert "Slurm" not in caplog.text

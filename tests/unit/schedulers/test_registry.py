@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 import gridengine
 from gridengine import schedulers
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS
-from gridengine.settings.schema import TABLES
+from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
+from gridengine.settings.schema import TABLES, SchedulerName
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)
 
@@ -34,8 +35,9 @@ def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
     assert set(TABLES) == {entry.name for entry in BATCH_SYSTEMS}
 
 
-def test_the_command_line_offers_what_starts_workers() -> None:
-    assert list(BY_NAME) == ["processes", "grid_engine", "slurm"]
+def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers_by_them() -> None:
+    assert ["", *BY_NAME] == sorted(get_args(SchedulerName.__origin__), key=["", *BY_NAME].index)
+    assert set(BY_NAME) - set(STARTERS) == {"inline"}
     assert [entry.name for entry in BATCH_SYSTEMS] == ["grid_engine", "slurm"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.settings.files import parse, projects_file, read_files, users_file
+from gridengine.settings.files import parse, read_files
 from gridengine.settings.schema import Setting, setting_types
 
 FILE = Path("/etc/site.toml")
@@ -48,7 +48,7 @@ tokens.big = "-q big.q"
         ),
         ("queue = 'x'", "/etc/site.toml:1: there is no setting 'queue'", "'grid_engine.queue'"),
         ("\n[slrm]\npartition = 'x'", "/etc/site.toml:2: there is no setting 'slrm'", "'slurm'"),
-        ("zzzz = 1", "/etc/site.toml:1: there is no setting 'zzzz'", "there are: run_directory"),
+        ("zzzz = 1", "/etc/site.toml:1: there is no setting 'zzzz'", "there are: 'scheduler', "),
         ("slurm = 'x'", "/etc/site.toml:1: slurm is a table", "[slurm]"),
         ("[max_workers]", "/etc/site.toml:1: max_workers = {} is not a positive whole number", ""),
         (
@@ -79,31 +79,6 @@ def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(
         parse(FILE, text)
     assert words in str(caught.value)
     assert hint in (caught.value.hint or "")
-
-
-def test_the_user_s_file_is_below_the_home_or_where_xdg_says() -> None:
-    assert users_file({"HOME": "/home/me"}) == Path("/home/me/.config/gridengine/settings.toml")
-    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "/x"}) == Path(
-        "/x/gridengine/settings.toml"
-    )
-    assert users_file({"HOME": "/home/me", "XDG_CONFIG_HOME": "relative"}) == Path(
-        "/home/me/.config/gridengine/settings.toml"
-    )
-
-
-def test_the_project_s_file_is_the_nearest_above_up_to_the_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    below = tmp_path / "repository" / "a" / "b"
-    below.mkdir(parents=True)
-    monkeypatch.chdir(below)
-    (tmp_path / "gridengine.toml").touch()
-    assert projects_file({"HOME": "/home/me"}) == tmp_path / "gridengine.toml"
-    assert projects_file({"HOME": str(tmp_path / "repository")}) is None
-    (tmp_path / "repository" / ".git").mkdir()
-    assert projects_file({"HOME": "/home/me"}) is None
-    (tmp_path / "repository" / "gridengine.toml").touch()
-    assert projects_file({"HOME": "/home/me"}) == tmp_path / "repository" / "gridengine.toml"
 
 
 def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(

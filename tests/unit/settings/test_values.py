@@ -21,6 +21,7 @@ from gridengine.settings.values import (
     from_environment,
     sources,
 )
+from gridengine.wire.connection_file import BEGAN, JOB_END
 
 
 def from_variables(environment: Mapping[str, str]) -> Settings:
@@ -36,6 +37,8 @@ def test_without_variables_the_settings_are_the_defaults() -> None:
     [
         ("GRIDENGINE_RUN_DIRECTORY", "/scratch/me", "run_directory", Path("/scratch/me")),
         ("GRIDENGINE_HOST", "10.0.0.7", "host", "10.0.0.7"),
+        ("GRIDENGINE_SCHEDULER", "slurm", "scheduler", "slurm"),
+        ("GRIDENGINE_SCHEDULER", "", "scheduler", ""),
         ("GRIDENGINE_MAX_WORKERS", "12", "max_workers", 12),
         ("GRIDENGINE_LEASE_SECONDS", "0.5", "lease_seconds", 0.5),
         ("GRIDENGINE_PROGRESS", "no", "progress", False),
@@ -50,7 +53,33 @@ def test_a_variable_sets_its_field(variable: str, text: str, field: str, value: 
 
 
 def test_other_variables_are_left_alone() -> None:
-    assert from_variables({"GRIDENGINE_TEST_PYTHON": "/x", "HOME": "/home/me"}) == Settings()
+    others = ("GRIDENGINE_TEST_PYTHON", "GRIDENGINE_REQUIRE_SLURM", BEGAN, JOB_END, "HOME")
+    assert from_variables(dict.fromkeys(others, "/x")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("GRIDENGINE_MAX_WROKERS", "GRIDENGINE_MAX_WORKERS is one"),
+        ("GRIDENGINE_PARTITION", "GRIDENGINE_SLURM_PARTITION is one"),
+        ("GRIDENGINE_ZZZZ", "there are: GRIDENGINE_SCHEDULER, GRIDENGINE_RUN_DIRECTORY"),
+        ("GRIDENGINE_LAESE_SECONDS", "GRIDENGINE_LEASE_SECONDS is one"),
+        ("GRIDENGINE_max_workers", "GRIDENGINE_MAX_WORKERS is one"),
+    ],
+)
+def test_a_misspelt_variable_is_an_error_that_offers_the_nearest(variable: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{variable} is no setting's variable") as caught:
+        from_variables({variable: "4"})
+    assert hint in (caught.value.hint or "")
+
+
+def test_workers_with_nothing_to_do_stay_longer_for_who_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Settings().idle_seconds == 5.0
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert Settings().idle_seconds == 60.0
+    assert Settings(idle_seconds=7.0).idle_seconds == 7.0
 
 
 @pytest.mark.parametrize(
@@ -65,6 +94,7 @@ def test_other_variables_are_left_alone() -> None:
         ("GRIDENGINE_LEASE_SECONDS", "inf"),
         ("GRIDENGINE_PROGRESS", "perhaps"),
         ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
+        ("GRIDENGINE_SCHEDULER", "process"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(

@@ -52,6 +52,17 @@ def test_what_does_not_work_is_told_and_is_the_last_that_is_looked_at(
     assert found(tmp_path, **{**COMMANDS, **changed})[-1] == (check, State.BROKEN, text)
 
 
+def test_a_partition_that_a_setting_names_and_is_not_there_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_SLURM_PARTITION", "main,nosuch")
+    assert found(tmp_path, **COMMANDS)[-1] == (
+        "partitions",
+        State.BROKEN,
+        "there is no partition nosuch, which GRIDENGINE_SLURM_PARTITION names; there are: main",
+    )
+
+
 def test_commands_that_are_missing_are_named(tmp_path: Path) -> None:
     some = {name: COMMANDS[name] for name in ("sbatch", "scontrol")}
     assert found(tmp_path, **some) == [

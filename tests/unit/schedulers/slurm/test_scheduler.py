@@ -43,8 +43,8 @@ def test_a_wrong_argument_is_named_at_once(
 
 
 def test_a_scheduler_shows_what_it_asks_for() -> None:
-    assert repr(SlurmScheduler()) == "SlurmScheduler(no special request)"
+    assert repr(SlurmScheduler()) == "SlurmScheduler()"
     assert (
         repr(SlurmScheduler(partition="main", time="1:00:00"))
-        == "SlurmScheduler(--partition=main --time=1:00:00)"
+        == "SlurmScheduler(native='--partition=main --time=1:00:00')"
     )

@@ -1,0 +1,91 @@
+"""What a run leaves behind on a batch system: bounded logs, which say whether it failed, and which
+a later run removes.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.support.clusters import Cluster
+
+RUNS = """
+import os
+from pathlib import Path
+runs = Path.cwd() / "runs"
+os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(runs)
+import gridengine
+
+def run(f):
+    "Run a function in a run of its own; return what of its folder is left."
+    before = set(runs.glob("*"))
+    with gridengine.schedulers.make_scheduler(os.environ["NAME"], 1) as scheduler:
+        gridengine.map(f, [0], scheduler=scheduler, reraise=False)
+    return sorted(set(runs.glob("*")) - before)
+"""
+MARKED = f"""{RUNS}
+def speak(number):
+    print("spoken")
+
+def fail(number):
+    print("spoken")
+    raise ValueError("no")
+
+[spoken], [failed] = run(speak), run(fail)
+found = [sorted(path.name for path in folder.iterdir()) for folder in (spoken, failed)]
+long_ago = 1e9
+for folder in (spoken, failed):
+    os.utime(folder, (long_ago, long_ago))
+old = [folder.rename(runs / f"2001{{folder.name[4:]}}") for folder in (spoken, failed)]
+run(abs)
+print((found, [folder.exists() for folder in old]))
+"""
+BOUNDED = f"""{RUNS}
+import time
+
+def speak(number):
+    print("the first line", flush=True)
+    [log] = runs.glob("*/logs/*.log")
+    until = time.monotonic() + 60
+    largest = 0
+    for line in range(10**9):
+        print(f"line {{line}} ".ljust(100, "x"), flush=True)
+        size = log.stat().st_size
+        if size < largest / 2 or time.monotonic() > until:
+            break
+        largest = max(largest, size)
+        time.sleep(0.001)
+    print("the last line", flush=True)
+
+[folder] = run(speak)
+[log] = folder.glob("logs/*.log")
+print((log.stat().st_size, log.read_text()))
+"""
+
+
+def test_folders_say_whether_a_run_failed_and_old_ones_go_when_another_begins(
+    cluster: Cluster,
+) -> None:
+    done = cluster.run(MARKED, environment={"NAME": cluster.name}, seconds=100)
+    assert ast.literal_eval(done.stdout) == (
+        [["logs", "succeeded"], ["logs"]],
+        [False, False],
+    )
+
+
+def test_a_log_that_grows_is_cut_in_its_middle(cluster: Cluster) -> None:
+    done = cluster.run(
+        BOUNDED,
+        environment={
+            "NAME": cluster.name,
+            "GRIDENGINE_LOG_BYTES": "100000",
+            "GRIDENGINE_BEAT_SECONDS": "0.2",
+        },
+        seconds=100,
+    )
+    _, text = ast.literal_eval(done.stdout)
+    assert "the first line" in text
+    assert "bytes left out, by the setting log_bytes" in text
+    assert "the last line" in text
+    assert "\0" not in text

@@ -1,0 +1,69 @@
+"""Where calls run on a machine with a batch system: by name, by the setting, by itself; and that it
+is said.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.clusters import Cluster
+
+WHERE = """
+import os, sys
+import gridengine
+
+def place(number):
+    return "JOB_ID" in os.environ or "SLURM_JOB_ID" in os.environ, os.getpid()
+
+if "terminal" in sys.argv:
+    import pty
+    reader, writer = pty.openpty()
+    sys.stderr = os.fdopen(writer, "w", buffering=1)
+name = os.environ.get("NAME")
+places = gridengine.map(place, range(3), scheduler=name)
+places += gridengine.map(place, range(3), scheduler=name)
+assert len(set(places)) <= 3  # the second map found the workers of the first
+print(*sorted({elsewhere for elsewhere, pid in places}))
+if "terminal" in sys.argv:
+    print(os.read(reader, 10_000).decode())
+"""
+
+
+def test_a_name_is_the_batch_system_and_nothing_is_said(cluster: Cluster) -> None:
+    done = cluster.run(WHERE, environment={"NAME": cluster.name})
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize("name", ["processes", "inline"])
+def test_the_setting_keeps_calls_on_this_machine(cluster: Cluster, name: str) -> None:
+    done = cluster.run(WHERE, environment={"GRIDENGINE_SCHEDULER": name})
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Cluster) -> None:
+    done = cluster.run(f"import sys; sys.argv.append('terminal')\n{WHERE}")
+    where, *lines = done.stdout.splitlines()
+    assert where == "True"
+    assert [line for line in lines if line] == [
+        f"gridengine: map of 3 calls on {cluster.title}, up to 1,000 tasks at a time; "
+        "GRIDENGINE_SCHEDULER=processes keeps them here"
+    ]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by the batch systems")
+def test_root_whose_jobs_are_refused_has_calls_run_on_this_machine(cluster: Cluster) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WHERE],
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -1,0 +1,95 @@
+"""What `scheduler=` may be, wherever there is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.client.connect import resolve
+from gridengine.errors import ConfigurationError
+
+
+def by_map(scheduler: Any) -> int:
+    [found] = gridengine.starmap(os.getpid, [()], scheduler=scheduler)
+    return found
+
+
+def by_imap(scheduler: Any) -> int:
+    [found] = gridengine.imap(lambda x: os.getpid(), [0], scheduler=scheduler)
+    return found
+
+
+def by_job(scheduler: Any) -> Any:
+    job = gridengine.Job(target=os.getpid, scheduler=scheduler)
+    job.start()
+    return job.result()
+
+
+def by_dispatcher(scheduler: Any) -> Any:
+    with gridengine.JobDispatcher(scheduler) as dispatcher:
+        dispatcher.dispatch([gridengine.Job(target=os.getpid)])
+        [found] = dispatcher.join()
+    return found
+
+
+def by_executor(scheduler: Any) -> int:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        return executor.submit(os.getpid).result()
+
+
+def by_sized_executor(scheduler: Any) -> int:
+    with gridengine.Executor(scheduler=scheduler, max_workers=2) as executor:
+        return executor.submit(os.getpid).result()
+
+
+def by_pool(scheduler: Any) -> int:
+    with gridengine.Pool(2, scheduler=scheduler) as pool:
+        return pool.apply(os.getpid)
+
+
+def by_joblib(scheduler: Any) -> Any:
+    joblib = pytest.importorskip(
+        "joblib", reason="one of the optional libraries of setup.cfg's third-parties"
+    )
+    import gridengine.joblib_backend  # noqa: F401 - makes the backend known to joblib
+
+    with joblib.parallel_config("gridengine", scheduler=scheduler):
+        [found] = joblib.Parallel(n_jobs=2)([joblib.delayed(os.getpid)()])
+    return found
+
+
+EVERYWHERE = pytest.mark.parametrize(
+    "run",
+    [
+        by_map,
+        by_imap,
+        by_job,
+        by_dispatcher,
+        by_executor,
+        by_sized_executor,
+        by_pool,
+        by_joblib,
+    ],
+)
+
+
+@EVERYWHERE
+def test_a_name_is_a_scheduler_wherever_one_is(run: Callable[[Any], int]) -> None:
+    assert run("inline") == os.getpid()
+
+
+@EVERYWHERE
+def test_an_unknown_name_is_an_error_that_lists_the_names(run: Callable[[Any], int]) -> None:
+    with pytest.raises(ConfigurationError, match="there is no scheduler 'process'") as caught:
+        run("process")
+    assert caught.value.hint == "there are: 'processes', 'grid_engine', 'slurm', 'inline'"
+
+
+def test_a_name_is_this_process_s_own_scheduler_and_stays_open() -> None:
+    scheduler, ours = resolve("inline")
+    assert not ours
+    assert resolve("inline") == (scheduler, False)
