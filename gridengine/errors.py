@@ -27,6 +27,7 @@ from __future__ import annotations
 import builtins
 import math
 import pickle
+import reprlib
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -97,6 +98,33 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
             return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
+
+
+def short_repr(value: object) -> str:
+    """Return the `repr` of what may be of a user's own class and of any size, in one short line;
+    never fails.
+    """
+    try:
+        text = _SHORT.repr(value)
+    except BaseException:
+        text = safe_repr(value, most=120)
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else f"{text[:100]}..."
+
+
+UNNUMBERED = -1
+"""In the place of the number of a task's first call: its calls were submitted one by one."""
+
+
+def call_words(name: str, first: int, index: int) -> str:
+    """Return what a call is called in errors: by its number among all that the user asked for, if
+    it has one.
+    """
+    return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"
 
 
 def exit_words(status: int) -> str:

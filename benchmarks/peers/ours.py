@@ -21,7 +21,7 @@ class Ours(Peer):
 
     @functools.cached_property
     def executor(self) -> gridengine.Executor:
-        return gridengine.Executor(self.scheduler)
+        return gridengine.Executor(scheduler=self.scheduler)
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
         return gridengine.map(f, xs, scheduler=self.scheduler, progress=False)

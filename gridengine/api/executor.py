@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -18,45 +19,61 @@ from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
 T = TypeVar("T")
+log = logging.getLogger("gridengine")
 
 
 class Executor(concurrent.futures.Executor):
     """Runs calls on a scheduler's workers, with the interface of `concurrent.futures`.
 
     Args:
-        scheduler: an instance (left open at shutdown), or a class or callable that gives one
-            (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         max_workers: how many calls run at a time. With it a scheduler is made for this executor
             alone; an instance has its own.
+        mp_context: taken for the sake of `ProcessPoolExecutor`'s signature. Processes are started
+            by workers, whatever it says, and inherit nothing, as with "spawn"; for "fork" a warning
+            is logged.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs
-            calls, before the first. When it raises, the calls fail with
-            `concurrent.futures.BrokenExecutor`.
+            calls, before the first. When it raises, the calls of that process, and all that is
+            submitted later, fail with `concurrent.futures.process.BrokenProcessPool`.
+        max_tasks_per_child: how many calls a process makes before another takes its place; None is
+            no limit. Calls in this very process (`InlineScheduler`) have none.
+        scheduler: an instance (left open at shutdown), or a class or callable that gives one
+            (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`;
         `with_options` says others for some calls.
 
     Raises:
-        ConfigurationError: `max_workers` beside a scheduler instance, which has its own.
+        TypeError, ConfigurationError: an argument is of another type, or out of its range; or
+            `max_workers` is given beside a scheduler instance, which has its own.
     """
 
     def __init__(
         self,
-        scheduler: SchedulerSpec = None,
-        *,
         max_workers: int | None = None,
+        mp_context: BaseContext | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        scheduler: SchedulerSpec = None,
         retries: int = 2,
         timeout: float | None = None,
         retry_on: Raisable = (),
         escalate_memory: float = 1,
         resources: Resource | None = None,
     ) -> None:
+        if mp_context is not None and mp_context.get_start_method() == "fork":
+            log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
         options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
         self._submitter = Submitter(
             scheduler,
             max_workers,
-            initializer=initializer_of(initializer, initargs),
+            initializer=initializer_of(
+                initializer, initargs, max_tasks_per_child=max_tasks_per_child
+            ),
             options=options,
         )
         self._max_workers = self._submitter.slots
@@ -73,7 +90,7 @@ class Executor(concurrent.futures.Executor):
         arrive changed.
 
         Raises:
-            RuntimeError: the executor was shut down.
+            RuntimeError: the executor was shut down, or is broken: its initializer has failed.
         """
         return self._submitter.submit(fn, args, kwargs)
 
@@ -94,6 +111,7 @@ class Executor(concurrent.futures.Executor):
 
         Raises, when its turn comes:
             TimeoutError: a result is not there in time.
+            PicklingError: the function or an argument cannot travel.
             Exception: what a call raised. The calls that are left are ended.
         """
         if not iterables:

@@ -16,6 +16,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.errors import UNNUMBERED
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
@@ -314,6 +315,7 @@ class Job(JobResult):
             payload=pickling.dump_calls([call], describe=lambda _: self._name),
             form=form,
             watched=True,
+            first=UNNUMBERED,
             controlled=accepts_controller(
                 *((self.run,) if has_own_run else (self._target, *arguments))
             ),

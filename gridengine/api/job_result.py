@@ -8,7 +8,7 @@ from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
-from gridengine.client.outcomes import outcomes_of
+from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
 from gridengine.errors import TimeoutError
 from gridengine.schedulers.base import SchedulerSpec
@@ -146,13 +146,16 @@ class JobResult:
         """Return what the ended job returned and raised, unpickled once."""
         handle = self._started()
         if handle.outcome is None:
-            [end] = outcomes_of(handle.end_event())
+            event = handle.end_event()
+            [end] = outcomes_of(event, self._name, JOB)
             value, error = end.values[0] if end.values else None, end.error
             if isinstance(value, JobOutcome):
                 for name in attributes_of(self):
                     delattr(self, name)
                 vars(self).update(value.attributes)
                 error = None if value.raised is None else pickling.load_exception(value.raised)
+                if error is not None:
+                    add_notes(error, [JOB.format(name=self._name)], event.attempts)
                 value = value.value
             handle.outcome = value, error
         return handle.outcome

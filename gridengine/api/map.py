@@ -10,7 +10,7 @@ import builtins
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.schedulers import default_scheduler, named_scheduler
@@ -65,7 +65,9 @@ def map(
             `docs/reliability.md`.
 
     Raises:
-        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__`.
+        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note of
+            which call it was. Its `results`, as those of a `KeyboardInterrupt`, are what there is
+            by then: as with `reraise=False`, `Cancelled` for each call that has not ended.
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
@@ -129,9 +131,11 @@ def imap(
     return ResultIterator(request, calls, ordered=True)
 
 
+@overload
 def imap_unordered(
     f: Callable[..., T],
     *iterables: Iterable[Any],
+    with_index: Literal[True],
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
@@ -140,16 +144,47 @@ def imap_unordered(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-) -> ResultIterator[T]:
-    """Return an iterator over the results of `map` in the order in which they come; all else is as
-    for `imap`.
+) -> ResultIterator[tuple[int, T]]: ...
+
+
+@overload
+def imap_unordered(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    with_index: Literal[False] = False,
+    scheduler: SchedulerSpec = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> ResultIterator[T]: ...
+
+
+def imap_unordered(
+    f: Callable[..., Any],
+    *iterables: Iterable[Any],
+    with_index: bool = False,
+    scheduler: SchedulerSpec = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> ResultIterator[Any]:
+    """Return an iterator over the results of `map` in the order in which they come, or over
+    `(number of the call, result)` with `with_index`; all else is as for `imap`.
     """
     form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
     request = _request(f, form, scheduler, reraise, chunksize, options)
     from gridengine.api.map_results import ResultIterator
 
-    return ResultIterator(request, calls, ordered=False)
+    return ResultIterator(request, calls, ordered=False, with_index=with_index)
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:

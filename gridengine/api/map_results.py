@@ -23,7 +23,7 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else KeepingRun
+    kind = RaisingRun if request.reraise else MapRun
     bar = ProgressBar(lambda: submission.snapshot(), shown=progress)
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
@@ -35,6 +35,13 @@ def gather(
             if bar.wanted:
                 sent = len(results.values)
                 bar.update(sent - results.missing, len(results.errors), sent)
+    except BaseException as error:
+        submission.cancel()
+        for outcome in submission.outcomes(0):  # what has come and has not been read
+            results.put(outcome)
+            del outcome
+        results.so_far(total).attach(error)
+        raise
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
         if bar.wanted:
             bar.close()
@@ -44,6 +51,10 @@ def gather(
 
 class RaisingRun(MapRun):
     """Ends with the first call that fails, in the order of the calls."""
+
+    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+        super().__init__(submission, total, chunksize)
+        self.add = submission.add
 
     def proceed(self) -> bool:
         """Collect what has come; return whether no call has failed."""
@@ -58,24 +69,24 @@ class RaisingRun(MapRun):
             self.submission.cancel_after(first)
 
 
-class KeepingRun(MapRun):
-    """Has each error in the place of its call's result."""
-
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
-        super().__init__(submission, total, chunksize)
-        self.add = submission.add_what_can_travel
-
-
 class ResultIterator(Generic[T]):
     """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
     thread at a time.
     """
 
-    def __init__(self, request: MapRequest, calls: Iterator[Any], *, ordered: bool) -> None:
+    def __init__(
+        self,
+        request: MapRequest,
+        calls: Iterator[Any],
+        *,
+        ordered: bool,
+        with_index: bool = False,
+    ) -> None:
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
+        self._with_index = with_index
         self._submission = submission = Submission.of(request)
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
@@ -115,14 +126,12 @@ class ResultIterator(Generic[T]):
                 raise fault
             finally:
                 del fault
-        value, error = (
-            self._ready.pop(self._given) if self._ordered else self._ready.popitem(last=False)[1]
-        )
+        index = self._given if self._ordered else next(iter(self._ready))
+        value, error = self._ready.pop(index)
         self._given += 1
-        if error is None:
-            return value  # type: ignore[no-any-return]
-        if not self._reraise:
-            return error  # type: ignore[return-value]
+        if error is None or not self._reraise:
+            value = value if error is None else error
+            return (index, value) if self._with_index else value  # type: ignore[return-value]
         try:
             if isinstance(error, StopIteration):
                 # it would end the iteration as if all were done: see PEP 479

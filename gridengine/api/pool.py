@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import time
 import weakref
@@ -18,14 +17,12 @@ from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable
 from gridengine.client.submitter import Submitter
-from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
-log = logging.getLogger("gridengine")
 
 
 class Pool:
@@ -37,8 +34,8 @@ class Pool:
     Args:
         processes: how many calls run at a time. With it a scheduler is made for this pool alone.
         initializer, initargs: as in `Executor`.
-        maxtasksperchild: has no effect; a process that runs calls is kept, and replaced when it
-            dies.
+        maxtasksperchild: how many calls a process makes before another takes its place, as
+            `max_tasks_per_child` of `Executor`.
         scheduler: as in `Executor`: an instance (left open), what gives one, a name, as "slurm", or
             None.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
@@ -58,18 +55,13 @@ class Pool:
         escalate_memory: float = 1,
         resources: Resource | None = None,
     ) -> None:
-        if maxtasksperchild is not None:
-            if not isinstance(maxtasksperchild, int) or maxtasksperchild < 1:
-                raise ConfigurationError(
-                    "maxtasksperchild must be a positive whole number or None, not "
-                    f"{maxtasksperchild!r}"
-                )
-            log.warning("maxtasksperchild=%r has no effect on a gridengine.Pool", maxtasksperchild)
+        if not isinstance(maxtasksperchild, int | None):
+            raise ValueError(f"maxtasksperchild must be a whole number, not {maxtasksperchild!r}")
         options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
         self._submitter = Submitter(
             scheduler,
             processes,
-            initializer=initializer_of(initializer, initargs),
+            initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
             options=options,
             daemon=True,
         )

@@ -30,13 +30,15 @@ from gridengine.client.future import (
     UndecodedResult,
     release,
 )
+from gridengine.client.initializer import Initializer
 from gridengine.client.lifetime import Lifetime
 from gridengine.client.submission import Submission
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import Cancelled
+from gridengine.errors import UNNUMBERED, Cancelled
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
+from gridengine.serialize.payload import Payload
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
@@ -51,6 +53,7 @@ class Batcher(Lifetime):
     Args:
         scheduler: is kept alive until this was closed and all its calls have ended.
         ours: it is closed then.
+        initializer: what is run first in each process; once it has failed no more calls are taken.
         most: how many calls are handed over at a time; None is as the time they take suggests.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
     """
@@ -61,11 +64,13 @@ class Batcher(Lifetime):
         scheduler: Scheduler,
         *,
         ours: bool,
+        initializer: Initializer | None = None,
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
         super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
+        self._initializer = initializer
         self.submitter = dispatcher.new_id()
         """The number that all calls have in common, by which they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
@@ -229,7 +234,12 @@ class Batcher(Lifetime):
         template, id = batch.template, self.dispatcher.new_id()
         try:
             task = template.options.task(
-                id, batch.payload(), len(batch.futures), template.form, submitter=self.submitter
+                id,
+                batch.payload(),
+                len(batch.futures),
+                template.form,
+                first=UNNUMBERED,
+                submitter=self.submitter,
             )
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
@@ -245,7 +255,14 @@ class Batcher(Lifetime):
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
+    def note_raised(self, raised: Payload) -> None:
+        """Note whether what a call raised is that the initializer failed."""
+        if self._initializer is not None and self.broken is None:
+            self.broken = self._initializer.failure_in(raised)
+
     def _on_event(self, batch: Batch, event: CallsFinished) -> None:
+        if event.raised and event.payload is not None:
+            self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
         batch.unsettled -= len(futures)
         if not batch.unsettled:

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from gridengine.client.options import CallOptions
-from gridengine.client.outcomes import outcomes_of
+from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 
@@ -98,7 +98,8 @@ class UndecodedResult:
             if future.outcome is not self:
                 return
             if self._event is not None:
-                for outcome in outcomes_of(self._event):
+                name = future.template.function.name
+                for outcome in outcomes_of(self._event, name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None

@@ -1,5 +1,5 @@
-"""What runs once in each process that runs calls, before the first of them. Imported by workers
-too, so it imports little.
+"""What is done in each process that runs calls: an initializer before the first, and an end after
+so many. Imported by workers too, so it imports little.
 """
 
 from __future__ import annotations
@@ -10,34 +10,67 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
+from gridengine.resources.units import whole
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
+from gridengine.worker.call_context import GVAR
+
+TOKEN = "initializer"
+"""The attribute of an initializer's failure that says which initializer it was."""
+
 
 class Initializer:
-    """An initializer with its arguments; `token` names it, for it may arrive in a process with each
-    of several functions.
+    """An initializer with its arguments, if there is one, and how many calls a process makes at
+    most; `token` names it, for it may arrive in a process with each of several functions.
     """
 
-    def __init__(self, initializer: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        initializer: Callable[..., object] | None,
+        arguments: tuple[Any, ...],
+        most_calls: int | None,
+    ) -> None:
         self.token = secrets.token_hex(8)
         self._initializer = initializer
         self._arguments = arguments
+        self._most_calls = most_calls
 
     def run(self) -> None:
         """Run it, unless that has been done in this process.
 
         Raises:
-            BrokenExecutor: it failed, now or before.
+            BrokenProcessPool: it failed, now or before.
+            ProcessSpent: this process has made all its calls.
         """
+        if self._most_calls is not None:
+            GVAR.count_call(self._most_calls)
+        if self._initializer is None:
+            return
         failures = _failures_by_token()
         if self.token not in failures:
             try:
                 self._initializer(*self._arguments)
             except BaseException as error:
                 failures[self.token] = repr(error)
-                raise BrokenExecutor(f"the initializer failed: {error!r}") from error
+                raise self._broken(repr(error)) from error
             failures[self.token] = None
         failure = failures[self.token]
         if failure is not None:
-            raise BrokenExecutor(f"the initializer failed: {failure}")
+            raise self._broken(failure)
+
+    def _broken(self, failure: str) -> BrokenExecutor:
+        from concurrent.futures.process import BrokenProcessPool  # here, since it imports much
+
+        error = BrokenProcessPool(f"the initializer failed: {failure}")
+        vars(error)[TOKEN] = self.token
+        return error
+
+    def failure_in(self, raised: Payload) -> str | None:
+        """Return why it failed, if that is the exception that a call raised."""
+        if pickling.raised_type(raised) != "BrokenProcessPool":
+            return None
+        error = pickling.load_exception(raised)
+        return str(error) if vars(error).get(TOKEN) == self.token else None
 
 
 class Prepared:
@@ -54,18 +87,24 @@ class Prepared:
 
 
 def initializer_of(
-    initializer: Callable[..., object] | None, arguments: Iterable[Any]
+    initializer: Callable[..., object] | None,
+    arguments: Iterable[Any],
+    **most_calls: int | None,
 ) -> Initializer | None:
-    """Return what is to run first, None when nothing is.
+    """Return what is to be done in each process, None when nothing is; `most_calls` is how many
+    calls one makes at most, by the name that the user has for it.
 
     Raises:
-        TypeError: it cannot be called.
+        TypeError, ConfigurationError: it cannot be called; or that is no positive number.
     """
-    if initializer is None:
-        return None
-    if not callable(initializer):
+    if initializer is not None and not callable(initializer):
         raise TypeError("initializer must be a callable")
-    return Initializer(initializer, tuple(arguments))
+    [(name, most)] = most_calls.items()
+    if most is not None:
+        whole(name, most)
+    if initializer is None and most is None:
+        return None
+    return Initializer(initializer, tuple(arguments), most)
 
 
 @functools.cache

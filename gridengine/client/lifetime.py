@@ -40,6 +40,8 @@ class Lifetime(ABC):
         self._all_ended = threading.Condition(self.lock)
         self._awaited = False
         """Whether somebody has waited for that."""
+        self.broken: str | None = None
+        """Why no more calls can be made."""
         self._finishing = threading.Lock()
         self._finished = self._finish_at_end = False
         self._courier = HelperThread("gridengine-courier")
@@ -50,9 +52,14 @@ class Lifetime(ABC):
         """Check that calls may be submitted.
 
         Raises:
+            BrokenProcessPool: its initializer has failed.
             RuntimeError: it was closed.
             ConfigurationError: it belongs to the process that this one was forked from.
         """
+        if self.broken is not None:
+            from concurrent.futures.process import BrokenProcessPool  # here: it imports much
+
+            raise BrokenProcessPool(self.broken)
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._owner != os.getpid():

@@ -12,10 +12,15 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import Submission
-from gridengine.serialize.payload import size_of
+from gridengine.errors import Cancelled
+from gridengine.serialize.exceptions import PartialResults, twin_of
+from gridengine.serialize.payload import Payload, size_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
+
+MOST_UNSENT = 10_000_000
+"""Up to how many calls those that were not sent are told of: a map of very many fails early."""
 
 
 class Results:
@@ -56,12 +61,16 @@ class Results:
         return self._frontier
 
     def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded. None is
-        held here then: its traceback holds this, and the results stayed until the collector came.
+        """Raise the first call's error as soon as all the calls before it have succeeded. It is
+        not held here then: its traceback holds this, and the results stayed until the collector
+        came.
         """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
             error = self.errors[self.first_error]
-            self.errors = {}
+            twin = twin_of(error)
+            self.errors = {
+                index: twin if one is error else one for index, one in self.errors.items()
+            }
             try:
                 raise error
             finally:
@@ -72,6 +81,17 @@ class Results:
         for index, error in self.errors.items():
             self.values[index] = error
         return self.values
+
+    def so_far(self, total: int | None) -> PartialResults:
+        """Return the results, each error, `Cancelled` for a call that has not ended, in its call's
+        place; of `total` calls some may not have been sent.
+        """
+        self.expect(max(0, min(total or 0, MOST_UNSENT) - len(self.values)))
+        made, index = PartialResults(self.with_errors()), -1
+        cancelled = Cancelled("the call was ended before it was done")
+        while (index := self._settled.find(0, index + 1)) >= 0:
+            made[index] = cancelled
+        return made
 
 
 class MapRun:
@@ -84,7 +104,7 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add = submission.add
+        self.add: Callable[[list[Any], int], Payload] = submission.add_what_can_travel
         """Adds a block of calls to the submission, given the number of its first call, and returns
         its pickle.
         """
@@ -130,6 +150,7 @@ class MapRun:
         for outcome in self.submission.outcomes(timeout):
             results.put(outcome)
             taken = True
+            del outcome  # an error that is raised would hold it, and it the error
         if results.first_error is not None:
             self.heed_errors(results.first_error, known)
         return taken

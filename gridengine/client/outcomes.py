@@ -42,12 +42,20 @@ class Outcome(Struct, frozen=True):
     error: BaseException | None
 
 
-def outcomes_of(event: CallsFinished, first: int = 0) -> list[Outcome]:
+CALL_OF_MANY, ONE_CALL, JOB = "call {number} of {name}", "the call of {name}", "job {name}"
+"""What a call is called in the note of what it raised."""
+
+
+def outcomes_of(
+    event: CallsFinished, name: str, what: str = CALL_OF_MANY, first: int = 0
+) -> list[Outcome]:
     """Return the outcomes of the calls of an event, one where they are alike; `first` is the number
     of the task's first call.
 
-    A result that cannot be unpickled is a `PicklingError`, a call that was recalled before it began
-    a `CancelledError`. It may take its time: the end of a worker's log is read here, too.
+    What a call raised has a note of which call it was (`what`, with its number and `name`), what it
+    was given and where it ran. A result that cannot be unpickled is a `PicklingError`, a call that
+    was recalled before it began a `CancelledError`. It may take its time: the end of a worker's log
+    is read here, too.
     """
     start, stop = first + event.start, first + event.stop
     error: BaseException | None
@@ -56,7 +64,8 @@ def outcomes_of(event: CallsFinished, first: int = 0) -> list[Outcome]:
     elif event.payload is None:
         error = _with_log(event.error)
     elif event.raised:
-        error = _with_history(pickling.load_exception(event.payload), event.attempts)
+        error, arguments = pickling.load_raised(event.payload)
+        add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
     return [Outcome(start, stop, (), error)]
@@ -93,11 +102,12 @@ def _with_log(error: GridEngineError | None) -> GridEngineError | None:
     return error
 
 
-def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseException:
-    """Add to an exception that a worker sent what only the dispatcher knows: the cluster job, its
-    log, and the outcome of each attempt.
+def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt]) -> None:
+    """Note on an exception that a worker sent these facts, and what only the dispatcher knows: the
+    cluster job, its log, and the outcome of each attempt.
     """
-    if isinstance(error, OutOfMemory) and attempts:
+    history = [f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)]
+    if isinstance(error, OutOfMemory) and attempts:  # its text has what the notes say of others
         error.host, error.job, error.log = (
             attempts[-1].host,
             attempts[-1].job or None,
@@ -105,13 +115,15 @@ def _with_history(error: BaseException, attempts: Sequence[Attempt]) -> BaseExce
         )
         error.attempts = tuple(map(str, attempts))
         error.log_tail = log_tail(attempts[-1].log) or None
-    elif len(attempts) > 1:
-        notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
-        notes = [
-            *(notes if isinstance(notes, list) else ()),
-            *(f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)),
-        ]
-        BaseException.__setattr__(
-            error, "__notes__", notes
-        )  # add_note would have to ask the class, a frozen dataclass perhaps
-    return error
+        facts, history = facts[1:], []
+    elif attempts:
+        facts += [f"on {attempts[-1].host}"]
+        facts += [f"cluster job {attempts[-1].job}"] * bool(attempts[-1].job)
+    notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
+    notes = [
+        *(notes if isinstance(notes, list) else ()),
+        *filter(None, [", ".join(filter(None, facts))]),
+        *(history if len(attempts) > 1 else ()),
+    ]
+    # add_note would have to ask the class, a frozen dataclass perhaps
+    BaseException.__setattr__(error, "__notes__", notes)

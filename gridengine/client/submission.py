@@ -138,13 +138,17 @@ class Submission(OutcomeListener):
             return self.add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
-                self._events.put(Outcome(first, first + 1, (), error))
-                return ()
+                return self.add_failed(error, calls, first)
         half = len(calls) // 2
         return [
             *self.add_what_can_travel(calls[:half], first),
             *self.add_what_can_travel(calls[half:], first + half),
         ]
+
+    def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> Payload:
+        """As `add`, for calls that fail with this error without being sent."""
+        self._events.put(Outcome(first, first + len(calls), (), error))
+        return ()
 
     def flush(self) -> None:
         """Send the tasks that were added."""
@@ -173,7 +177,9 @@ class Submission(OutcomeListener):
                     self._unread = self._events.get(timeout=timeout)
                 unread = self._unread
                 yield from (
-                    [unread] if isinstance(unread, Outcome) else outcomes_of(unread[1], unread[0])
+                    [unread]
+                    if isinstance(unread, Outcome)
+                    else outcomes_of(unread[1], self._function.name, first=unread[0])
                 )
                 self._unread, timeout = None, 0
         except queue.Empty:

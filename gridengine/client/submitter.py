@@ -67,7 +67,14 @@ class Submitter:
         self.slots = dispatcher.slots
         # The batcher alone may outlive its users: what they submitted still runs, and then their
         # workers end.
-        self.batcher = Batcher(dispatcher, self._scheduler, ours=ours, most=most, daemon=daemon)
+        self.batcher = Batcher(
+            dispatcher,
+            self._scheduler,
+            ours=ours,
+            initializer=initializer,
+            most=most,
+            daemon=daemon,
+        )
         self._initializer = initializer
         self._set_options(options)
 
@@ -135,20 +142,25 @@ class Submitter:
         chunksize: int | None,
     ) -> tuple[MapRun, CallFuture]:
         """Have many calls made; return where their results are collected, and a future that is done
-        once all of them have ended.
+        once all of them have ended. A `PicklingError` is the outcome of the calls that cannot
+        travel.
 
         Raises:
             RuntimeError: the batcher is closed.
-            PicklingError: the function or an argument cannot be pickled; what was submitted before
-                is cancelled.
         """
         self.batcher.check()
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
-        template = self._functions.find(f)[form] if head else self._no_function
+        template, failure = self._no_function, None
+        try:
+            template = self._functions.find(f)[form] if head else template
+        except Exception as error:
+            failure = error.with_traceback(None)  # which would hold this, and so the error
         submission = TrackedSubmission(template, self.batcher)
         run = MapRun(submission, total, chunksize)
+        if failure is not None:
+            run.add = functools.partial(submission.add_failed, failure)
         try:
             run.send(itertools.chain(head, calls))
         except BaseException:
@@ -225,6 +237,8 @@ class TrackedSubmission(Submission):
 
     def settled(self, event: CallsFinished) -> None:
         """Take an event, in the I/O thread."""
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
         super().settled(event)
         if event.seconds is not None:
             self._pace.measured(event.stop - event.start, event.seconds)
@@ -256,6 +270,8 @@ def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
     """
     if max_workers is None:
         return place
+    if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
+        raise TypeError(f"max_workers is a number; for {max_workers!r} say scheduler=")
     whole("max_workers", max_workers)
     if isinstance(place, Scheduler):
         raise ConfigurationError(

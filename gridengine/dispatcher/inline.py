@@ -53,6 +53,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
@@ -247,7 +248,7 @@ class InlineRun:
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""
-        watched, number = assignment.watched, partial(int, assignment.first + index)
+        watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
         job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
         named = process_name(assignment.name) if watched else contextlib.nullcontext()
         began = time.monotonic()
@@ -283,7 +284,8 @@ class InlineRun:
             raise
         except BaseException as error:
             status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-            return pickling.dump_exception(error), status
+            given = arguments_text(call, assignment)
+            return pickling.dump_exception(error, given), status
 
     def _push(self, run: int, value: Any) -> None:
         payload = pickling.dump(value)

@@ -166,6 +166,36 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
     return copy
 
 
+def twin_of(error: BaseException) -> BaseException:
+    """Return an exception equal to one that is raised, without its traceback: what the exception
+    refers to may hold this, and is freed with it all the same.
+    """
+    try:
+        twin = picklable_copy(error, lambda _: True)
+    except Exception:  # the class's own code; then the garbage collector has to free them
+        return error
+    BaseException.__setattr__(twin, "__cause__", error.__cause__)
+    return twin
+
+
+class PartialResults(list[Any]):
+    """What an exception of a map has as its `results`. It stays where it was raised: a call that
+    ends with such an exception does not send it.
+    """
+
+    @classmethod
+    def discard(cls, error: BaseException) -> None:
+        """Take it off an exception that has it."""
+        if type(error.__dict__.get("results")) is cls:
+            del error.__dict__["results"]
+
+    def attach(self, error: BaseException) -> None:
+        """Give it to an exception, unless that has `results` of its own."""
+        self.discard(error)
+        if not any("results" in vars(kind) for kind in type(error).__mro__):
+            error.__dict__.setdefault("results", self)
+
+
 def traceback_text(error: BaseException) -> str:
     """Return an exception's traceback, without the frames of this package that called the user's
     code.

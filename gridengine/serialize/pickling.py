@@ -18,7 +18,7 @@ from gridengine.errors import PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler
 from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
-from gridengine.serialize.exceptions import picklable_copy, traceback_text
+from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
@@ -189,14 +189,15 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
     return values, complete
 
 
-def dump_exception(error: BaseException) -> list[Buffer]:
-    """Return the payload of an exception that a call raised, with its traceback as text. Never
-    fails.
+def dump_exception(error: BaseException, arguments: str = "") -> list[Buffer]:
+    """Return the payload of an exception that a call raised, with its traceback, and what the call
+    was given, as text. Never fails.
 
     What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that
     cannot travel at all is replaced by a `PicklingError` with its type's name.
     """
     name = name_of(type(error))
+    PartialResults.discard(error)
     try:
         body, *buffers = _dump_error(error)
     except KeyboardInterrupt:
@@ -206,7 +207,7 @@ def dump_exception(error: BaseException) -> list[Buffer]:
             f"an exception of type {name} was raised that cannot be pickled: {reason(failure)}"
         )
         body, *buffers = encode(substitute, SOCKETS)
-    return [pickle.dumps((name, traceback_text(error), bytes(body)), 5), *buffers]
+    return [pickle.dumps((name, traceback_text(error), bytes(body), arguments), 5), *buffers]
 
 
 def _dump_error(error: BaseException) -> list[Buffer]:
@@ -217,12 +218,22 @@ def _dump_error(error: BaseException) -> list[Buffer]:
         return with_dill(functools.partial(encode, shown, for_caller=True))
 
 
+def raised_type(payload: Payload) -> str:
+    """Return the name of the type of a payload's exception; nothing of the user's is loaded."""
+    return str(pickle.loads(payload[0])[0])
+
+
 def load_exception(payload: Payload) -> BaseException:
-    """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`.
+    """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`."""
+    return load_raised(payload)[0]
+
+
+def load_raised(payload: Payload) -> tuple[BaseException, str]:
+    """Return the exception of a payload, as `load_exception`, and what the call was given as text.
 
     One that cannot be rebuilt here is replaced by a `PicklingError` with its type's name.
     """
-    name, text, body = pickle.loads(payload[0])
+    name, text, body, arguments = pickle.loads(payload[0])
     try:
         error: BaseException = load([body, *payload[1:]])
     except KeyboardInterrupt:
@@ -233,4 +244,4 @@ def load_exception(payload: Payload) -> BaseException:
         )
     cause = RemoteTraceback(text)
     BaseException.__setattr__(error, "__cause__", cause)  # a frozen dataclass would refuse
-    return error
+    return error, arguments

@@ -54,7 +54,8 @@ class Assignment(_Item, frozen=True):
     so that a late result differs from one that is waited for. `form` is what the list of calls
     holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
-    no limit. `first` is what people call the task's first call: its number among all calls.
+    no limit. `first` is what people call the task's first call: its number among all calls,
+    or `UNNUMBERED`.
     `name` is the name of a job; its process has it while the job runs.
     """
 
@@ -284,9 +285,12 @@ class Crashed(_Message, frozen=True):
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
+PROCESS_LEFT = "the process ended by itself, after its last call"
+
+
 class Returned(_Message, frozen=True):
     """These runs were not started, or not all of them: what was not answered may be handed to
-    another. `reason` is what kept them.
+    another. `reason` is what kept them; `PROCESS_LEFT` is none of the worker's.
     """
 
     runs: list[int]

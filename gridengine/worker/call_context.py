@@ -47,6 +47,10 @@ class CurrentJob(Struct, eq=False):
 _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None)
 
 
+class ProcessSpent(BaseException):
+    """This process has made all the calls that it is to make."""
+
+
 class Variables:
     """What is set while a job runs, as attributes. One of it is there in a process: `GVAR`."""
 
@@ -59,6 +63,10 @@ class Variables:
         """Whether this process is a runner, or was forked from one: what it imports before its
         first call is part of a call too.
         """
+        self.calls_made = 0
+        """Of those that an executor limits for each process."""
+        self.is_spent = False
+        """Whether this process has made as many as it may, and is to end."""
 
     def __reduce__(self) -> str:
         return "GVAR"  # a function that refers to it means that of the process in which it runs
@@ -80,6 +88,18 @@ class Variables:
     def inside(self) -> bool:
         """Whether this code runs inside a call, or in a process that is there for calls alone."""
         return self.in_runner or self.job is not None
+
+    def count_call(self, most: int) -> None:
+        """Count a call of a runner that makes so many; calls inside a call end no process.
+
+        Raises:
+            ProcessSpent: it has made them.
+        """
+        if self.in_runner and _HERE.get() is None:
+            if self.calls_made >= most:
+                raise ProcessSpent
+            self.calls_made += 1
+            self.is_spent = self.calls_made >= most
 
     @contextlib.contextmanager
     def running(self, job: CurrentJob) -> Iterator[None]:

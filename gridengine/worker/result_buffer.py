@@ -9,7 +9,7 @@ import threading
 from itertools import chain
 from time import monotonic, sleep
 
-from gridengine.errors import PicklingError
+from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.unpicklable import reason
@@ -185,7 +185,8 @@ class ResultBuffer:
         """
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
-            what = f"the result of call {self._named + index}"
+            number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
+            what = f"the result of {number}"
             try:
                 payload = pickling.dump_values([value], describe=[what].__getitem__)
                 self._add(1, VALUES, payload, monotonic())

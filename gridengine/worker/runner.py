@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import Any, NoReturn
 
-from gridengine.errors import out_of_memory
+from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
@@ -43,9 +43,9 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
-from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.forkserver_process import RunnerDescriptors
-from gridengine.worker.loaded_functions import LoadedFunctions, taking_item
+from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
     exit_forked,
@@ -119,7 +119,7 @@ class Runner:
         """Work until the agent closes the channel.
 
         Raises:
-            EOFError: it has.
+            EOFError: it has; or this process has made all the calls that it may.
         """
         while True:
             self._read()
@@ -165,7 +165,7 @@ class Runner:
         if several:
             self._result_buffer.begin_batch()
         try:
-            while self._queue:
+            while self._queue and not GVAR.is_spent:
                 assignment, _ = self._queue[0]
                 self._words[START] = 0
                 self._words[INDEX] = assignment.start
@@ -187,6 +187,8 @@ class Runner:
         flush_output()
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         self._result_buffer.flush()
+        if GVAR.is_spent:
+            raise EOFError
 
     def _wait_for_cancel(self) -> None:
         """Read the agent's `Cancel` before going on. It may also be about to kill this process:
@@ -250,7 +252,7 @@ class Runner:
             assignment.task,
             assignment.attempt,
             self._resources.present or self._resources.get(),
-            lambda: first + words[INDEX],
+            lambda: max(first, 0) + words[INDEX],
         )
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
@@ -285,7 +287,7 @@ class Runner:
                     try:
                         append(call(calls[index]))
                     except BaseException as error:
-                        self._add_raised(index, error, assignment)
+                        self._add_raised(index, error, assignment, calls[index])
                 result_buffer.ended = now = monotonic()
                 if now >= result_buffer.due:
                     self._flush()
@@ -322,7 +324,7 @@ class Runner:
                 result_buffer.values.append(value)
             except BaseException as error:
                 self._exit_if_late()
-                self._add_raised(index, error, assignment)
+                self._add_raised(index, error, assignment, calls[index])
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
                 self._flush()
@@ -340,12 +342,19 @@ class Runner:
             self._flush()
             exit_process(1)
 
-    def _add_raised(self, index: int, error: BaseException, assignment: Assignment) -> None:
+    def _add_raised(
+        self, index: int, error: BaseException, assignment: Assignment, call: Any
+    ) -> None:
         self._exit_if_forked(error)
+        if type(error) is ProcessSpent:
+            self._words[START] = self._words[RUN] = 0
+            self._flush()
+            raise EOFError
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        self._result_buffer.add_raised(index, pickling.dump_exception(error), status)
+        payload = pickling.dump_exception(error, arguments_text(call, assignment))
+        self._result_buffer.add_raised(index, payload, status)
 
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException
@@ -361,11 +370,7 @@ class Runner:
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory:
             name = self.functions.name_of(assignment.function)
-            what = (
-                f"the call of {name}"
-                if assignment.watched
-                else f"call {assignment.first + index} of {name}"
-            )
+            what = call_words(name, assignment.first, index)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             late.__cause__ = error
             late.__traceback__ = error.__traceback__

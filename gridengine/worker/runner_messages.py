@@ -16,6 +16,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    PROCESS_LEFT,
     Assignment,
     Crashed,
     Message,
@@ -168,7 +169,8 @@ class RunnerMessages:
         for run, number in list(runner.cancelled.items()):
             self.send_cancelled(run, number)
             runner.forget(run)
-        self._send_returned(runner)
+        left = runner.has_answered and not event.exitcode
+        self._send_returned(runner, PROCESS_LEFT if left else "")
         self._pool.remove(runner)
         if self._failed_starts >= MOST_FAILED_STARTS:
             self._pool.broken = (

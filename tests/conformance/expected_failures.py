@@ -28,8 +28,8 @@ def because(
 
 CONCURRENT_FUTURES = {
     **because(
-        "it looks into an executor's list of processes, its manager thread or its queue; ours has "
-        "its processes behind a worker",
+        "it looks into an executor's list of processes, its manager thread, its queue or its "
+        "`_mp_context`; ours has its processes behind a worker",
         """
         ProcessPoolShutdownTest::test_context_manager_shutdown
         ProcessPoolShutdownTest::test_del_shutdown
@@ -37,6 +37,8 @@ CONCURRENT_FUTURES = {
         ProcessPoolExecutorTest::test_idle_process_reuse_multiple
         ProcessPoolExecutorTest::test_idle_process_reuse_one
         ProcessPoolExecutorTest::test_killed_child
+        ProcessPoolExecutorTest::test_max_tasks_per_child
+        ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
         ExecutorDeadlockTest::test_shutdown_deadlock_pickle
         """,
     ),
@@ -56,18 +58,8 @@ CONCURRENT_FUTURES = {
         run=False,
     ),
     **because(
-        "an executor whose initializer fails is not broken: each call fails with BrokenExecutor, "
-        "and it is asked for `_broken`",
+        "it is asked for `_broken`; why its initializer failed is told by the error, not logged",
         "FailingInitializerTest::test_initializer",
-    ),
-    **because(
-        "there is no max_tasks_per_child: a process that runs calls is kept, and replaced when it "
-        "dies",
-        """
-        ProcessPoolExecutorTest::test_max_tasks_early_shutdown
-        ProcessPoolExecutorTest::test_max_tasks_per_child
-        ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
-        """,
     ),
     **because(
         "the same ValueError in other words, which name the value: max_workers must be at least 1, "

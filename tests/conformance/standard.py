@@ -32,7 +32,7 @@ class ProcessPoolExecutor(gridengine.Executor):
         **options: Any,
     ) -> None:
         super().__init__(
-            gridengine.ProcessScheduler,
+            scheduler=gridengine.ProcessScheduler,
             max_workers=max_workers,
             initializer=initializer,
             initargs=initargs,

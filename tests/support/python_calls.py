@@ -130,7 +130,7 @@ def main() -> None:
     threading.setprofile(relay)
     with (
         gridengine.ProcessScheduler(2) as scheduler,
-        gridengine.Executor(scheduler) as executor,
+        gridengine.Executor(scheduler=scheduler) as executor,
     ):
         ways: dict[str, Way] = {
             "map": lambda f, value: gridengine.map(f, [value], scheduler=scheduler)[0],

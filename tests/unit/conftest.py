@@ -19,7 +19,7 @@ def dispatcher() -> HeldDispatcher:
 @pytest.fixture
 def waiting(dispatcher: HeldDispatcher) -> Iterator[gridengine.Executor]:
     """An executor at whose dispatcher nothing happens before a test runs it."""
-    executor = gridengine.Executor(FakeScheduler(dispatcher))
+    executor = gridengine.Executor(scheduler=FakeScheduler(dispatcher))
     yield executor
     executor.shutdown(wait=False, cancel_futures=True)
     dispatcher.run_what_is_there()
@@ -28,5 +28,5 @@ def waiting(dispatcher: HeldDispatcher) -> Iterator[gridengine.Executor]:
 @pytest.fixture
 def executor() -> Iterator[gridengine.Executor]:
     """An executor whose calls run when they are submitted."""
-    with gridengine.Executor(FakeScheduler()) as executor:
+    with gridengine.Executor(scheduler=FakeScheduler()) as executor:
         yield executor

@@ -124,3 +124,43 @@ def test_a_refused_allocation_explains_a_peak_below_the_limit() -> None:
     assert refused in str(out_of_memory("call 0", limit=2**30, peak=2**28))
     ended = out_of_memory("call 0", limit=2**30, peak=2**28, how="its process was killed")
     assert "allocation" not in str(ended)
+
+
+class LongWinded:
+    def __repr__(self) -> str:
+        return "so\n  much " * 1000
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (-1.5, "-1.5"),
+        ("a\nb", r"'a\nb'"),
+        (list(range(10**5)), "[0, 1, 2, 3, 4, 5, ...]"),
+        ([[[[1]]]], "[[[...]]]"),
+        (Mute(), "<Mute, whose repr raised SystemExit>"),
+    ],
+)
+def test_a_short_repr_shows_what_it_can(value: object, text: str) -> None:
+    assert errors.short_repr(value) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [LongWinded(), "x" * 10**6, 10**5000, {"k" * 99: "v" * 99}],
+    ids=["own", "text", "number", "dictionary"],
+)
+def test_a_short_repr_is_one_short_line(value: object) -> None:
+    text = errors.short_repr([value] * 9)
+    assert len(text) <= 120
+    assert "\n" not in text
+
+
+def test_a_call_that_was_submitted_alone_has_no_number() -> None:
+    assert errors.call_words("f", 180, 10) == "call 190 of f"
+    assert errors.call_words("f", errors.UNNUMBERED, 10) == "the call of f"

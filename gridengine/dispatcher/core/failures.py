@@ -19,6 +19,7 @@ from gridengine.errors import (
     TimeoutError,
     WorkerCrashed,
     WorkerLost,
+    call_words,
     exit_words,
     out_of_memory,
     safe_repr,
@@ -121,10 +122,8 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 
 def name_of(span: Span, index: int) -> str:
     """Return what a call is called in messages to people."""
-    name = span.open_task.function.function.name
-    if span.open_task.task.watched:
-        return f"the call of {name}"
-    return f"call {span.open_task.task.first + index} of {name}"
+    one = span.open_task
+    return call_words(one.function.function.name, one.task.first, index)
 
 
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:

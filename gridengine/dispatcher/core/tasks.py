@@ -34,10 +34,10 @@ class Task(Struct, frozen=True, gc=False):
     call that its surroundings killed is run again, `timeout` the seconds each call may take. A
     `watched` task has its output kept, its start told and its pushed values passed on, and has a
     `name`, which its process has while it runs; a `controlled` one is given a controller. `first`
-    is the index of its first call among all that the user asked for. `escalate_memory` is by how
-    much a call's memory is multiplied when it is run again because it ran out of it. `needs` are
-    the shared objects that the calls refer to. `submitter` is whose it is: calls of several
-    submitters take turns, and jobs have one together.
+    is the index of its first call among all that the user asked for, or `UNNUMBERED`.
+    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it
+    ran out of it. `needs` are the shared objects that the calls refer to. `submitter` is whose it
+    is: calls of several submitters take turns, and jobs have one together.
     """
 
     id: int

@@ -30,6 +30,7 @@ from gridengine.wire.messages import (
     CRASH,
     MEMORY,
     OUT_OF_MEMORY,
+    PROCESS_LEFT,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -84,7 +85,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         stdout, stderr = bytes(out), bytes(err)
     if not raised and span.demand is not ANY:
         state.learn_seconds(queue, result.seconds / calls)
-    if one.task.watched or (raised and result.status != RAISED):
+    if one.task.watched or raised:
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
@@ -165,7 +166,8 @@ def returned(
 ) -> None:
     """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    worker.fruitless += any(not run.recalled for run in runs)
+    left = message.reason == PROCESS_LEFT
+    worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(now)
         words = message.reason or "it gave back all it was given"

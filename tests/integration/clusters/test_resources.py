@@ -44,7 +44,7 @@ class Given(Capacity):
 if __name__ == "__main__":
     with (
         gridengine.SCHEDULER(max_workers=2) as scheduler,
-        gridengine.Executor(scheduler) as executor,
+        gridengine.Executor(scheduler=scheduler) as executor,
     ):
         for kind in (Worded, Given, Given):
             asking = executor.with_options(resources=kind(1))

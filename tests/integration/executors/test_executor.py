@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ SECONDS = 30
 
 @pytest.fixture
 def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         yield executor
 
 
@@ -177,7 +180,7 @@ def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
 def test_a_cancelled_call_never_runs(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path, gate: Gate
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         blocking = [executor.submit(begin_and_wait, *gate.paths) for _ in range(8)]
         futures = [executor.submit(note, str(tmp_path), f"ran-{index}") for index in range(100)]
         cancelled = [future.cancel() for future in futures]
@@ -201,7 +204,7 @@ def after_quick_calls(
 
 
 def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -> None:
-    with gridengine.Executor(gridengine.ProcessScheduler, max_workers=1) as executor:
+    with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) as executor:
         futures = after_quick_calls(executor, gate)
         cancelled = [future.cancel() for future in futures]
         gate.open()
@@ -210,7 +213,7 @@ def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -
 
 
 def test_after_quick_calls_the_shutdown_cancels_all_that_has_not_begun(gate: Gate) -> None:
-    executor = gridengine.Executor(gridengine.ProcessScheduler, max_workers=1)
+    executor = gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1)
     futures = after_quick_calls(executor, gate)
     executor.shutdown(wait=False, cancel_futures=True)
     done, _ = concurrent.futures.wait(futures[1:], SECONDS)
@@ -254,7 +257,7 @@ def test_the_initializer_runs_once_in_each_process(
             file.write(f"{os.getpid()}\n")
 
     with gridengine.Executor(
-        scheduler, initializer=initialise, initargs=(str(tmp_path),)
+        scheduler=scheduler, initializer=initialise, initargs=(str(tmp_path),)
     ) as executor:
         ran = {executor.submit(os.getpid).result(SECONDS) for _ in range(50)}
         list(executor.map(square, range(50)))
@@ -263,16 +266,77 @@ def test_the_initializer_runs_once_in_each_process(
     assert {str(pid) for pid in ran} <= set(initialised)
 
 
-def test_a_failing_initializer_breaks_the_calls(scheduler: gridengine.ProcessScheduler) -> None:
-    with gridengine.Executor(scheduler, initializer=fail, initargs=(1,)) as executor:
-        futures = [executor.submit(square, index) for index in range(10)]
-        for future in futures:
-            with pytest.raises(concurrent.futures.BrokenExecutor, match="no 1"):
-                future.result(SECONDS)
+def test_a_failing_initializer_breaks_the_executor(scheduler: gridengine.ProcessScheduler) -> None:
+    with gridengine.Executor(scheduler=scheduler, initializer=fail, initargs=(1,)) as executor:
+        results = executor.map(square, range(10))
+        with pytest.raises(BrokenProcessPool, match="no 1"):
+            next(results)
+        with pytest.raises(BrokenProcessPool, match="no 1"):
+            executor.submit(square, 1)
+    with gridengine.Executor(scheduler=scheduler) as other:
+        assert other.submit(square, 3).result(SECONDS) == 9
+
+
+# ------------------------------------------------------------------ max_tasks_per_child
+
+
+@pytest.mark.parametrize("most", [1, 3, 70])
+def test_a_process_makes_as_many_calls_as_it_may_and_every_call_is_made_once(
+    tmp_path: Path, most: int
+) -> None:
+    def pid_of(x: int) -> tuple[int, int]:
+        Path(tmp_path, str(x)).touch(exist_ok=False)
+        return x, os.getpid()
+
+    with gridengine.Executor(4, max_tasks_per_child=most, scheduler=processes) as executor:
+        numbers = range(150)
+        given = list(executor.map(pid_of, numbers[:75])) + [
+            future.result(SECONDS)
+            for future in [executor.submit(pid_of, number) for number in numbers[75:]]
+        ]
+    assert [number for number, _ in given] == list(numbers)
+    calls = collections.Counter(pid for _, pid in given)
+    assert max(calls.values()) <= most
+    assert len(calls) >= 150 / most
+
+
+def processes(max_workers: int) -> gridengine.ProcessScheduler:
+    return gridengine.ProcessScheduler(max_workers)
+
+
+def test_a_timed_call_goes_to_another_process_too() -> None:
+    with gridengine.Executor(
+        2, max_tasks_per_child=1, scheduler=processes, timeout=SECONDS
+    ) as executor:
+        pids = list(executor.map(lambda _: os.getpid(), range(10), chunksize=5))
+    assert len(set(pids)) == 10
+
+
+def test_calls_inside_a_call_end_no_process(scheduler: gridengine.ProcessScheduler) -> None:
+    def inner(x: int) -> list[int]:
+        with gridengine.Executor(max_tasks_per_child=1) as executor:
+            return list(executor.map(square, range(x)))
+
+    assert gridengine.map(inner, [3], scheduler=scheduler) == [[0, 1, 4]]
+
+
+def test_what_the_last_call_of_a_process_left_running_is_waited_for(tmp_path: Path) -> None:
+    def leave(x: int) -> None:
+        def write() -> None:
+            wait_until((tmp_path / "go").exists)
+            (tmp_path / "written").touch()
+
+        threading.Thread(target=write).start()
+
+    with gridengine.Executor(1, max_tasks_per_child=1, scheduler=processes) as executor:
+        executor.submit(leave, 1).result(SECONDS)
+        (tmp_path / "go").touch()
+        assert executor.submit(square, 3).result(SECONDS) == 9
+        assert (tmp_path / "written").exists()
 
 
 def test_calls_may_run_in_this_process() -> None:
-    with gridengine.Executor(gridengine.InlineScheduler) as executor:
+    with gridengine.Executor(scheduler=gridengine.InlineScheduler) as executor:
         assert executor.submit(os.getpid).result() == os.getpid()
         assert (
             executor.submit(lambda: executor.submit(square, 3).result()).exception() is not None
@@ -386,7 +450,7 @@ def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessSche
     def never_ends(x: int) -> None:
         signal.pause()
 
-    with pytest.raises(KeyboardInterrupt), gridengine.Executor(scheduler) as executor:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), gridengine.Executor(scheduler=scheduler) as executor:  # noqa: PT012
         futures = [executor.submit(never_ends, x) for x in range(6)]
         raise KeyboardInterrupt
     assert all(isinstance(future.exception(SECONDS), Cancelled) for future in futures)

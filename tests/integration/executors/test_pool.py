@@ -315,7 +315,21 @@ def test_the_initializer_prepares_each_process() -> None:
         assert list(pool.imap(os.getenv, names)) == ["ready"] * 20
 
 
+def test_a_process_makes_as_many_calls_as_maxtasksperchild_says() -> None:
+    with gridengine.Pool(2, maxtasksperchild=2, scheduler=gridengine.ProcessScheduler) as pool:
+        pids = [
+            *pool.map(pid_of, range(10)),
+            *(pool.apply(pid_of, (x,)) for x in range(4)),
+            *pool.imap(pid_of, range(10)),
+        ]
+    assert max(pids.count(pid) for pid in pids) == 2
+
+
+def pid_of(x: int) -> int:
+    return os.getpid()
+
+
 @pytest.mark.parametrize("value", [0, -1, 0.5, "12"])
-def test_maxtasksperchild_is_a_positive_number_though_it_has_no_effect(value: Any) -> None:
+def test_maxtasksperchild_is_a_positive_number(value: Any) -> None:
     with pytest.raises(ValueError, match="maxtasksperchild"):
         gridengine.Pool(maxtasksperchild=value)

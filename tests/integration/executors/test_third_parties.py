@@ -44,7 +44,7 @@ def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessSched
     dask = pytest.importorskip("dask", reason=WHY)
     sums = [dask.delayed(operator.add)(index, 1) for index in range(50)]
     pids = [dask.delayed(os.getpid)(dask_key_name=f"pid-{index}") for index in range(10)]
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         total, *ran = dask.compute(dask.delayed(sum)(sums), *pids, scheduler=executor)
     assert total == sum(range(51))
     assert os.getpid() not in ran
@@ -52,7 +52,7 @@ def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessSched
 
 def test_dask_raises_what_a_task_raised(scheduler: gridengine.ProcessScheduler) -> None:
     dask = pytest.importorskip("dask", reason=WHY)
-    with gridengine.Executor(scheduler) as executor, pytest.raises(ZeroDivisionError):
+    with gridengine.Executor(scheduler=scheduler) as executor, pytest.raises(ZeroDivisionError):
         dask.compute(dask.delayed(invert)(0), scheduler=executor)
 
 
@@ -70,7 +70,7 @@ def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler
 
 def test_scipy_integrates_with_an_executors_map(scheduler: gridengine.ProcessScheduler) -> None:
     integrate = pytest.importorskip("scipy.integrate", reason=WHY)
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         area, _ = integrate.quad_vec(math.cos, 0, math.pi / 2, workers=executor.map)
     assert area == pytest.approx(1)
 

@@ -206,7 +206,10 @@ def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_fail(
     def fail(*_: object) -> None:
         raise failure
 
-    with gridengine.ProcessScheduler(1) as scheduler, gridengine.Executor(scheduler) as executor:
+    with (
+        gridengine.ProcessScheduler(1) as scheduler,
+        gridengine.Executor(scheduler=scheduler) as executor,
+    ):
         with monkeypatch.context() as broken:
             broken.setattr(ProcessLauncher, "launch", fail)
             error = executor.submit(abs, -1).exception(30)
@@ -220,7 +223,7 @@ def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scheduler = gridengine.ProcessScheduler(2)
-    executor, pool = gridengine.Executor(scheduler), gridengine.Pool(scheduler=scheduler)
+    executor, pool = gridengine.Executor(scheduler=scheduler), gridengine.Pool(scheduler=scheduler)
     job = gridengine.Job(target=time.sleep, args=(600,), scheduler=scheduler)
     job.start()
     futures = [executor.submit(slowly, number) for number in range(5000)]

@@ -90,7 +90,7 @@ def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
 def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
     scheduler: ProcessScheduler, project: Project
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         assert executor.submit(project.model.value, 0).result() == 1
         edited(project)
         job = gridengine.Job(target=project.model.value, args=(0,), scheduler=scheduler)
@@ -104,7 +104,7 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
 def test_calls_that_run_meanwhile_are_not_disturbed(
     scheduler: ProcessScheduler, project: Project
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         slow = executor.submit(time.sleep, 1)
         assert executor.submit(project.model.value, 0).result() == 1
         edited(project)

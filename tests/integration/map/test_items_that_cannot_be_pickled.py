@@ -121,7 +121,7 @@ def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Sched
 
 
 def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Scheduler) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         assert [future.result() for future in [executor.submit(abs, -1) for _ in range(5000)]] == [
             1
         ] * 5000  # they travel together now
@@ -151,7 +151,7 @@ def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
 def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(
     scheduler: Scheduler,
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         results = executor.map(bad_result, range(CALLS))
         assert [next(results).number for _ in range(BAD)] == list(range(BAD))
         with pytest.raises(
@@ -166,7 +166,7 @@ def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler)
         BAD: PicklingError
     }
     assert isinstance(results[BAD].__cause__, KeyError)
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         futures = [executor.submit(bad_result, number) for number in range(CALLS)]
         assert errors_in([future.exception() or future.result().number for future in futures]) == {
             BAD: PicklingError
@@ -269,7 +269,7 @@ if __name__ == "__main__":
         arguments = [Number(number, number == 500) for number in range(1000)]
         print(kinds(gridengine.map(number_of, arguments, scheduler=scheduler, reraise=False)))
         print(kinds(gridengine.map(bad_result, range(100), scheduler=scheduler, reraise=False)))
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             print(sum(future.result() for future in [executor.submit(abs, 1) for _ in range(5000)]))
             futures = [executor.submit(number_of, one) for one in arguments]
             print(kinds([future.exception() for future in futures]))

@@ -514,8 +514,8 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         try:
             two = lambda: gridengine.ProcessScheduler(2)
             gridengine.map(work, range(4), scheduler=two, chunksize=1)
-        except KeyboardInterrupt:
-            print("interrupted")
+        except KeyboardInterrupt as error:
+            print("interrupted", *(type(result).__name__ for result in error.results))
             raise
         """
     )
@@ -524,7 +524,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
         printed = read_all(terminal)
         assert process.wait(20) == -signal.SIGINT
-    assert "interrupted" in printed
+    assert "interrupted Cancelled Cancelled Cancelled Cancelled" in printed
     assert printed.count("Traceback") == 1
     assert printed.rstrip().endswith("KeyboardInterrupt")
     assert one.leftovers() == []
@@ -551,7 +551,7 @@ def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
         assert gridengine.map(square, range(100), scheduler=scheduler, chunksize=1) == [
             x * x for x in range(100)
         ]
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             assert list(executor.map(square, range(100))) == [x * x for x in range(100)]
         assert other.is_alive(), "it had to wait for the others' end"
     other.join()
@@ -563,7 +563,7 @@ def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
         """
         import time
         scheduler = gridengine.ProcessScheduler(2)
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             other = executor.submit(time.sleep, 4)
             gridengine.map(time.sleep, [0.5] * 6, scheduler=scheduler, chunksize=1)
             other.cancel()

@@ -116,7 +116,7 @@ def prepared():
     return pids
 
 one = gridengine.ProcessScheduler
-with gridengine.Executor(one, max_workers=1, initializer=prepare) as executor:
+with gridengine.Executor(scheduler=one, max_workers=1, initializer=prepare) as executor:
     first = executor.submit(prepared).result()
 sys.path.insert(0, os.getcwd())
 import importlib.util

@@ -78,7 +78,7 @@ def mapping(
     request: pytest.FixtureRequest, scheduler: gridengine.ProcessScheduler
 ) -> Iterator[Callable[..., list[int]]]:
     if request.param == "Executor.map":
-        with gridengine.Executor(scheduler) as executor:
+        with gridengine.Executor(scheduler=scheduler) as executor:
             yield lambda f, xs: list(executor.map(f, xs))
     elif request.param == "Pool.map":
         with gridengine.Pool(scheduler=scheduler) as pool:

@@ -166,7 +166,7 @@ def test_a_large_call_is_not_starved_by_small_ones(monkeypatch: pytest.MonkeyPat
         return replace(policy_of(*args), overtake_seconds=0.5)
 
     monkeypatch.setattr(io_thread, "policy_of", impatient)
-    with ProcessScheduler(4) as scheduler, Executor(scheduler) as executor:
+    with ProcessScheduler(4) as scheduler, Executor(scheduler=scheduler) as executor:
         done = threading.Event()
         small = executor.with_options(resources=Cores(1))
         large = executor.with_options(resources=Cores(4))
@@ -197,7 +197,7 @@ def test_what_can_never_be_had_is_an_error_at_once(
     with pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"):
         Job(target=look, scheduler=scheduler, resources=resources).start()
     with (
-        Executor(scheduler) as executor,
+        Executor(scheduler=scheduler) as executor,
         pytest.raises(gridengine.ConfigurationError, match="no worker can ever hold"),
     ):
         executor.with_options(resources=resources)
@@ -375,7 +375,7 @@ def test_whatever_of_a_users_own_kind_raises_no_other_call_fails_and_none_waits_
 ) -> None:
     with (
         ProcessScheduler(2, worker_resources=Moody(3)) as scheduler,
-        Executor(scheduler) as executor,
+        Executor(scheduler=scheduler) as executor,
     ):
         monkeypatch.setattr(Moody, "fails", method)
         monkeypatch.setattr(Moody, "failure", failure)

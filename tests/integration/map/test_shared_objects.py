@@ -121,7 +121,7 @@ def test_functions_over_many_arguments_get_the_object(
 
 
 def test_an_executor_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         futures = [executor.submit(total, ones, number) for number in range(100)]
         assert [future.result() for future in futures] == [ITEMS + number for number in range(100)]
         assert executor.submit(total, number=2, array=ones).result() == ITEMS + 2
@@ -130,7 +130,9 @@ def test_an_executor_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
 
 
 def test_an_initializer_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Executor(scheduler, initializer=remember, initargs=(ones,)) as executor:
+    with gridengine.Executor(
+        scheduler=scheduler, initializer=remember, initargs=(ones,)
+    ) as executor:
         assert executor.submit(recall).result() == ITEMS
 
 
@@ -198,7 +200,7 @@ def test_what_was_unpickled_to_be_handed_in_again_is_the_object(
     scheduler: Scheduler, ones: Any
 ) -> None:
     """A call that shares its task with one that is killed is made again."""
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         assert executor.submit(identity, 1).result() == 1
         futures = [executor.submit(total, ones, number) for number in range(2000)]
         executor.kill(futures[1000])
@@ -274,7 +276,7 @@ def test_one_object_serves_several_schedulers(ones: Any) -> None:
 
 
 def test_calls_that_were_handed_in_need_no_handle(scheduler: Scheduler) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         with gridengine.share(np.ones(ITEMS)) as shared:
             futures = [executor.submit(total, shared, number) for number in range(300)]
         assert [future.result() for future in futures] == [ITEMS + number for number in range(300)]
@@ -368,7 +370,7 @@ def killed(futures: list[Any], executor: gridengine.Executor) -> None:
 
 @pytest.mark.parametrize("way", ENDS)
 def test_nothing_is_left_of_it_however_the_calls_ended(scheduler: Scheduler, way: str) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         shared = gridengine.share(np.ones(ITEMS))
         ENDS[way](executor, shared)
         shared.close()

@@ -57,7 +57,7 @@ def requests_of_many_kinds(scheduler: gridengine.schedulers.Scheduler, rounds: i
     with gridengine.Pool(scheduler=scheduler) as pool:
         for size in range(rounds):
             resources = Memory((size % 20 + 1) / 100)
-            with gridengine.Executor(scheduler, resources=resources) as executor:
+            with gridengine.Executor(scheduler=scheduler, resources=resources) as executor:
                 results = [executor.submit(abs, -1) for _ in range(5)]
                 assert [one.result() for one in results] == [1] * 5
         assert pool.apply(abs, (-1,)) == 1

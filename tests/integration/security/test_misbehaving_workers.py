@@ -119,7 +119,7 @@ LOGS: dict[str, Callable[[Path], str]] = {
 def test_whatever_path_of_its_log_a_worker_sends_its_calls_end_with_an_error_and_the_thread_goes_on(
     scheduler: Played, tmp_path: Path, log: Callable[[Path], str]
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
         with rogue(scheduler, log(tmp_path / "log")) as one:
             one.receive(Assign)
@@ -139,7 +139,7 @@ def test_whatever_path_of_its_log_a_worker_sends_its_calls_end_with_an_error_and
 def test_the_error_has_the_end_of_the_workers_log(scheduler: Played, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(100_000)))
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
         with rogue(scheduler, str(log)) as one:
             one.receive(Assign)
@@ -181,7 +181,7 @@ def test_pieces_without_an_end_are_not_taken_in(
     scheduler: Played, first: bytes | None, words: str
 ) -> None:
     assert first is None or first.startswith(MAGIC)
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         future = executor.with_options(retries=0).submit(abs, -1)
         with rogue(scheduler) as one:
             one.receive(Assign)
@@ -202,7 +202,7 @@ def test_pieces_without_an_end_are_not_taken_in(
 def test_results_of_the_wrong_length_are_an_error_of_their_calls(
     scheduler: Played, answer: object
 ) -> None:
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         future = executor.submit(abs, -1)
         with rogue(scheduler) as one:
             [run] = one.receive(Assign).assignments

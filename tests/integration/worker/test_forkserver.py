@@ -20,11 +20,11 @@ def test_a_thousand_commands_are_taken_while_nobody_reads_their_results() -> Non
         target=lambda: [fork_server.fork(number, ends) for number in range(RUNNERS)], daemon=True
     )
     commanding.start()
-    commanding.join(60)
+    commanding.join(200)
     assert not commanding.is_alive(), "it waits for a fork server that waits for it"
     events: list[object] = []
     while sum(isinstance(event, Exited) for event in events) < RUNNERS:
-        assert select.select([fork_server], [], [], 60)[0]
+        assert select.select([fork_server], [], [], 200)[0]
         events += fork_server.receive()
     assert [event.runner for event in events if isinstance(event, Forked)] == list(range(RUNNERS))
     assert {event.runner for event in events if isinstance(event, Exited)} == set(range(RUNNERS))

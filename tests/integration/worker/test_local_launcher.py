@@ -388,7 +388,7 @@ def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
     try:
         with ProcessScheduler(2) as scheduler:
             assert gridengine.map(slowly, range(4), scheduler=scheduler) == [0, 1, 2, 3]
-            assert gridengine.Executor(scheduler).submit(slowly, 3).result(30) == 3
+            assert gridengine.Executor(scheduler=scheduler).submit(slowly, 3).result(30) == 3
     finally:
         socket.setdefaulttimeout(before)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import multiprocessing
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -157,12 +160,24 @@ def test_a_map_that_is_abandoned_ends_its_calls(
     run_all(waiting)
 
 
-def test_an_argument_that_cannot_travel_ends_the_map_and_what_was_submitted(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+def test_an_argument_that_cannot_travel_is_raised_when_its_turn_comes(
+    executor: gridengine.Executor,
 ) -> None:
+    results = executor.map(square, [*range(7), threading.Lock(), 8], chunksize=2)
+    assert [next(results) for _ in range(7)] == [x * x for x in range(7)]
     with pytest.raises(PicklingError, match="argument 1 of call 7"):
-        waiting.map(give, [*range(7), threading.Lock()], chunksize=2)
-    assert {entry.task.id for entry in dispatcher.entries} == dispatcher.settled
+        next(results)
+    assert list(results) == []
+
+
+def test_a_function_that_cannot_travel_is_raised_when_its_turn_comes(
+    executor: gridengine.Executor,
+) -> None:
+    lock = threading.Lock()
+    results = executor.map(lambda x: (x, lock), range(3))
+    with pytest.raises(PicklingError, match="lock"):
+        next(results)
+    executor.shutdown()
 
 
 def test_chunksize_says_how_many_calls_travel_together(
@@ -220,7 +235,7 @@ def test_a_map_over_whose_calls_the_shutdown_comes_is_cancelled(
 
 def test_an_executor_that_is_collected_lets_its_calls_end() -> None:
     dispatcher = HeldDispatcher()
-    executor = gridengine.Executor(FakeScheduler(dispatcher))
+    executor = gridengine.Executor(scheduler=FakeScheduler(dispatcher))
     futures = [executor.submit(square, index) for index in range(20)]
     del executor
     gc.collect()
@@ -230,7 +245,7 @@ def test_an_executor_that_is_collected_lets_its_calls_end() -> None:
 
 def test_a_scheduler_that_was_given_stays_open() -> None:
     scheduler = FakeScheduler()
-    with gridengine.Executor(scheduler) as executor:
+    with gridengine.Executor(scheduler=scheduler) as executor:
         executor.submit(square, 1)
     assert not scheduler.dispatcher.closed
 
@@ -242,7 +257,7 @@ def test_a_scheduler_that_was_made_is_closed_at_the_shutdown() -> None:
         made.append(FakeScheduler())
         return made[-1]
 
-    with gridengine.Executor(make) as executor:
+    with gridengine.Executor(scheduler=make) as executor:
         assert executor.submit(square, 3).result() == 9
     assert [scheduler.dispatcher.closed for scheduler in made] == [True]
 
@@ -254,20 +269,20 @@ def test_max_workers_goes_to_the_scheduler_that_is_made() -> None:
         asked.append(max_workers)
         return FakeScheduler()
 
-    gridengine.Executor(make, max_workers=3).shutdown()  # type: ignore[arg-type]
+    gridengine.Executor(scheduler=make, max_workers=3).shutdown()  # type: ignore[arg-type]
     assert asked == [3]
 
 
 def test_max_workers_beside_a_scheduler_instance_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="max_workers"):
-        gridengine.Executor(FakeScheduler(), max_workers=3)
+        gridengine.Executor(scheduler=FakeScheduler(), max_workers=3)
 
 
 # ------------------------------------------------------------------ options
 
 
 def test_options_go_with_the_calls(dispatcher: HeldDispatcher) -> None:
-    executor = gridengine.Executor(FakeScheduler(dispatcher), retries=5)
+    executor = gridengine.Executor(scheduler=FakeScheduler(dispatcher), retries=5)
     executor.submit(square, 1)
     executor.with_options(timeout=3).submit(square, 1)
     executor.with_options(retries=0).with_options(timeout=4).submit(square, 1)
@@ -296,7 +311,7 @@ def test_an_option_out_of_range_is_an_error(
     with pytest.raises(ConfigurationError):
         executor.with_options(**options)
     with pytest.raises(ConfigurationError):
-        gridengine.Executor(FakeScheduler(), **options)
+        gridengine.Executor(scheduler=FakeScheduler(), **options)
 
 
 # ------------------------------------------------------------------ initializers
@@ -305,23 +320,97 @@ def test_an_option_out_of_range_is_an_error(
 def test_the_initializer_runs_once_before_the_first_call() -> None:
     begun: list[str] = []
     with gridengine.Executor(
-        FakeScheduler(), initializer=note_start, initargs=("key",)
+        scheduler=FakeScheduler(), initializer=note_start, initargs=("key",)
     ) as executor:
         assert [executor.submit(starts, "key").result() for _ in range(3)] == [1, 1, 1]
         assert list(executor.map(starts, ["key"] * 3)) == [1, 1, 1]
     assert begun == []
 
 
-def test_a_failing_initializer_breaks_the_calls() -> None:
-    with gridengine.Executor(FakeScheduler(), initializer=fail, initargs=(1,)) as executor:
-        for _ in range(2):
-            with pytest.raises(concurrent.futures.BrokenExecutor, match="no 1"):
-                executor.submit(square, 1).result()
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda executor: executor.submit(square, 1).result(),
+        lambda executor: list(executor.map(square, [1])),
+    ],
+    ids=["submit", "map"],
+)
+def test_an_executor_whose_initializer_failed_takes_no_more_calls(
+    call: Callable[[gridengine.Executor], object],
+) -> None:
+    scheduler = FakeScheduler()
+    with gridengine.Executor(scheduler=scheduler, initializer=fail, initargs=(1,)) as executor:
+        with pytest.raises(BrokenProcessPool, match="no 1"):
+            call(executor)
+        with pytest.raises(BrokenProcessPool, match="no 1"):
+            executor.submit(square, 1)
+        with pytest.raises(BrokenProcessPool, match="no 1"):
+            executor.map(square, [1])
+
+
+def raise_broken(x: int) -> None:
+    raise BrokenProcessPool("a pool of the call's own")
+
+
+def test_a_call_s_own_broken_pool_breaks_no_executor() -> None:
+    with gridengine.Executor(scheduler=FakeScheduler(), initializer=square, initargs=(1,)) as one:
+        with pytest.raises(BrokenProcessPool, match="own"):
+            one.submit(raise_broken, 1).result()
+        assert one.submit(square, 3).result() == 9
+
+
+def test_the_first_argument_is_how_many_calls_run_at_a_time() -> None:
+    made: list[int | None] = []
+
+    class Noted(gridengine.ProcessScheduler):
+        def __init__(self, max_workers: int | None = None) -> None:
+            made.append(max_workers)
+            super().__init__(max_workers)
+
+    gridengine.Executor(4, scheduler=Noted).shutdown()
+    assert made == [4]
+
+
+@pytest.mark.parametrize("scheduler", [FakeScheduler(), gridengine.ProcessScheduler, "slurm"])
+def test_a_scheduler_in_the_place_of_max_workers_is_named(scheduler: Any) -> None:
+    with pytest.raises(TypeError, match="scheduler="):
+        gridengine.Executor(scheduler)
+
+
+@pytest.mark.parametrize(("method", "warnings"), [("spawn", 0), ("forkserver", 0), ("fork", 1)])
+def test_a_context_of_multiprocessing_is_taken_and_fork_is_warned_of(
+    method: str, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = multiprocessing.get_context(method)
+    gridengine.Executor(None, context, scheduler=FakeScheduler()).shutdown()
+    assert len(caplog.records) == warnings
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_max_tasks_per_child_is_a_positive_number(value: int) -> None:
+    with pytest.raises(ConfigurationError, match="max_tasks_per_child"):
+        gridengine.Executor(scheduler=FakeScheduler(), max_tasks_per_child=value)
+    with pytest.raises(TypeError, match="max_tasks_per_child"):
+        gridengine.Executor(scheduler=FakeScheduler(), max_tasks_per_child=0.5)  # type: ignore[arg-type]
+
+
+def test_the_outcome_of_a_future_that_is_done_cannot_be_set(executor: gridengine.Executor) -> None:
+    future = executor.submit(square, 3)
+    assert future.result() == 9
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        future.set_result(1)
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        future.set_exception(ValueError())
+    assert future.result() == 9
+
+
+def test_a_crash_of_one_call_is_no_broken_pool() -> None:
+    assert not issubclass(gridengine.errors.WorkerCrashed, concurrent.futures.BrokenExecutor)
 
 
 def test_an_initializer_must_be_callable() -> None:
     with pytest.raises(TypeError):
-        gridengine.Executor(FakeScheduler(), initializer=3)  # type: ignore[arg-type]
+        gridengine.Executor(scheduler=FakeScheduler(), initializer=3)  # type: ignore[arg-type]
 
 
 def note_start(key: str) -> None:

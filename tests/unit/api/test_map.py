@@ -9,7 +9,7 @@ import itertools
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -244,6 +244,59 @@ def test_no_result_of_what_failed_waits_for_the_collector(
         gc.enable()
 
 
+@pytest.mark.parametrize("calls", [range(5), iter(range(5))], ids=["sized", "unsized"])
+def test_the_exception_of_a_map_carries_the_results_as_without_reraise(
+    scheduler: FakeScheduler, calls: Iterable[int]
+) -> None:
+    with pytest.raises(ValueError, match="no 3") as caught:
+        gridengine.map(fail_at_three, calls, scheduler=scheduler, chunksize=2)
+    *first, error = caught.value.results[:4]  # type: ignore[attr-defined]
+    assert first == [0, 1, 2]
+    assert (type(error), error.args) == (ValueError, ("no 3",))
+    assert error.__cause__ is caught.value.__cause__
+    assert error is not caught.value, "they would wait for the collector"
+
+
+def test_the_exception_of_a_map_has_a_place_for_calls_that_were_not_sent() -> None:
+    with pytest.raises(ValueError, match="no 3") as caught:
+        gridengine.map(fail_at_three, range(1000), scheduler=gridengine.InlineScheduler())
+    results = caught.value.results  # type: ignore[attr-defined]
+    assert len(results) == 1000
+    assert all(isinstance(one, Cancelled) for one in results[900:])
+
+
+class OwnResults(Exception):
+    def __init__(self, results: int) -> None:
+        super().__init__(results)
+        self.results = results
+
+
+def test_results_of_the_user_s_own_exception_stay(scheduler: FakeScheduler) -> None:
+    def fail(x: int) -> None:
+        raise OwnResults(x)
+
+    with pytest.raises(OwnResults) as caught:
+        gridengine.map(fail, [7], scheduler=scheduler)
+    assert caught.value.results == 7
+
+
+class Stubborn(Exception):
+    __slots__ = ("results",)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError("frozen")
+
+
+def test_an_exception_that_takes_no_results_is_raised_all_the_same(
+    scheduler: FakeScheduler,
+) -> None:
+    def fail(x: int) -> None:
+        raise Stubborn(x)
+
+    with pytest.raises(Stubborn):
+        gridengine.map(fail, [7], scheduler=scheduler)
+
+
 def test_a_failure_waits_for_the_calls_before_it_and_for_no_other() -> None:
     def on_submit(dispatcher: FakeDispatcher) -> None:
         if len(dispatcher.entries) == 5:
@@ -325,6 +378,21 @@ def test_ctrl_c_cancels_what_has_not_settled() -> None:
     with pytest.raises(KeyboardInterrupt):
         gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
     assert set(dispatcher.cancelled) == {1, 2, 3}
+
+
+def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        if len(dispatcher.entries) == 3:
+            dispatcher.run(dispatcher.entries[0])
+            dispatcher.run(dispatcher.entries[2])
+            raise KeyboardInterrupt
+
+    dispatcher = FakeDispatcher(on_submit=on_submit)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        gridengine.map(square, iter(range(10)), scheduler=FakeScheduler(dispatcher), chunksize=1)
+    first, second, third = caught.value.results  # type: ignore[attr-defined]
+    assert (first, third) == (0, 4)
+    assert isinstance(second, Cancelled)
 
 
 def broken(count: int) -> Iterator[int]:
@@ -513,6 +581,30 @@ def test_what_the_iterable_raised_within_a_chunk_comes_after_the_chunks_before_i
     assert [next(results) for _ in range(6)] == [x * x for x in range(6)]
     with pytest.raises(LookupError, match="no more arguments"):
         next(results)
+
+
+@pytest.mark.parametrize("reraise", [True, False])
+def test_results_in_whatever_order_come_with_the_number_of_their_call(reraise: bool) -> None:
+    results = gridengine.imap_unordered(
+        square,
+        range(5),
+        scheduler=FakeScheduler(later(5, lambda entries: entries[::-1])),
+        with_index=True,
+        reraise=reraise,
+    )
+    assert list(results) == [(x, x * x) for x in reversed(range(5))]
+
+
+def test_without_reraise_an_error_comes_with_the_number_of_its_call(
+    scheduler: FakeScheduler,
+) -> None:
+    results = dict(
+        gridengine.imap_unordered(
+            fail_at_three, range(5), scheduler=scheduler, with_index=True, reraise=False
+        )
+    )
+    assert isinstance(results.pop(3), ValueError)
+    assert results == {0: 0, 1: 1, 2: 2, 4: 4}
 
 
 def test_a_ctrl_c_in_the_iterable_cancels_an_imap_and_propagates() -> None:

@@ -127,7 +127,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, slots: int, seconds: float, calls
     dispatcher = Simulated(slots, seconds)
     monkeypatch.setattr(Request, "requests", dispatcher.requests, raising=False)
     monkeypatch.setattr(lifetime, "HelperThread", Request)
-    with gridengine.Executor(FakeScheduler(dispatcher)) as executor:
+    with gridengine.Executor(scheduler=FakeScheduler(dispatcher)) as executor:
         futures = []
         for index in range(calls):
             futures.append(executor.submit(work, index))

@@ -15,41 +15,43 @@ from gridengine.serialize import pickling
 
 def test_values_are_counted_from_the_first_call_of_the_task() -> None:
     event = CallsFinished(1, 2, 4, pickling.dump_values("ab"))
-    [outcome] = outcomes_of(event, first=10)
+    [outcome] = outcomes_of(event, "f", first=10)
     assert (outcome.start, outcome.stop, outcome.values) == (12, 14, ["a", "b"])
     assert outcome.error is None
 
 
 def test_one_error_is_that_of_all_calls_of_the_event() -> None:
     error = Cancelled("ended")
-    [outcome] = outcomes_of(CallsFinished(1, 0, 3, None, error=error))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 3, None, error=error), "f")
     assert (outcome.start, outcome.stop, outcome.error) == (0, 3, error)
 
 
 def test_a_recalled_call_is_cancelled_as_the_standard_library_has_it() -> None:
     event = CallsFinished(1, 0, 1, None, error=Cancelled("recalled"), recalled=True)
-    assert isinstance(outcomes_of(event)[0].error, CancelledError)
+    assert isinstance(outcomes_of(event, "f")[0].error, CancelledError)
 
 
 @pytest.mark.parametrize(("values", "words"), [("abc", "3 results"), ("", "0 results")])
 def test_another_number_of_results_than_of_calls_is_our_fault(values: str, words: str) -> None:
-    [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump_values(values)))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump_values(values)), "f")
     assert isinstance(outcome.error, ProtocolError)
     assert f"answered 2 calls with {words}" in str(outcome.error)
 
 
 def test_what_is_no_list_is_our_fault() -> None:
-    [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump({})))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 2, pickling.dump({})), "f")
     assert "answered 2 calls with a dict" in str(outcome.error)
 
 
 def test_an_exception_tells_of_each_attempt() -> None:
     attempts = [Attempt("node1", "7", 0, 1, "it died"), Attempt("node2", "8", 1, 3, "it raised")]
-    payload = pickling.dump_exception(ValueError("no"))
-    [outcome] = outcomes_of(CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts))
+    payload = pickling.dump_exception(ValueError("no"), "argument -1.5")
+    event = CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts)
+    [outcome] = outcomes_of(event, "f", first=10)
     assert isinstance(outcome.error, ValueError)
     assert isinstance(outcome.error.__cause__, RemoteTraceback)
     assert outcome.error.__notes__ == [
+        "call 10 of f, argument -1.5, on node2, cluster job 8",
         "attempt 1: on node1 (cluster job 7), after 1.0 s: it died",
         "attempt 2: on node2 (cluster job 8), after 2.0 s: it raised",
     ]
@@ -58,7 +60,7 @@ def test_an_exception_tells_of_each_attempt() -> None:
 def test_a_call_out_of_memory_tells_where_it_ran() -> None:
     attempts = [Attempt("node1", "7", 0, 1, "it raised MemoryError")]
     payload = pickling.dump_exception(OutOfMemory("too much"))
-    [outcome] = outcomes_of(CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts), "f")
     assert isinstance(outcome.error, OutOfMemory)
     assert (outcome.error.host, outcome.error.job) == ("node1", "7")
 
@@ -66,6 +68,6 @@ def test_a_call_out_of_memory_tells_where_it_ran() -> None:
 def test_an_error_shows_how_the_log_ends_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("the last line\n")
     error = WorkerLost("gone", log=str(tmp_path / "log"))
-    [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error), "f")
     assert outcome.error is error
     assert "the last line" in str(error)

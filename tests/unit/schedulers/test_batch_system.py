@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine import GridEngineScheduler, SlurmScheduler
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
@@ -18,6 +19,7 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     failed,
 )
+from gridengine.settings.values import settings
 
 
 class Limited(BatchLauncher[Demand]):
@@ -191,3 +193,12 @@ def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
     assert f"grid_engine.gpus = '-l gpu={{n}}' is said by {file}:4" in text
     assert "-P it" not in text
     assert "said" not in str(refused("no", "-q other.nosuch.q", None, "slurm"))
+
+
+def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.cache_clear()
+    monkeypatch.setenv("GRIDENGINE_IDLE_SECONDS", "7")
+    assert SlurmScheduler().idle_seconds == GridEngineScheduler().idle_seconds == 7.0
+    settings.cache_clear()

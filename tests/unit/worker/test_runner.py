@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.errors import UNNUMBERED
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.wire.messages import (
@@ -306,3 +307,6 @@ def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(
     driver.assign(lambda x: open(os.devnull) if x else x, [0, 1], first=40)  # noqa: SIM115
     driver.play()
     assert "the result of call 41" in str(driver.outcomes()[1][1])
+    driver.assign(lambda x: (yield x), [0, 1], first=UNNUMBERED)
+    driver.play()
+    assert "the result of the call (a generator)" in str(driver.outcomes()[3][1])

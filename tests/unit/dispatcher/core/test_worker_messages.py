@@ -23,6 +23,7 @@ from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     CRASH,
     MEMORY,
+    PROCESS_LEFT,
     RAISED,
     RETRYABLE,
     TIMEOUT,
@@ -77,9 +78,20 @@ def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     play = Play()
     one = play.running()
     play.say(Results([Result(one.run, 0, 1, RAISED, 0.1)]), b"exception")
-    assert play.seen(CallsFinished) == [
-        CallsFinished(1, 0, 1, (b"exception",), raised=True, exitcode=1, last=True, seconds=0.1)
-    ]
+    [settled] = play.seen(CallsFinished)
+    [attempt] = settled.attempts
+    assert settled == CallsFinished(
+        1,
+        0,
+        1,
+        (b"exception",),
+        raised=True,
+        exitcode=1,
+        attempts=(attempt,),
+        last=True,
+        seconds=0.1,
+    )
+    assert (attempt.host, attempt.job) == ("node-w", "41")
 
 
 def test_an_exception_to_be_retried_is_retried() -> None:
@@ -311,6 +323,16 @@ def test_a_worker_whose_runners_cannot_run_is_let_go_after_a_few_tries() -> None
     play.say(Returned([one.run]))
     assert play.seen(Lost) == [Lost(b"w")]
     assert play.seen(Withdraw) == [Withdraw((Handle("41", "/runs/x/1.log"),))]
+
+
+def test_processes_that_have_made_all_their_calls_are_no_fault_of_their_worker() -> None:
+    play = Play()
+    one = play.running(retries=0)
+    for _ in range(2 * worker_messages.MOST_FRUITLESS):
+        play.say(Returned([one.run], PROCESS_LEFT))
+        [one] = play.assigned()
+    assert b"w" in play.core.state.workers
+    assert one.attempt == 1
 
 
 def test_workers_that_can_run_nothing_fail_the_calls_in_the_end() -> None:

@@ -1,0 +1,163 @@
+"""An exception of a call says which call raised it, whatever the call was made with."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import Cancelled, WorkerCrashed
+
+HERE = f"on {socket.gethostname()}"
+
+
+@pytest.fixture(scope="module", params=["processes", "inline"])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[gridengine.Scheduler]:
+    kind = {
+        "processes": lambda: gridengine.ProcessScheduler(max_workers=2),
+        "inline": gridengine.InlineScheduler,
+    }[request.param]
+    with kind() as scheduler:
+        yield scheduler
+
+
+def risky(x: float, *more: Any, **named: Any) -> float:
+    if x < 0:
+        raise ValueError(f"no {x}")
+    return x
+
+
+def outer(x: int) -> Any:
+    return gridengine.map(risky, [x, -x], scheduler=gridengine.InlineScheduler())
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise SystemExit
+
+
+def run_job(scheduler: gridengine.Scheduler) -> None:
+    job = gridengine.Job(target=risky, name="sweep", args=(-1.5,), scheduler=scheduler)
+    job.start()
+    job.result()
+
+
+def run_mutable_job(scheduler: gridengine.Scheduler) -> None:
+    job = gridengine.Job(None, risky, name="sweep", args=(-1.5,), mutable=True, scheduler=scheduler)
+    job.start()
+    job.result()
+
+
+def by_executor(act: Callable[[gridengine.Executor], Any]) -> Callable[[gridengine.Scheduler], Any]:
+    def run(scheduler: gridengine.Scheduler) -> Any:
+        with gridengine.Executor(scheduler=scheduler) as executor:
+            return act(executor)
+
+    return run
+
+
+def by_pool(act: Callable[[gridengine.Pool], Any]) -> Callable[[gridengine.Scheduler], Any]:
+    def run(scheduler: gridengine.Scheduler) -> Any:
+        with gridengine.Pool(scheduler=scheduler) as pool:
+            return act(pool)
+
+    return run
+
+
+SWEEP = [1.0] * 190 + [-1.5, 2.0]
+WAYS: dict[str, tuple[Callable[[gridengine.Scheduler], Any], str]] = {
+    "map": (
+        lambda scheduler: gridengine.map(risky, SWEEP, scheduler=scheduler),
+        "call 190 of risky, argument -1.5",
+    ),
+    "a timed map": (
+        lambda scheduler: gridengine.map(risky, SWEEP, scheduler=scheduler, timeout=60),
+        "call 190 of risky, argument -1.5",
+    ),
+    "starmap": (
+        lambda scheduler: gridengine.starmap(risky, [(1.0, 2), (-1.5, "b")], scheduler=scheduler),
+        "call 1 of risky, arguments -1.5, 'b'",
+    ),
+    "imap": (
+        lambda scheduler: list(gridengine.imap(risky, SWEEP, scheduler=scheduler)),
+        "call 190 of risky, argument -1.5",
+    ),
+    "imap_unordered": (
+        lambda scheduler: list(gridengine.imap_unordered(risky, SWEEP, scheduler=scheduler)),
+        "call 190 of risky, argument -1.5",
+    ),
+    "an argument without a repr": (
+        lambda scheduler: gridengine.map(risky, [-1.5], [Unspeakable()], scheduler=scheduler),
+        "call 0 of risky, arguments -1.5, <Unspeakable, whose repr raised SystemExit>",
+    ),
+    "submit": (
+        by_executor(lambda it: it.submit(risky, -1.5, list(range(10**5)), deep=True).result()),
+        "the call of risky, arguments -1.5, [0, 1, 2, 3, 4, 5, ...], deep=True",
+    ),
+    "Executor.map": (
+        by_executor(lambda it: list(it.map(risky, SWEEP))),
+        "call 190 of risky, argument -1.5",
+    ),
+    "apply": (by_pool(lambda it: it.apply(risky, (-1.5,))), "the call of risky, argument -1.5"),
+    "Pool.map": (by_pool(lambda it: it.map(risky, SWEEP)), "call 190 of risky, argument -1.5"),
+    "Pool.imap": (
+        by_pool(lambda it: list(it.imap(risky, SWEEP))),
+        "call 190 of risky, argument -1.5",
+    ),
+    "a job": (run_job, "job sweep, argument -1.5"),
+    "a mutable job": (run_mutable_job, "job sweep"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exception_has_one_note_of_its_call_its_argument_and_its_host(
+    scheduler: gridengine.Scheduler, way: str
+) -> None:
+    run, words = WAYS[way]
+    with pytest.raises(ValueError, match=r"no -1\.5") as caught:
+        run(scheduler)
+    assert caught.value.__notes__ == [f"{words}, {HERE}"]
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in risky" in shown
+    assert shown.count(f"{words}, {HERE}") == 1
+
+
+def test_the_exception_of_a_future_asked_for_twice_has_one_note(
+    scheduler: gridengine.Scheduler,
+) -> None:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        future = executor.submit(risky, -1)
+        errors = [future.exception(), future.exception()]
+    assert errors[0] is errors[1]
+    assert errors[0] is not None
+    assert errors[0].__notes__ == [f"the call of risky, argument -1, {HERE}"]
+
+
+def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
+    scheduler: gridengine.Scheduler,
+) -> None:
+    with pytest.raises(ValueError, match="no -2") as caught:
+        gridengine.map(outer, [0, 2, 3], scheduler=scheduler, chunksize=1)
+    first, error, last = caught.value.results  # type: ignore[attr-defined]
+    assert first == [0, 0]
+    assert (type(error), error.args) == (ValueError, ("no -2",))
+    assert error.__notes__ == caught.value.__notes__
+    assert isinstance(last, (ValueError, Cancelled))
+    assert [note[:15] for note in error.__notes__] == ["call 1 of risky", "call 1 of outer"]
+
+
+def die(x: int) -> None:
+    os._exit(3)
+
+
+def test_of_a_call_submitted_alone_an_error_says_no_number() -> None:
+    with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
+        futures = [executor.submit(die, number) for number in range(3)]
+        for future in futures:
+            with pytest.raises(WorkerCrashed, match="the process that ran the call of die exited"):
+                future.result()
