@@ -51,8 +51,9 @@ def map(
             and cancel those after it. If False each exception stands in its call's place, and
             nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.
-        progress: False shows no progress bar; None is as the setting says. There is one only on a
-            terminal, after 2 s.
+        progress: False shows no progress; None is as the setting says. On a terminal and in a
+            notebook it is a bar, after 2 s; else a line on standard error for each tenth that is
+            done, one a minute at most.
         retries: how often a call whose process died, or that raised one of `retry_on`, is run
             again.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
@@ -109,6 +110,7 @@ def imap(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
+    progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
@@ -128,7 +130,9 @@ def imap(
     request = _request(f, form, scheduler, reraise, chunksize, options)
     from gridengine.api.map_results import ResultIterator
 
-    return ResultIterator(request, calls, ordered=True)
+    return ResultIterator(
+        request, calls, ordered=True, total=length_of(iterables), progress=progress
+    )
 
 
 @overload
@@ -139,6 +143,7 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
+    progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
@@ -155,6 +160,7 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
+    progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
@@ -170,6 +176,7 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
+    progress: bool | None = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
@@ -184,7 +191,14 @@ def imap_unordered(
     request = _request(f, form, scheduler, reraise, chunksize, options)
     from gridengine.api.map_results import ResultIterator
 
-    return ResultIterator(request, calls, ordered=False, with_index=with_index)
+    return ResultIterator(
+        request,
+        calls,
+        ordered=False,
+        with_index=with_index,
+        total=length_of(iterables),
+        progress=progress,
+    )
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:

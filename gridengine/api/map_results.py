@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.api.progress import ProgressBar
+from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.submission import MapRequest, Submission
@@ -24,15 +24,16 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else MapRun
-    bar = ProgressBar(lambda: submission.snapshot(), shown=progress)
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
-    results = run.results
+    results, bar = run.results, None
     try:
         run.send(itertools.chain(head, calls))
         while results.missing:
-            run.take(bar.patience() if bar.wanted else None)
-            if bar.wanted:
+            # For what is done at once there is no bar.
+            run.take(REFRESH_SECONDS if bar is None else bar.patience())
+            if results.missing or bar is not None:
+                bar = bar or ProgressBar(submission.snapshot, shown=progress)
                 sent = len(results.values)
                 bar.update(sent - results.missing, len(results.errors), sent)
     except BaseException as error:
@@ -43,7 +44,7 @@ def gather(
         results.so_far(total).attach(error)
         raise
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
-        if bar.wanted:
+        if bar is not None:
             bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
@@ -81,6 +82,8 @@ class ResultIterator(Generic[T]):
         *,
         ordered: bool,
         with_index: bool = False,
+        total: int | None = None,
+        progress: bool | None = False,
     ) -> None:
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
@@ -92,13 +95,18 @@ class ResultIterator(Generic[T]):
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
         self._given = 0
+        self._failed = 0
+        self._total = total
+        # As with `map`, there is none for calls that are made here, those inside of calls say.
+        shown = False if submission.dispatcher.at_once else progress
+        self._bar = ProgressBar(submission.snapshot, shown=shown)
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False
         # An abandoned iterator ends its calls, and so does one still open when the interpreter
         # exits. No more than that: the collector may run in any thread, and must not wait there for
         # workers to end.
-        self._finalizer = weakref.finalize(self, submission.cancel)
+        self._finalizer = weakref.finalize(self, _abandon, submission, self._bar)
         self._or_close(self._fill)
 
     def close(self) -> None:
@@ -107,6 +115,7 @@ class ResultIterator(Generic[T]):
         self._ready.clear()
         self._given = self._submitted
         self._finalizer.detach()
+        self._bar.close()
         self._submission.close()
 
     def __enter__(self) -> Self:
@@ -155,7 +164,8 @@ class ResultIterator(Generic[T]):
         while not self._has_next():
             if self._given == self._submitted and not self._fill():
                 return False
-            self._take(None)
+            self._take(self._bar.patience())
+            self._show_progress()
         return True
 
     def _has_next(self) -> bool:
@@ -193,9 +203,20 @@ class ResultIterator(Generic[T]):
         self._submitted += len(block)
         self._submission.add_what_can_travel(block, first)
         self._submission.flush()
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        self._bar.update(self._given + len(self._ready), self._failed, self._total)
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._submission.outcomes(timeout):
+            if outcome.error is not None:
+                self._failed += outcome.stop - outcome.start
             for index in range(outcome.start, outcome.stop):
                 value = outcome.values[index - outcome.start] if outcome.error is None else None
                 self._ready[index] = (value, outcome.error)
+
+
+def _abandon(submission: Submission, bar: ProgressBar) -> None:
+    submission.cancel()
+    bar.close()

@@ -16,7 +16,7 @@ from gridengine.dispatcher.run_directory import tidy
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
-from gridengine.resources.units import counted
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import (
     Handle,
@@ -134,7 +134,7 @@ class ExtraWorkers:
             return
         self._states.update(dict.fromkeys(handles))
         ids = ", ".join(handle.id for handle in handles)
-        self._say(f"{counted(len(handles), 'worker')} asked for: {ids}")
+        self._say(f"{plural(len(handles), 'worker')} asked for: {ids}")
 
     def _show(self, handle: Handle, report: Report) -> None:
         """Say how a worker is, when that has changed."""

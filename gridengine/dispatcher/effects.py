@@ -10,6 +10,7 @@ from gridengine.dispatcher.core.events import (
     Effect,
     Explain,
     Grant,
+    Inform,
     Launch,
     Lost,
     Send,
@@ -56,7 +57,8 @@ class EffectPerformer:
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
-            Warn: self._warn,
+            Warn: warn,
+            Inform: inform,
         }
 
     def perform(self, effects: list[Effect]) -> None:
@@ -96,7 +98,7 @@ class EffectPerformer:
             listener.noted(effect)
 
     def _launch(self, effect: Launch) -> None:
-        self._launcher.launch(effect.count, effect.demand)
+        self._launcher.launch(effect)
 
     def _withdraw(self, effect: Withdraw) -> None:
         self._launcher.cancel(effect.handles)
@@ -107,8 +109,15 @@ class EffectPerformer:
     def _lost(self, effect: Lost) -> None:
         self._link.forget(effect.worker)
 
-    def _warn(self, effect: Warn) -> None:
-        log.warning("%s", effect.text)
+
+def warn(effect: Warn) -> None:
+    """Log what somebody should look at."""
+    log.warning("%s", effect.text)
+
+
+def inform(effect: Inform) -> None:
+    """Log how the run goes."""
+    log.info("%s", effect.text)
 
 
 def _lists_cores(held: Resource) -> bool:

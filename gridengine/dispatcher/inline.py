@@ -21,11 +21,19 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import CancelRequested, Event, Received, Send, Submitted
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    Event,
+    Inform,
+    Received,
+    Send,
+    Submitted,
+)
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -164,6 +172,7 @@ class InlineRun:
             CallsFinished: self._unsettled.settle,
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
+            Inform: inform,
         }
         self._cancelled: dict[int, int] = {}
         """The runs that are to be ended, and by which signal."""

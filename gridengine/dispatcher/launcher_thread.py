@@ -7,9 +7,15 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from gridengine.dispatcher.core.events import Event, Explained, Launched, LaunchFailed, Polled
+from gridengine.dispatcher.core.events import (
+    Event,
+    Explained,
+    Launch,
+    Launched,
+    LaunchFailed,
+    Polled,
+)
 from gridengine.errors import ClusterError, GridEngineError, safe_repr
-from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, TryAgain
 
 log = logging.getLogger("gridengine")
@@ -40,12 +46,16 @@ class LauncherThread:
         )
         self._thread.start()
 
-    def launch(self, count: int, demand: Demand) -> None:
+    def launch(self, effect: Launch) -> None:
         """Start workers; posts `Launched` or `LaunchFailed`."""
+        demand = effect.demand
 
         def start() -> Event:
             try:
-                return Launched(self._opened().launch(count, demand), demand)
+                launcher = self._opened()
+                launcher.label = effect.label
+                handles = launcher.launch(effect.count, demand)
+                return Launched(handles, demand, launcher.request_words)
             except TryAgain as error:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:

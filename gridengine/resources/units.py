@@ -67,6 +67,11 @@ def parse_gigabytes(name: str, value: float | str) -> float:
     return number(name, float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper()) - 2))
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things in words: `1 call`, `1,200 calls`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def to_bytes(gigabytes: float) -> int:
     """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is
     fits.
@@ -122,11 +127,6 @@ def whole(
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     _check_range(name, int(value), least, most, hint)
     return int(value)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return how many there are of something, in words: "1 worker", "2 workers"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _check_range(name: str, value: Any, least: float, most: float, hint: str | None) -> None:

@@ -28,7 +28,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import counted, whole
+from gridengine.resources.units import plural, whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -40,7 +40,13 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import log_tail
-from gridengine.schedulers.script import launch_script, line_of_text, shell_lines, variables
+from gridengine.schedulers.script import (
+    job_name,
+    launch_script,
+    line_of_text,
+    shell_lines,
+    variables,
+)
 from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import said_in, settings
 
@@ -119,6 +125,8 @@ class BatchScheduler(Scheduler):
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, for calls to share (default: each worker holds
             what one call asks for, and runs one call at a time).
+        name: what the batch system calls the jobs (default: as the function whose calls they were
+            first submitted for, or as the job).
     """
 
     local = False
@@ -133,6 +141,7 @@ class BatchScheduler(Scheduler):
         environment: Mapping[str, str] | None,
         python: str | None,
         worker_resources: Resource | None,
+        name: str | None,
     ) -> None:
         super().__init__(
             max_workers=settings().max_workers if max_workers is None else max_workers,
@@ -146,6 +155,7 @@ class BatchScheduler(Scheduler):
         self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
         self._environment = variables("environment", environment or {})
+        self._name = "" if name is None else line_of_text("name", name)
         self._python = sys.executable if python is None else line_of_text("python", python)
 
     def script(self, run: LaunchContext, first: str = "") -> str:
@@ -166,8 +176,9 @@ class BatchLauncher(Launcher, Generic[Task]):
     by its log's path.
     """
 
-    def __init__(self, run: LaunchContext, *, script: str) -> None:
+    def __init__(self, run: LaunchContext, *, script: str, name: str = "") -> None:
         self.run = run
+        self._given_name = name
         self.owner = os.getpid()
         self.script = run.directory / "worker.sh"
         self.logs = run.directory / "logs"
@@ -186,6 +197,11 @@ class BatchLauncher(Launcher, Generic[Task]):
         return [
             path for path in (self.run.connection, self.script) if path.parent == self.run.directory
         ]
+
+    @property
+    def job_name(self) -> str:
+        """What the jobs of the next launch are called, unless the user has named them."""
+        return job_name(self._given_name or self.label)
 
     def prepare(self) -> None:
         """Write what the workers start from, once; `launch` does.
@@ -253,7 +269,7 @@ class BatchLauncher(Launcher, Generic[Task]):
         try:
             self.delete(ids)
         except BatchSystemError as error:
-            tasks = counted(len(ids), "cluster task")
+            tasks = plural(len(ids), "cluster task")
             logger.warning("%s could not be deleted yet: %s", tasks, error)
 
     def cancel(self, handles: Sequence[Handle]) -> None:

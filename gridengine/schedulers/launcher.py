@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 import shlex
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +61,32 @@ class Handle(NamedTuple):
 
     id: str
     log: str = ""
+
+
+def compress(ids: Iterable[str]) -> list[str]:
+    """Return ids of single tasks as the batch system's own commands take them, few for many:
+    Slurm's "12_1", "12_2", "12_4" as "12_[1-2,4]", Grid Engine's "12.1", "12.2" as "12.1-2".
+    """
+    arrays: dict[str, set[int]] = {}
+    single = []
+    for id in ids:
+        array = re.fullmatch(r"(\d+[._])(\d+)", id)
+        if array is None:
+            single.append(id)
+        else:
+            arrays.setdefault(array[1], set()).add(int(array[2]))
+    return single + [
+        f"{job}[{_ranges(tasks)}]" if job.endswith("_") else f"{job}{_ranges(tasks)}"
+        for job, tasks in arrays.items()
+    ]
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    parts = []
+    for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        span = [number for _, number in group]
+        parts.append(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}")
+    return ",".join(parts)
 
 
 class TryAgain(Exception):
@@ -128,6 +156,11 @@ class Launcher(ABC):
     """Starts, watches and stops workers; knows nothing of tasks. All its methods are called from
     one thread of its own.
     """
+
+    label = ""
+    """What the calls are called that the next launch is for."""
+    request_words = ""
+    """What the last launch asked for, in the batch system's words."""
 
     @abstractmethod
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:

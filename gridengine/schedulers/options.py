@@ -5,7 +5,7 @@ templates in settings, and the check that nothing is requested twice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from gridengine.errors import ConfigurationError
@@ -30,6 +30,21 @@ def check_no_conflict(
             f"{part!r} of a call and {own[both][1]} of the scheduler both say {both}",
             hint="say it in one of the two places",
         )
+
+
+def check_not_ours(names: Iterable[str], ours: Container[str]) -> None:
+    """Raise unless users may set all options of these names.
+
+    Raises:
+        ConfigurationError: one of them would be replaced by our own; the text names it.
+    """
+    for name in names:
+        if name in ours:
+            raise ConfigurationError(
+                f"{name} is not for users to set: workers need their own",
+                hint="leave it out; name= of the scheduler names its jobs, and logs are below the "
+                "run directory",
+            )
 
 
 def native_options(part: Resource, system: str) -> list[str]:

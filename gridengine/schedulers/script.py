@@ -26,6 +26,14 @@ def line_of_text(name: str, value: object) -> str:
     return value
 
 
+def job_name(text: str) -> str:
+    """Return a name that any batch system takes for a job: Grid Engine's begin with a letter, and
+    hold neither blanks nor any of `/:@\\*?` (submit(1), -N); Slurm's lists of names have commas.
+    """
+    own = re.sub(r"[^A-Za-z0-9_.-]+", "-", text.rpartition("<locals>.")[2]).strip("-.")[:40]
+    return own if own[:1].isalpha() else f"gridengine-{own}".strip("-")
+
+
 def shell_lines(name: str, value: Any) -> tuple[str, ...]:
     """Return the lines of an argument that is one, or several.
 

@@ -96,7 +96,11 @@ class Server:
         # Here, as psutil below: they take long to import, and workers need none.
         from zmq.auth.thread import ThreadAuthenticator
 
-        self._authenticator = ThreadAuthenticator(self._context, log=log)
+        # It tells of each connection with its key: a logger of its own keeps that from who wants
+        # to see what a run does.
+        quiet = log.getChild("authentication")
+        quiet.setLevel(quiet.level or logging.WARNING)
+        self._authenticator = ThreadAuthenticator(self._context, log=quiet)
         self._authenticator.start()
         self._authenticator.configure_curve_callback("*", _WorkersKey(worker_public))
         self._socket.curve_server = True

@@ -11,13 +11,14 @@ import atexit
 import contextlib
 import io
 import logging
-import os
 import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
+
+from gridengine.worker.terminal_line import write_above
 
 log = logging.getLogger("gridengine")
 
@@ -188,7 +189,7 @@ class StreamWriter:
                 room.poll()
                 if not self._begin_write():
                     return
-                count = os.write(self._fd, piece)
+                count = write_above(self._fd, piece)
             except BlockingIOError:  # somebody else has made it non-blocking, and filled it
                 count = 0
             except OSError as error:  # closed, full or gone; later there may be room again

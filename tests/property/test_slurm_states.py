@@ -7,7 +7,8 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.schedulers.slurm.states import compress, ids_of, parse_jobs, parse_squeue
+from gridengine.schedulers.launcher import compress
+from gridengine.schedulers.slurm.states import ids_of, parse_jobs, parse_squeue
 
 ids = st.one_of(
     st.integers(1, 50).map(str),

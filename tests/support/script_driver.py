@@ -7,6 +7,7 @@ import fcntl
 import functools
 import os
 import pty
+import re
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
@@ -118,3 +119,19 @@ def read_all(terminal: int) -> str:
         while piece := os.read(terminal, 4096):
             written += piece
     return written.decode()
+
+
+def screen(written: str) -> list[str]:
+    """Return what stands on a terminal that has no end after this has been written."""
+    rows, column = [""], 0
+    for piece in re.findall(r"\x1b\[2K|\n|\r|[^\r\n\x1b]+", written):
+        if piece == "\n":
+            rows.append("")
+        elif piece == "\x1b[2K":
+            rows[-1] = ""
+        elif piece != "\r":
+            rows[-1] = f"{rows[-1][:column]:{column}}{piece}{rows[-1][column + len(piece) :]}"
+            column += len(piece)
+            continue
+        column = column if piece == "\x1b[2K" else 0
+    return rows

@@ -66,10 +66,11 @@ class Received(Struct, frozen=True, gc=False):
 
 
 class Launched(Struct, frozen=True):
-    """The scheduler has started these workers."""
+    """The scheduler has started these workers; `asked` is for what, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
+    asked: str = ""
 
 
 class LaunchFailed(Struct, frozen=True):
@@ -150,10 +151,11 @@ class Grant(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """Ask the scheduler for workers."""
+    """Ask the scheduler for workers; `label` is what the calls are called that they are for."""
 
     count: int
     demand: Demand = ANY
+    label: str = ""
 
 
 class Withdraw(Struct, frozen=True):
@@ -181,6 +183,12 @@ class Warn(Struct, frozen=True):
     text: str
 
 
+class Inform(Struct, frozen=True):
+    """Tell who reads the log how the run goes."""
+
+    text: str
+
+
 Effect: TypeAlias = (
     Send
     | Grant
@@ -192,4 +200,5 @@ Effect: TypeAlias = (
     | Lost
     | Explain
     | Warn
+    | Inform
 )

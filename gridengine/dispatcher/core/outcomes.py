@@ -77,6 +77,7 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
     state.retried += span.stop - span.start
+    state.effects += state.log.retried(span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
 
 

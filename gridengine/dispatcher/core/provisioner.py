@@ -77,6 +77,8 @@ class Provisioner(Struct, eq=False):
     deleted_at: float = 0.0
     unserved_since: float | None = None
     reason: str = ""
+    label: str = ""
+    """What the calls are called that workers were last needed for."""
 
     def add_launched(
         self, handles: Iterable[Handle], now: float
@@ -190,7 +192,7 @@ class Provisioner(Struct, eq=False):
         if not self.may_ask(now) or now - self.demand_since < gathering:
             return []
         self.requested = count
-        return [Launch(count, self.demand)]
+        return [Launch(count, self.demand, self.label)]
 
     def withdraw(self, which: Iterable[LaunchedWorker] | None = None) -> list[Effect]:
         """Have the scheduler stop these workers, or all that are expected."""

@@ -43,6 +43,11 @@ class Snapshot(Struct, frozen=True):
     statuses: Mapping[str, int] = MappingProxyType({})
     demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
 
+    @property
+    def slots(self) -> int:
+        """How many calls the connected workers run at a time."""
+        return sum(one.slots for one in self.demands.values())
+
     def of(self, submitter: int) -> Snapshot:
         """Return the same, where only the batches of one submitter count as running."""
         return replace(self, running=self.batches.get(submitter, 0))

@@ -12,6 +12,7 @@ from gridengine.dispatcher.core.events import Effect
 from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -54,6 +55,7 @@ class CoreState:
         self.last_run = self.last_order = self.last_allocation = 0
 
         self.done = self.failed = self.retried = 0
+        self.log = RunLog()
         # How many workers are in each phase.
         self.phases = dict.fromkeys(Phase, 0)
 
@@ -96,6 +98,11 @@ class CoreState:
     def calls_waiting(self) -> int:
         """How many calls wait for a worker."""
         return sum(queue.calls for queue in self.queues.values())
+
+    @property
+    def figures(self) -> tuple[int, int, int]:
+        """How many calls are done, have failed, and were run again."""
+        return self.done, self.failed, self.retried
 
     @property
     def idle_workers(self) -> int:

@@ -109,7 +109,7 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
         everything = [(task.id, 0, task.count) for task in event.tasks]
         cancellation.reject(state, everything, signal.SIGKILL)
     else:
-        _provide(state, queues, state.submitters[task.submitter], now)
+        _provide(state, queues, task, now)
 
 
 def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> TaskQueue:
@@ -135,10 +135,9 @@ def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> T
     return queue
 
 
-def _provide(
-    state: CoreState, queues: Collection[TaskQueue], submitter: Submitter, now: float
-) -> None:
+def _provide(state: CoreState, queues: Collection[TaskQueue], task: Task, now: float) -> None:
     """Assign calls that have just come to workers, and get more of these if they are too few."""
+    submitter = state.submitters[task.submitter]
     for queue in queues:
         if queue.soft:
             _check_possible(state, queue)
@@ -151,6 +150,7 @@ def _provide(
             cancellation.recall_for_new_submitter(state, now)
         provisioner = queue.provisioner
         if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
+            provisioner.label = task.name or submitter.function.function.name
             state.scale_due = True
 
 
@@ -175,6 +175,7 @@ def _closing(state: CoreState, event: Closing, now: float) -> None:
             worker_lifecycle.stop(state, worker, now)
     for provisioner in state.provisioners.values():
         state.effects += provisioner.withdraw()
+    state.effects += state.log.closed(state.figures, now)
 
 
 # ------------------------------------------------------------------ what workers say, and time
@@ -201,6 +202,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
 def _tick(state: CoreState, event: Tick, now: float) -> None:
     worker_lifecycle.check_workers(state, now)
     worker_startup.check_launches(state, now)
+    state.effects += state.log.tick(state.figures, now, busy=bool(state.open_tasks))
     state.scale_due = True
 
 

@@ -246,6 +246,7 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
     the worker held; and none when the batch system says that they are not to blame.
     """
+    state.effects += state.log.lost(worker, reason, now)
     state.enter(worker, Phase.GONE)
     del state.workers[worker.id]
     worker.provisioner.workers -= 1

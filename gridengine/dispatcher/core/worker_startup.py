@@ -17,7 +17,7 @@ from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import VersionMismatch
-from gridengine.resources.units import counted
+from gridengine.resources.units import plural
 from gridengine.wire.messages import VERSION, Hello, Refuse, Welcome
 
 # ------------------------------------------------------------------ what the scheduler reports
@@ -26,11 +26,13 @@ from gridengine.wire.messages import VERSION, Hello, Refuse, Welcome
 def launched(state: CoreState, event: Launched, now: float) -> None:
     """Note the workers that the scheduler has started, some of which may have connected already."""
     provisioner = state.provisioner_for(event.demand)
+    state.effects += state.log.launched(event, provisioner.label, now)
     for id, launch in provisioner.add_launched(event.handles, now):
         worker = state.workers.get(id)
         if worker is not None:
             worker.launch = launch
             _move(state, worker, provisioner, now)
+            state.effects += state.log.connected(worker, now)
     if state.closing:
         state.effects += provisioner.withdraw()
     if not event.handles:
@@ -130,7 +132,7 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         return
     run_id = state.policy.run_id
     if hello.run_id != run_id or hello.slots < 1:
-        words = f"the worker's is {hello.run_id}, with {counted(hello.slots, 'slot')}"
+        words = f"the worker's is {hello.run_id}, with {plural(hello.slots, 'slot')}"
         _refuse(state, id, f"this dispatcher's run is {run_id}; {words}")
         return
     keys = keys_of(hello.log, hello.pid)
@@ -153,6 +155,8 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
     provisioner.workers += 1
     provisioner.idle.add(id)
     state.effects.append(Send(id, Welcome()))
+    if launch is not None:
+        state.effects += state.log.connected(worker, now)
     if withdrawn or state.closing:
         worker_lifecycle.stop(state, worker, now)
     elif launch is not None or sum(one.requested > 0 for one in state.provisioners.values()) < 2:

@@ -52,6 +52,8 @@ POLL_SECONDS = 1.0
 second when its master is busy.
 """
 MOST_ASKED = 5000
+SHORT_NAME = 15
+"""How long a job's name may be in any batch system: a PBS takes no more (POSIX, qsub -N)."""
 FIRST_QUEUED = 20
 """Tasks of an array start in order, so of those that wait the first are asked for most often."""
 REASON_SECONDS = 17.0
@@ -133,11 +135,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         run: LaunchContext,
         *,
         script: str,
+        name: str = "",
         request: Request,
         library: str = "",
         held: Resource = ZERO,
     ) -> None:
-        super().__init__(run, script=script)
+        super().__init__(run, script=script, name=name)
         self._request = request
         self._library = library
         self._held = held
@@ -189,6 +192,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             if self._system is GRID_ENGINE_UNNAMED:
                 self._use_system(session.start())
             template = self.request(count, demand, log)
+            self.request_words = str(template["nativeSpecification"])
             if not self._guarded:
                 session.guard(self.files)
                 self._guarded = True
@@ -198,7 +202,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         except Unreachable as error:
             raise TryAgain(f"the batch system cannot be reached: {error}") from None
         except drmaa.DrmaaRefused as error:
-            raise refusal(error, str(template["nativeSpecification"])) from None
+            raise refusal(error, self.request_words) from None
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -208,14 +212,20 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, object]:
-        """Return the job template, by DRMAA's names."""
+        """Return the job template, by DRMAA's names. A name in the user's own words stands, which
+        the template's would replace.
+        """
+        native = self._request_for(demand).specification()
+        is_grid_engine = self._system.kind == GRID_ENGINE
+        name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
+        named = is_grid_engine and "-N" in native.split()
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
-            "jobName": "gridengine",
+            **({} if named else {"jobName": name}),
             "outputPath": f":{log('$drmaa_incr_ph$')}",
             "joinFiles": True,
-            "nativeSpecification": self._request_for(demand).specification(),
+            "nativeSpecification": native,
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:

@@ -18,7 +18,12 @@ from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import to_bytes
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import check_no_conflict, fill_template, native_options
+from gridengine.schedulers.options import (
+    check_no_conflict,
+    check_not_ours,
+    fill_template,
+    native_options,
+)
 from gridengine.settings.values import GridEngineSite
 
 MEMORY = frozenset(
@@ -36,6 +41,8 @@ MEMORY = frozenset(
     }
 )
 """Resources of Grid Engine that are amounts of memory (see complex(5)); a site may have more."""
+OURS = frozenset({"-e", "-o", "-t", "-wd"})
+"""Options that users may not set: what DRMAA itself has words for replaces them without a word."""
 PER_SLOT = "$pe_slots"
 """The allocation_rule of parallel environments all of whose slots are on one machine
 (sge_pe(5)).
@@ -78,7 +85,9 @@ def request_for(
                 whole, queue=None
             )  # the site's queue is for those that ask for no other
         options.append(words)
-    return replace(whole, native=" ".join(filter(None, [request.native.strip(), *options])))
+    native = " ".join(filter(None, [request.native.strip(), *options]))
+    check_not_ours(native.split(), OURS)
+    return replace(whole, native=native)
 
 
 def option_values(words: str) -> dict[str, str]:

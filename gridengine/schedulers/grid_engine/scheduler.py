@@ -43,6 +43,8 @@ class GridEngineScheduler(BatchScheduler):
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all that fits (default: each worker holds what one call asks for, and
             runs one call at a time).
+        name: what the batch system calls the jobs (default: as the function whose calls they were
+            first submitted for, or as the job).
         drmaa_library: the path of the DRMAA library (default: the setting, else what
             DRMAA_LIBRARY_PATH says, else Grid Engine's own).
         resources: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
@@ -65,6 +67,7 @@ class GridEngineScheduler(BatchScheduler):
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
         worker_resources: Held | None = None,
+        name: str | None = None,
         drmaa_library: str | os.PathLike[str] = "",
         **resources: Resource,
     ) -> None:
@@ -76,6 +79,7 @@ class GridEngineScheduler(BatchScheduler):
             environment=environment,
             python=python,
             worker_resources=worker_resources,
+            name=name,
         )
         self._request = Request(queue, parallel_environment, native, resources)
         self.walltime = own_walltime(self._request)
@@ -95,6 +99,7 @@ class GridEngineScheduler(BatchScheduler):
         return GridEngineLauncher(
             run,
             script=self.script(run),
+            name=self._name,
             request=self._request,
             library=self._library,
             held=self.worker_resources or ZERO,

@@ -12,12 +12,11 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
+from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable, compress
 from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,
     Row,
-    compress,
     parse_cancelled_by,
     parse_jobs,
     parse_squeue,

@@ -83,18 +83,16 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         run: LaunchContext,
         *,
         script: str,
+        name: str = "",
         options: Sequence[str],
         strict: bool = True,
         site: Future[Site] | None = None,
         slurm: Slurm | None = None,
     ) -> None:
-        super().__init__(run, script=script)
+        super().__init__(run, script=script, name=name)
         self._options = list(options)
         self._strict = strict
-        # Of this launcher alone: what has this name and is not known to it is cancelled.
-        self._name = f"gridengine-{run.id}-{secrets.token_hex(3)}"
         self._slurm = slurm or Slurm(os.environ)
-        self._immediate = ImmediateWorkers(self._slurm.environment, self._name, self.script, script)
         self._site_asked = site
         self._guard: Guard | None = None
         self._in_doubt = False
@@ -105,6 +103,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         larger than the site allows.
         """
         self.largest = max(1, self._site.largest)
+        self.request_words = " ".join(self._options_for(demand))
         handles = self._launch_immediately(count, demand)
         try:
             return handles + (
@@ -138,6 +137,17 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         handles = [Handle(job, log.replace("\0", "0")) for job, log in jobs.items()]
         self.tasks.update((handle, SlurmTask(demand, by_srun=True)) for handle in handles)
         return handles
+
+    @functools.cached_property
+    def _name(self) -> str:
+        """The name of all jobs of this launcher, and of no others: what has it and is not known is
+        cancelled. `squeue` shows its beginning.
+        """
+        return f"{self.job_name}-{self.run.id}-{secrets.token_hex(3)}"
+
+    @functools.cached_property
+    def _immediate(self) -> ImmediateWorkers:
+        return ImmediateWorkers(self._slurm.environment, self._name, self.script, self._text)
 
     @functools.cached_property
     def _site(self) -> Site:

@@ -16,7 +16,12 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import DAY, format_seconds, to_bytes
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import check_no_conflict, fill_template, native_options
+from gridengine.schedulers.options import (
+    check_no_conflict,
+    check_not_ours,
+    fill_template,
+    native_options,
+)
 from gridengine.schedulers.script import line_of_text
 from gridengine.settings.values import SlurmSite
 
@@ -62,11 +67,7 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
         options += shlex.split(native)
     except ValueError as error:
         raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    for name in [*option_values(options), *(word[:2] for word in options)]:
-        if name in OURS:
-            raise ConfigurationError(
-                f"{name} is not for users to set: workers need their own", hint="leave it out"
-            )
+    check_not_ours([*option_values(options), *(word[:2] for word in options)], OURS)
     return options
 
 
@@ -107,6 +108,7 @@ def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[s
 
     A worker that Slurm put back into its queue would pass for the one that it was before.
     """
+    check_not_ours([*option_values(own), *(word[:2] for word in own)], OURS)
     requeue = [] if "--requeue" in own else ["--no-requeue"]
     options = [*requeue, *sbatch_options(own, demand, site)]
     return [

@@ -49,6 +49,8 @@ class SlurmScheduler(BatchScheduler):
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all that fits (default: each worker holds what one call asks for, and
             runs one call at a time).
+        name: what the batch system calls the jobs (default: as the function whose calls they were
+            first submitted for, or as the job).
         strict: what Slurm takes and can never start (it waits for `PartitionConfig`,
             `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once; with False it
             waits, for somebody to change the site or the job.
@@ -76,6 +78,7 @@ class SlurmScheduler(BatchScheduler):
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
         worker_resources: Resource | None = None,
+        name: str | None = None,
         strict: bool = True,
         **options: Option,
     ) -> None:
@@ -87,6 +90,7 @@ class SlurmScheduler(BatchScheduler):
             environment=environment,
             python=python,
             worker_resources=worker_resources,
+            name=name,
         )
         named = {"partition": partition, "account": account, "qos": qos}
         given = {name: value for name, value in named.items() if value is not None}
@@ -105,6 +109,7 @@ class SlurmScheduler(BatchScheduler):
         return SlurmLauncher(
             run,
             script=self.script(run, FIRST_LINES % JOB_END),
+            name=self._name,
             options=self._options,
             strict=self._strict,
             site=self._site_asked,

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
 from gridengine.schedulers.launcher import Report, WorkerStatus, failed
@@ -175,29 +174,6 @@ def ids_of(job: str, tasks: str) -> list[str]:
         for number in range(int(span[1]), int(span[2] or span[1]) + 1, int(span[3] or 1))
     ]
     return ids if several else [job]
-
-
-def compress(ids: Iterable[str]) -> list[str]:
-    """Return ids of single tasks as scancel takes them, few for many: "12_1", "12_2", "12_4" as
-    "12_[1-2,4]".
-    """
-    arrays: dict[str, set[int]] = {}
-    single = []
-    for id in ids:
-        job, _, task = id.partition("_")
-        if task:
-            arrays.setdefault(job, set()).add(int(task))
-        else:
-            single.append(job)
-    return single + [f"{job}_[{_ranges(tasks)}]" for job, tasks in arrays.items()]
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    parts = []
-    for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
-        span = [number for _, number in group]
-        parts.append(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}")
-    return ",".join(parts)
 
 
 def parse_squeue(text: str) -> dict[str, Row]:

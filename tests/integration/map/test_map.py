@@ -18,7 +18,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
-from tests.support.script_driver import MakeScript, at_terminal, read_all
+from tests.support.script_driver import MakeScript, at_terminal, read_all, screen
 from tests.support.waiting import wait_until
 
 
@@ -572,7 +572,7 @@ def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
     with at_terminal(one) as (process, terminal):
         printed = read_all(terminal)
         assert process.wait(20) == 0
-    assert " 1 running on 1 workers" in printed
+    assert " 1 running on 2 slots" in printed
     assert " 2 running" not in printed
 
 
@@ -587,6 +587,61 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     with at_terminal(one) as (process, terminal):
         printed = read_all(terminal)
         assert process.wait(20) == 0
-    assert "/12" in printed
-    assert "running on 1 workers" in printed
+    assert " of 12 calls done" in printed
+    assert "2 running on 2 slots" in printed
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "map(chatty, range(40), scheduler=two)",
+        "[logging.info('got') for _ in imap(chatty, range(40), scheduler=two)]",
+    ],
+)
+def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, run: str) -> None:
+    one = script(
+        f"""
+        import logging, time
+        from gridengine import imap, map
+        logging.basicConfig(level=logging.INFO)
+        two = gridengine.ProcessScheduler(2)
+
+        def chatty(x):
+            time.sleep(0.2)
+            print("printed", x)
+
+        {run}
+        logging.info("the end")
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    assert "2 running on 2 slots" in printed
+    rows = screen(printed)
+    assert sorted(row for row in rows if row.startswith("printed")) == sorted(
+        f"printed {x}" for x in range(40)
+    )
+    assert "INFO:root:the end" in rows
+    assert not [row for row in rows if "slots" in row]
+
+
+def test_a_run_is_told_in_the_log(script: MakeScript) -> None:
+    one = script(
+        """
+        import logging
+        logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(message)s")
+
+        def f(x):
+            return x
+
+        if __name__ == "__main__":
+            with gridengine.ProcessScheduler(2) as two:
+                gridengine.map(f, range(100), scheduler=two)
+        """
+    )
+    launched, connected, figures = one.run().stderr.splitlines()
+    assert launched.startswith("INFO launched 1 worker for f, process ")
+    assert " connected after " in connected
+    assert figures.startswith("INFO 100 calls done, 0 failed or cancelled, 0 run again, in ")

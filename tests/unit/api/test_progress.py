@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
-from gridengine.api.progress import ProgressBar
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.api import progress
+from gridengine.api.map import imap
+from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
+from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
+from gridengine.resources.demand import ANY
+from gridengine.schedulers import InlineScheduler
 from gridengine.settings.values import settings
 
 
@@ -20,8 +26,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def snapshot() -> Snapshot:
-    return Snapshot(running=3, workers=2)
+def snapshot(running: int = 3, slots: int = 4) -> Snapshot:
+    return Snapshot(running=running, demands={ANY: DemandCounts(0, running, slots)})
 
 
 @dataclass
@@ -35,7 +41,6 @@ class Clock:
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("GRIDENGINE_PROGRESS", raising=False)
     settings.cache_clear()
     yield monkeypatch
@@ -49,18 +54,24 @@ def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
     """
 
     def draw(
-        seconds: float, *, shown: bool | None = None, stderr: io.StringIO | None = None
+        seconds: float,
+        *,
+        shown: bool | None = None,
+        stderr: io.StringIO | None = None,
+        total: int = 10,
+        now: Snapshot | None = None,
     ) -> tuple[str, str]:
         terminal, clock = stderr or Terminal(), Clock()
         with environment.context() as here:
             # Not earlier: the test runner puts its own standard error in place when the test
             # begins.
             here.setattr(sys, "stderr", terminal)
-            with closing(ProgressBar(snapshot, shown=shown, clock=clock)) as bar:
+            seen = now or snapshot()
+            with closing(ProgressBar(lambda: seen, shown=shown, clock=clock)) as bar:
                 clock.now += seconds
-                bar.update(5, 1, 10)
+                bar.update(total // 2, 1, total)
                 stands = terminal.getvalue()
-            assert sys.stderr is terminal, "standard error was not given back"
+            assert "write" not in vars(terminal), "standard error was not given back"
             return stands, terminal.getvalue()
 
     return draw
@@ -69,11 +80,24 @@ def draw(environment: pytest.MonkeyPatch) -> Callable[..., tuple[str, str]]:
 Draw = Callable[..., tuple[str, str]]
 
 
-def test_it_says_done_failed_running_workers_and_time_left(draw: Draw) -> None:
+def test_it_says_done_failed_running_and_slots(draw: Draw) -> None:
     text, _ = draw(2.1)
-    assert "5/10" in text
-    assert "1 failed, 3 running on 2 workers" in text
-    assert "left" in text
+    assert text == f"[{'#' * 13}{'.' * 13}] 5 of 10 calls done, 1 failed, 3 running on 4 slots"
+
+
+def test_one_of_a_thing_is_told_as_one(draw: Draw) -> None:
+    text, _ = draw(2.1, total=1, now=snapshot(1, 1))
+    assert "of 1 call done" in text
+    assert "1 running on 1 slot" in text
+    assert "slots" not in text
+
+
+def test_no_more_calls_run_than_there_are_slots(draw: Draw) -> None:
+    assert "4 running on 4 slots" in draw(2.1, now=snapshot(running=8))[0]
+
+
+def test_without_a_worker_it_says_what_is_waited_for(draw: Draw) -> None:
+    assert "waiting for a worker" in draw(2.1, now=Snapshot())[0]
 
 
 def test_it_does_not_show_before_two_seconds(draw: Draw) -> None:
@@ -90,13 +114,17 @@ def test_the_setting_turns_it_off(draw: Draw, environment: pytest.MonkeyPatch) -
     assert draw(10) == ("", "")
 
 
-def test_it_never_shows_where_standard_error_is_no_terminal(draw: Draw) -> None:
-    assert draw(10, shown=True, stderr=io.StringIO()) == ("", "")
+@pytest.mark.parametrize("terminal", [False, True])
+def test_there_is_no_bar_where_it_cannot_be_taken_away(
+    draw: Draw, environment: pytest.MonkeyPatch, *, terminal: bool
+) -> None:
+    environment.setenv("TERM", "dumb")
+    assert draw(10, shown=True, stderr=Terminal() if terminal else io.StringIO()) == ("", "")
 
 
 def test_it_is_taken_away_at_the_end(draw: Draw) -> None:
     stands, everything = draw(3)
-    assert "\x1b[2K" in everything[len(stands) :]
+    assert everything[len(stands) :] == "\r\x1b[2K"
 
 
 def test_the_cursor_is_never_hidden(draw: Draw) -> None:
@@ -108,4 +136,109 @@ def test_it_wants_to_be_called_in_time_only_while_it_may_show(
 ) -> None:
     environment.setattr(sys, "stderr", Terminal())
     assert ProgressBar(snapshot, shown=False, clock=Clock()).patience() is None
-    assert ProgressBar(snapshot, shown=True, clock=Clock()).patience() == 2.0
+    assert ProgressBar(snapshot, shown=True, clock=Clock()).patience() == REFRESH_SECONDS
+
+
+def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: float) -> list[str]:
+    """Return what is written where there is no terminal of 1,000 calls, one ending after the
+    other.
+    """
+    log, clock = io.StringIO(), Clock()
+    environment.setattr(sys, "stderr", log)
+    with closing(ProgressBar(snapshot, shown=True, clock=clock)) as bar:
+        for done in range(1, 1001):
+            clock.now += seconds
+            bar.update(done, 0, total)
+    return log.getvalue().splitlines()
+
+
+def test_a_log_has_a_line_for_each_tenth(environment: pytest.MonkeyPatch) -> None:
+    lines = lines_in_a_log(environment, 1000, seconds=1.0)
+    assert len(lines) == 10
+    assert lines[0] == (
+        "gridengine: 100 of 1,000 calls done, 0 failed, 3 running on 4 slots, about 00:15:00 left"
+    )
+
+
+def test_a_log_has_one_line_a_minute_at_most(environment: pytest.MonkeyPatch) -> None:
+    assert len(lines_in_a_log(environment, 1000, seconds=0.12)) == 1
+    assert len(lines_in_a_log(environment, 1000, seconds=0.05)) == 0
+
+
+def test_a_log_has_a_line_a_minute_where_nobody_knows_the_end(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    lines = lines_in_a_log(environment, None, seconds=1.0)
+    assert len(lines) == 16
+    assert lines[0] == "gridengine: 60 calls done, 0 failed, 3 running on 4 slots"
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_does_not_end_what_is_under_way(draw: Draw) -> None:
+    assert draw(100, shown=True, stderr=Full()) == ("", "")
+
+
+def test_the_time_left_leaves_the_start_up_out() -> None:
+    estimate = Estimate()
+    assert estimate.left(0, 100, Snapshot(), 0.0) is None
+    assert estimate.left(0, 100, snapshot(), 60.0) is None  # the first worker has come
+    assert estimate.left(4, 100, snapshot(), 64.0) == 96
+    assert estimate.left(8, 100, snapshot(), 64.5) == 92 * 0.5 / 4  # the first had much to import
+
+
+def test_the_time_left_is_measured_anew_with_many_more_workers() -> None:
+    estimate = Estimate()
+    for done in range(21):
+        estimate.left(done, 1000, snapshot(slots=1), float(done))
+    estimate.left(20, 1000, snapshot(slots=10), 20.0)
+    assert estimate.left(40, 1000, snapshot(slots=10), 22.0) == 96
+
+
+class Cell:
+    """A notebook's output."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def display(self, content: dict[str, str], *, raw: bool, display_id: bool = False) -> Cell:
+        self.shown.append(content["text/plain"])
+        return self
+
+    update = display
+
+
+@pytest.mark.parametrize("shown", [None, True])
+def test_a_notebook_has_a_bar_that_stays_as_words(
+    environment: pytest.MonkeyPatch, shown: bool | None
+) -> None:
+    cell, clock = Cell(), Clock()
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    environment.setitem(sys.modules, "IPython", kernel)
+    environment.setitem(sys.modules, "IPython.display", SimpleNamespace(display=cell.display))
+    with closing(ProgressBar(snapshot, shown=shown, clock=clock)) as bar:
+        for done in (5, 10):
+            clock.now += 3
+            bar.update(done, 0, 10)
+    assert cell.shown == [
+        f"[{'#' * 19}{'.' * 19}] 5 of 10 calls done, 0 failed, 3 running on 4 slots",
+        f"[{'#' * 38}] 10 of 10 calls done, 0 failed, 3 running on 4 slots, about 00:00:00 left",
+        "10 of 10 calls done, 0 failed",
+    ]
+
+
+def test_ipython_at_a_terminal_is_a_terminal(draw: Draw, environment: pytest.MonkeyPatch) -> None:
+    environment.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=SimpleNamespace))
+    assert "5 of 10" in draw(3)[0]
+
+
+def test_calls_that_are_made_here_have_no_bar(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(sys, "stderr", Terminal())
+    environment.setattr(progress, "APPEARS_SECONDS", 0.0)
+    environment.setattr(progress, "REFRESH_SECONDS", 0.0)
+    results = imap(abs, range(3), scheduler=InlineScheduler(), progress=True)
+    assert list(results) == [0, 1, 2]
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

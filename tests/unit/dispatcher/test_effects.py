@@ -13,7 +13,6 @@ from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY
 from gridengine.schedulers.launcher import Handle
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Allocate, Beat
@@ -59,7 +58,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
     assert recorder.calls == [
         ("send", b"a", Beat(), ()),
         ("forget", b"a"),
-        ("launch", 3, ANY),
+        ("launch", Launch(3)),
         ("cancel", [handle]),
         ("explain", [handle], 2.0),
     ]

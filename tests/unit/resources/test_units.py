@@ -6,10 +6,10 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import (
-    counted,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
+    plural,
     to_bytes,
     to_gigabytes,
 )
@@ -79,7 +79,7 @@ def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
 
 
 def test_one_of_a_thing_is_no_plural() -> None:
-    assert [counted(count, "worker") for count in (0, 1, 2)] == [
+    assert [plural(count, "worker") for count in (0, 1, 2)] == [
         "0 workers",
         "1 worker",
         "2 workers",

@@ -69,3 +69,14 @@ def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> Non
 def test_a_scheduler_shows_what_is_for_users_alone(kind: type[Scheduler]) -> None:
     methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
     assert methods <= {"close", "dry_run", "launcher", "script"}
+
+
+def test_jobs_are_called_as_the_scheduler_says_or_in_native_words() -> None:
+    assert GridEngineScheduler(name="my sweep").dry_run().request["jobName"] == "my-sweep"
+    assert "jobName" not in GridEngineScheduler(native="-N sweep").dry_run().request
+
+
+@pytest.mark.parametrize("native", ["-o /tmp/mine", "-l a=1 -e x", "-t 1-9", "-wd /tmp"])
+def test_native_options_that_would_be_dropped_are_refused(native: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not for users to set"):
+        GridEngineScheduler(native=native).dry_run()

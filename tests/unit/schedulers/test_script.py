@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gridengine.schedulers.script import launch_script
+import pytest
+
+from gridengine.schedulers.script import job_name, launch_script
 
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -57,3 +59,23 @@ def test_the_package_s_folder_comes_before_a_path_that_the_prologue_sets(tmp_pat
         path="/check out",
     )
     assert run_script(script, tmp_path).stdout == "/check out:/site\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("risky", "risky"),
+        ("main.<locals>.risky", "risky"),
+        ("Trainer.train", "Trainer.train"),
+        ("<lambda>", "lambda"),
+        ("main.<locals>.<lambda>", "lambda"),
+        ("2body", "gridengine-2body"),
+        ("_hidden", "gridengine-_hidden"),
+        ("a/b:c@d\\e*f?g h,i\nj", "a-b-c-d-e-f-g-h-i-j"),
+        ("Größe", "Gr-e"),
+        ("", "gridengine"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_a_job_s_name_is_one_that_every_batch_system_takes(text: str, name: str) -> None:
+    assert job_name(text) == name

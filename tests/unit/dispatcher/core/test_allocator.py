@@ -224,7 +224,7 @@ def test_a_call_that_ran_out_of_memory_has_more_when_some_worker_has() -> None:
 def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
     play = Shared()
     play.ask(Cores(2), calls=5)
-    assert play.seen(Launch) == [Launch(3, Demand(NODE))]
+    assert play.seen(Launch) == [Launch(3, Demand(NODE), "square")]
 
 
 def test_a_worker_that_leaves_takes_its_allocations_along() -> None:

@@ -25,19 +25,19 @@ from tests.support.core_play import SQUARE, Play, chunk
 def test_a_submission_asks_for_a_worker_for_each_call() -> None:
     play = Play()
     play.submit(1, 1, 1)
-    assert play.effects == [Launch(3)]
+    assert play.effects == [Launch(3, label="square")]
 
 
 def test_no_more_workers_are_asked_for_than_allowed() -> None:
     play = Play(max_workers=2)
     play.submit(1, 1, 1)
-    assert play.effects == [Launch(2)]
+    assert play.effects == [Launch(2, label="square")]
 
 
 def test_a_worker_is_asked_for_as_many_calls_as_it_has_slots() -> None:
     play = Play(slots=4)
     play.submit(9)
-    assert play.effects == [Launch(3)]
+    assert play.effects == [Launch(3, label="square")]
 
 
 def test_workers_are_asked_for_once() -> None:
@@ -51,7 +51,8 @@ def test_what_was_submitted_meanwhile_is_asked_for_when_the_first_have_started()
     play = Play()
     play.submit(1)
     play.submit(1, 1)
-    assert play.play(Launched([Handle("1")])) == [Launch(2)]
+    play.play(Launched([Handle("1")]))
+    assert play.seen(Launch) == [Launch(2, label="square")]
 
 
 def test_demand_is_gathered_before_workers_are_asked_for() -> None:
@@ -59,7 +60,7 @@ def test_demand_is_gathered_before_workers_are_asked_for() -> None:
     play.submit(1)
     assert play.effects == []
     play.submit(1)
-    assert play.later(0.2) == [Launch(2)]
+    assert play.later(0.2) == [Launch(2, label="square")]
 
 
 def test_a_task_submitted_twice_is_a_fault_and_changes_nothing() -> None:
@@ -119,7 +120,8 @@ def test_workers_that_start_after_closing_are_withdrawn() -> None:
     play = Play()
     play.submit(1)
     play.play(Closing())
-    assert play.play(Launched([Handle("1")])) == [Withdraw((Handle("1"),))]
+    play.play(Launched([Handle("1")]))
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
 def test_answers_after_closing_are_dropped() -> None:

@@ -76,7 +76,7 @@ def test_a_lost_worker_is_replaced() -> None:
     play = Play(max_workers=1)
     play.running()
     play.later(70)
-    assert play.seen(Launch) == [Launch(1)]
+    assert play.seen(Launch) == [Launch(1, label="square")]
 
 
 def test_a_worker_that_is_lost_by_silence_is_stopped_by_the_scheduler() -> None:
@@ -318,7 +318,7 @@ def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
     play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
     assert play.seen(Lost) == [Lost(b"w")]
     assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
-    assert play.seen(Launch) == [Launch(1)]
+    assert play.seen(Launch) == [Launch(1, label="square")]
 
 
 def test_queued_workers_that_are_not_needed_any_more_are_withdrawn() -> None:

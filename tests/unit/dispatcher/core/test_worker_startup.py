@@ -98,7 +98,7 @@ def test_an_array_that_fails_as_a_whole_is_one_error_and_the_next_submission_ask
     play.play(Polled({handle: Report(WorkerStatus.FAILED, "no") for handle in handles}))
     assert len(play.seen(CallsFinished)) == 100
     play.submit(1)
-    assert play.effects == [Launch(1)]
+    assert play.effects == [Launch(1, label="square")]
 
 
 def test_a_worker_that_can_never_start_is_an_error_of_the_calls_that_wait_for_it_alone() -> None:
@@ -113,7 +113,7 @@ def test_a_worker_that_can_never_start_is_an_error_of_the_calls_that_wait_for_it
     assert [(one.task, one.error) for one in play.seen(CallsFinished)] == [(2, error)]
     assert play.seen(Withdraw) == [Withdraw((Handle("8"),))]
     play.submit(1, demand=eight)
-    assert play.effects == [Launch(1, eight)]
+    assert play.effects == [Launch(1, eight, "square")]
 
 
 def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_calls() -> None:
@@ -137,7 +137,7 @@ def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None
     assert "within 30 s (start_timeout): no licence" in str(settled.error)
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
     play.submit(1)
-    assert play.effects == [Launch(1)]
+    assert play.effects == [Launch(1, label="square")]
     play.later(29)
     assert play.seen(CallsFinished) == []
 
@@ -204,7 +204,7 @@ def test_a_launch_refused_for_now_is_tried_again_later() -> None:
     play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
     assert play.seen(CallsFinished) == []
     assert play.later(0.5) == []
-    assert play.later(0.6) == [Launch(1)]
+    assert play.later(0.6) == [Launch(1, label="square")]
 
 
 def test_each_refusal_for_now_doubles_the_wait() -> None:
@@ -213,7 +213,7 @@ def test_each_refusal_for_now_doubles_the_wait() -> None:
     for seconds in (1, 2, 4):
         play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
         assert play.later(seconds - 0.1) == []
-        assert play.later(0.2) == [Launch(1)]
+        assert play.later(0.2) == [Launch(1, label="square")]
 
 
 def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
@@ -231,7 +231,7 @@ def test_after_a_refusal_for_good_the_next_submission_asks_at_once() -> None:
     play.submit(1)
     play.play(LaunchFailed(SubmissionRefused("unknown resource")))
     play.submit(1)
-    assert play.effects == [Launch(1)]
+    assert play.effects == [Launch(1, label="square")]
 
 
 def test_while_others_work_a_refusal_is_a_warning() -> None:
@@ -247,7 +247,7 @@ def test_a_launch_of_no_workers_is_tried_again_later() -> None:
     play = Play()
     play.submit(1)
     assert play.play(Launched([])) == []
-    assert play.later(1.1) == [Launch(1)]
+    assert play.later(1.1) == [Launch(1, label="square")]
 
 
 @pytest.mark.parametrize("other", [{"version": "2"}, {"python": "3.12"}, {"protocol": 99}])

@@ -94,6 +94,11 @@ def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
     assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
 
 
+def test_what_a_slurm_library_would_drop_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="-J is not for users to set"):
+        asked(Request(native="-J sweep"))
+
+
 def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
     assert asked(Request(native="--requeue")) == "--requeue"
 

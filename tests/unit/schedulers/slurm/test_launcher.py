@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.resources.demand import ANY
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -98,6 +99,16 @@ def started(launcher: SlurmLauncher, slurm: Said, *rows: Row) -> list[Handle]:
     handles = launcher.launch(len(rows))
     slurm.rows = {handle.id: row for handle, row in zip(handles, rows, strict=True)}
     return handles
+
+
+def test_jobs_are_called_as_what_they_were_first_submitted_for(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    launcher.label = "main.<locals>.risky"
+    first = launcher.request(1, ANY, str)["argv"]
+    launcher.label = "another"
+    assert launcher.request(1, ANY, str)["argv"] == first
+    assert [word for word in first if word.startswith("--job-name=risky-test-")]
 
 
 def test_one_question_tells_of_all_tasks(launcher: SlurmLauncher, slurm: Said) -> None:

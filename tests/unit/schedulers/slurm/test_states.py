@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.launcher import WorkerStatus, compress
 from gridengine.schedulers.slurm.site import impossible
 from gridengine.schedulers.slurm.states import (
     ENDS,
     STATES,
     Row,
-    compress,
     end_code_words,
     end_words,
     explanation,

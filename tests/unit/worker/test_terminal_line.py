@@ -1,0 +1,100 @@
+"""The foot of the terminal: what others write goes above it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gridengine.worker.terminal_line import TerminalLine, write_above
+from tests.support.script_driver import screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def line(terminal: Terminal) -> Iterator[TerminalLine]:
+    with closing(TerminalLine(terminal)) as made:
+        yield made
+
+
+def test_what_is_printed_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+    line.show("--- 1 ---")
+    print("a", "b", file=terminal)
+    line.show("--- 2 ---")
+    assert screen(terminal.getvalue()) == ["a b", "--- 2 ---"]
+    line.close()
+    assert screen(terminal.getvalue()) == ["a b", ""]
+
+
+def test_what_a_handler_of_before_writes_goes_above(terminal: Terminal) -> None:
+    handler = logging.StreamHandler(terminal)
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        handler.emit(logging.makeLogRecord({"msg": "logged"}))
+        assert screen(terminal.getvalue()) == ["logged", "--- 1 ---"]
+
+
+def test_nothing_is_drawn_into_a_line_that_is_not_finished(
+    terminal: Terminal, line: TerminalLine
+) -> None:
+    line.show("--- 1 ---")
+    terminal.write("loading ... ")
+    line.show("--- 2 ---")
+    assert screen(terminal.getvalue()) == ["loading ... "]
+    terminal.write("done\n")
+    assert screen(terminal.getvalue()) == ["loading ... done", "--- 2 ---"]
+
+
+def test_there_is_one_line_at_a_time(terminal: Terminal, line: TerminalLine) -> None:
+    line.show("--- first ---")
+    with closing(TerminalLine(terminal)) as second:
+        second.show("--- second ---")
+    assert screen(terminal.getvalue()) == ["--- first ---"]
+    print("x", file=terminal)
+    assert screen(terminal.getvalue()) == ["x", "--- first ---"]
+
+
+def test_the_streams_are_given_back(terminal: Terminal, line: TerminalLine) -> None:
+    line.show("--- 1 ---")
+    line.close()
+    assert vars(terminal).get("write") is None
+    assert line.width == 79
+
+
+def test_what_calls_print_to_a_terminal_goes_above(terminal: Terminal, line: TerminalLine) -> None:
+    ours, theirs = pty.openpty()
+    read, write = os.pipe()
+    try:
+        line.show("--- 1 ---")
+        for fd in (theirs, write):
+            assert write_above(fd, memoryview(b"printed\n")) == 8
+        assert os.read(read, 99) == b"printed\n"
+        drawn_again = "--- 1 ---\r\x1b[2K--- 1 ---"
+        assert terminal.getvalue() == drawn_again, "it was not taken away once, for the terminal"
+    finally:
+        for fd in (ours, theirs, read, write):
+            os.close(fd)
+
+
+class Gone(Terminal):
+    def flush(self) -> None:
+        raise OSError
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    with closing(TerminalLine(Gone())) as line:
+        line.show("--- 1 ---")
