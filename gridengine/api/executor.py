@@ -102,7 +102,8 @@ class Executor(concurrent.futures.Executor):
         chunksize: int | None = None,
     ) -> Iterator[T]:
         """Return an iterator over the results of the calls, in order; the iterables are read, and
-        the calls submitted, at once.
+        the calls submitted, at once: of arguments of more than 256 MB all but the last of that
+        size have begun when it returns.
 
         Args:
             timeout: the seconds from now within which each result must be there.

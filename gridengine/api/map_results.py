@@ -27,15 +27,21 @@ def gather(
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
     results, bar = run.results, None
+
+    def wait(most: float | None = None) -> None:
+        nonlocal bar
+        left = REFRESH_SECONDS if bar is None else bar.patience()
+        run.take(left if most is None else min(left or most, most))
+        # For what is done at once there is no bar.
+        if results.missing or bar is not None:
+            bar = bar or ProgressBar(submission.snapshot, shown=progress)
+            bar.update(len(results.values) - results.missing, len(results.errors), total)
+
     try:
-        run.send(itertools.chain(head, calls))
+        run.send(itertools.chain(head, calls), wait)
+        total = len(results.values)
         while results.missing:
-            # For what is done at once there is no bar.
-            run.take(REFRESH_SECONDS if bar is None else bar.patience())
-            if results.missing or bar is not None:
-                bar = bar or ProgressBar(submission.snapshot, shown=progress)
-                sent = len(results.values)
-                bar.update(sent - results.missing, len(results.errors), sent)
+            wait()
     except BaseException as error:
         submission.cancel()
         for outcome in submission.outcomes(0):  # what has come and has not been read
@@ -57,9 +63,9 @@ class RaisingRun(MapRun):
         super().__init__(submission, total, chunksize)
         self.add = submission.add
 
-    def proceed(self) -> bool:
+    def proceed(self, wait: Callable[[float], object]) -> bool:
         """Collect what has come; return whether no call has failed."""
-        return super().proceed() and self.results.first_error is None
+        return super().proceed(wait) and self.results.first_error is None
 
     def heed_errors(self, first: int, known: int | None) -> None:
         """Cancel the calls after the first error, and raise it once all before it have
@@ -162,9 +168,10 @@ class ResultIterator(Generic[T]):
         if not (self._at_once and self._has_next()):
             self._fill()
         while not self._has_next():
-            if self._given == self._submitted and not self._fill():
+            if not self._fill():
                 return False
-            self._take(self._bar.patience())
+            waits = self._bar.patience(), self._submission.patience()
+            self._take(min((one for one in waits if one is not None), default=None))
             self._show_progress()
         return True
 
@@ -181,7 +188,8 @@ class ResultIterator(Generic[T]):
         room = self._window - (self._submitted - self._given)
         if room < self._window // SHARES and not self._submission.finished:
             return True  # a little at a time would cost more than it gains
-        while room > 0 and not self._closed and (block := self._next_block()):
+        has_room = self._submission.has_room
+        while room > 0 and not self._closed and has_room() and (block := self._next_block()):
             self._submit(block)
             self._take(0)
             self._at_once = self._submission.finished
@@ -193,10 +201,12 @@ class ResultIterator(Generic[T]):
         all results have been given.
         """
         try:
-            return list(itertools.islice(self._calls, self._chunksize))
+            block = list(itertools.islice(self._calls, self._chunksize))
         except Exception as error:
-            self._calls, self._fault = iter(()), error
-            return []
+            self._calls, self._fault, block = iter(()), error, []
+        if not block:
+            self._submission.note_all_sent()
+        return block
 
     def _submit(self, block: list[Any]) -> None:
         first = self._submitted

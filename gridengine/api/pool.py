@@ -121,7 +121,9 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """Return at once what gives the list of results later."""
+        """Return at once what gives the list of results later; of arguments of more than 256 MB all
+        but the last of that size have begun by then.
+        """
         self._check_running()
         run, end = self._submitter.map(
             func, SINGLE, iter(iterable), length_of([iterable]), chunksize
@@ -364,12 +366,11 @@ class PoolIterator(ResultIterator[T]):
 
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout
-        self._or_close(self._fill)
-        while not self._has_next() and self._given < self._submitted:
+        while self._or_close(self._fill) and not self._has_next():
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self._take(left)
+            self._take(min(left, self._submission.patience() or left))
 
     def finish(self) -> None:
         """Submit what is left of the arguments, and wait for all results; they are kept until they
@@ -378,6 +379,8 @@ class PoolIterator(ResultIterator[T]):
         with self._taking:
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
+                while not self._submission.has_room():
+                    self._take(self._submission.patience())
             while self._given + len(self._ready) < self._submitted:
                 self._take(None)
 

@@ -31,6 +31,8 @@ from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
+from gridengine.wire.messages import CallerState
+from gridengine.worker.environment import Variables, own_variables
 
 T = TypeVar("T")
 
@@ -54,8 +56,10 @@ BY_NAME = (
 )
 MISSING = object()
 
-Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes]
-"""The working directory, `sys.path` with absolute entries, and both as one text."""
+Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes]
+"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, and a
+digest of them all.
+"""
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
 
@@ -276,21 +280,24 @@ def make_function(
     """
     own_modules().check()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
-    directory, path, text = surroundings()
+    directory, path, variables, arguments, around = surroundings()
+    umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(text, key=digest, digest_size=16).digest()
-    return Function(digest, payload, path, directory, str(name), needs_of(payload))
+    digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
+    caller = CallerState(variables, umask, arguments)
+    return Function(digest, payload, path, directory, str(name), needs_of(payload), caller)
 
 
 def surroundings() -> Surroundings:
-    """Return the working directory, `sys.path` with absolute entries, and both as one text.
+    """Return what calls that are submitted now find around them.
 
     Raises:
         ConfigurationError: the working directory is gone.
     """
     try:
-        return _surroundings(os.getcwd(), tuple(sys.path))  # noqa: PTH109 - paid for each map
+        directory = os.getcwd()  # noqa: PTH109 - paid for each map
+        return _surroundings(directory, tuple(sys.path), tuple(sys.argv), _environment())
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
@@ -300,6 +307,44 @@ def surroundings() -> Surroundings:
 
 
 @functools.lru_cache(maxsize=1)
-def _surroundings(directory: str, entries: tuple[Any, ...]) -> Surroundings:
+def _surroundings(
+    directory: str, entries: tuple[Any, ...], argv: tuple[Any, ...], variables: bytes
+) -> Surroundings:
     path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
-    return os.fsencode(directory), path, b"\0".join([os.fsencode(directory), *path])
+    arguments = tuple(os.fsencode(str(one)) for one in argv)
+    parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables]
+    digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+    return os.fsencode(directory), path, variables, arguments, digest
+
+
+def _environment() -> bytes:
+    """Return the environment as /proc/self/environ would have it; the same object as long as
+    nothing of it changes.
+    """
+    before, text = _last_environment().get(None, (None, b""))
+    present = own_variables()
+    if before != present:
+        before = dict(present)
+        text = b"\0".join(b"%s=%s" % entry for entry in before.items())
+        _last_environment()[None] = before, text
+    return text
+
+
+@functools.cache
+def _last_environment() -> dict[None, tuple[Variables, bytes]]:
+    """Return what the environment was when it was last looked at, and as one text."""
+    return {}
+
+
+def present_umask() -> int:
+    """Return this process's umask. The system call would set it, and other threads make files."""
+    descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, _, said = os.read(descriptor, 256).partition(b"\nUmask:")
+    finally:
+        os.close(descriptor)
+    if said:
+        return int(said.split()[0], 8)
+    umask = os.umask(0o077)  # Linux before 4.7 says it in no other way
+    os.umask(umask)
+    return umask

@@ -14,6 +14,7 @@ from gridengine.resources.units import whole
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.environment import changes_since, own_variables, set_variables
 
 TOKEN = "initializer"
 """The attribute of an initializer's failure that says which initializer it was."""
@@ -34,9 +35,11 @@ class Initializer:
         self._initializer = initializer
         self._arguments = arguments
         self._most_calls = most_calls
+        self._environment_number = 0
 
     def run(self) -> None:
-        """Run it, unless that has been done in this process.
+        """Run it, unless that has been done in this process; then have what it changed in the
+        environment, if that was set as the caller's since.
 
         Raises:
             BrokenProcessPool: it failed, now or before.
@@ -46,17 +49,21 @@ class Initializer:
             GVAR.count_call(self._most_calls)
         if self._initializer is None:
             return
-        failures = _failures_by_token()
-        if self.token not in failures:
+        outcomes = _outcomes_by_token()
+        if self.token not in outcomes:
+            before = dict(own_variables())
             try:
                 self._initializer(*self._arguments)
             except BaseException as error:
-                failures[self.token] = repr(error)
+                outcomes[self.token] = repr(error)
                 raise self._broken(repr(error)) from error
-            failures[self.token] = None
-        failure = failures[self.token]
-        if failure is not None:
-            raise self._broken(failure)
+            outcomes[self.token] = changes_since(before)
+        outcome = outcomes[self.token]
+        if isinstance(outcome, str):
+            raise self._broken(outcome)
+        if self._environment_number != GVAR.environment_number:
+            self._environment_number = GVAR.environment_number
+            set_variables(outcome)
 
     def _broken(self, failure: str) -> BrokenExecutor:
         from concurrent.futures.process import BrokenProcessPool  # here, since it imports much
@@ -108,6 +115,8 @@ def initializer_of(
 
 
 @functools.cache
-def _failures_by_token() -> dict[str, str | None]:
-    """Return which initializers have been run in this process, and why those that failed did."""
+def _outcomes_by_token() -> dict[str, str | dict[bytes, bytes | None]]:
+    """Return which initializers have been run in this process: why those that failed did, and what
+    the others have changed in the environment.
+    """
     return {}

@@ -11,10 +11,9 @@ from typing import Any
 
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome
-from gridengine.client.submission import Submission
+from gridengine.client.submission import LOOK_SECONDS, Submission
 from gridengine.errors import Cancelled
 from gridengine.serialize.exceptions import PartialResults, twin_of
-from gridengine.serialize.payload import Payload, size_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -104,20 +103,21 @@ class MapRun:
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add: Callable[[list[Any], int], Payload] = submission.add_what_can_travel
+        self.add: Callable[[list[Any], int], int] = submission.add_what_can_travel
         """Adds a block of calls to the submission, given the number of its first call, and returns
-        its pickle.
+        of how many bytes it is.
         """
         self.results = Results()
         self._total = total
         self._chunksize = chunksize
 
-    def send(self, calls: Iterator[Any]) -> None:
+    def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks: the first is small, so that work begins soon, the later ones
         grow to a good size for travelling.
 
         To wake the I/O thread costs more than to pickle a small block. So blocks gather for a
-        moment, unless the next may be long in coming.
+        moment, unless the next may be long in coming. When many bytes wait for workers it waits for
+        these, by `take` or by what is called instead.
         """
         submission = self.submission
         total, dispatcher = self._total, submission.dispatcher
@@ -126,19 +126,23 @@ class MapRun:
         while block := list(itertools.islice(calls, size)):
             first = len(self.results.values)
             self.results.expect(len(block))
-            pickled = self.add(block, first)
-            if time.monotonic() >= flush_at:
+            weight = self.add(block, first)
+            if time.monotonic() >= flush_at or not submission.has_room():
                 submission.flush()
-                if not self.proceed():
+                if not self.proceed(wait or self.take):
                     return
                 flush_at = time.monotonic() + gather_seconds
             if self._chunksize is None and len(self.results.values) != total:
-                size = next_size(size, size_of(pickled), total, dispatcher.slots)
+                size = next_size(size, weight, total, dispatcher.slots)
         submission.flush()
 
-    def proceed(self) -> bool:
-        """Collect what has come; return whether more calls are to be sent."""
+    def proceed(self, wait: Callable[[float], object]) -> bool:
+        """Collect what has come, and wait until there is room for more; return whether more calls
+        are to be sent.
+        """
         self.take(0)
+        while not self.submission.has_room():
+            wait(LOOK_SECONDS)
         return True
 
     def take(self, timeout: float | None) -> bool:

@@ -56,7 +56,10 @@ class CallOptions(Struct, frozen=True):
         force_setattr(self, "exceptions", exceptions)
         demand = ANY
         if self.resources is not None:
-            _check_resources(self.resources)
+            if not isinstance(self.resources, Resource):
+                raise TypeError(
+                    f"resources must be resources, as Memory(0.5), not {self.resources!r}"
+                )
             if not is_nothing(self.resources):
                 demand = Demand(self.resources)
         force_setattr(self, "demand", demand)
@@ -97,8 +100,3 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise TypeError(f"retry_on must be exception classes, not {one!r}")
     return classes
-
-
-def _check_resources(resources: Any) -> None:
-    if not isinstance(resources, Resource):
-        raise TypeError(f"resources must be resources, as Memory(0.5), not {resources!r}")

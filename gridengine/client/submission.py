@@ -20,7 +20,8 @@ from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import size_of
+from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 
 class MapRequest(Struct, frozen=True):
@@ -53,12 +54,21 @@ def check_chunksize(chunksize: int) -> None:
     whole("chunksize", chunksize, most=sys.maxsize)
 
 
+WINDOW_BYTES = 256_000_000
+"""So many bytes of pickled calls may wait for a worker, beside those that workers have."""
+LOOK_SECONDS = 0.1
+"""How often who waits for room looks whether workers have begun what was sent."""
+
+
 class _Block(Struct):
-    """A task: the number of its first call, how many calls it has, and how many are unsettled."""
+    """A task: the number of its first call, how many calls it has, how many are unsettled, and of
+    how many bytes it is.
+    """
 
     first: int
     count: int
     unsettled: int
+    size: int
 
 
 class Submission(OutcomeListener):
@@ -86,6 +96,9 @@ class Submission(OutcomeListener):
         self._ours = False
         self._added: list[Task] = []
         self._blocks: dict[int, _Block] = {}
+        self._repeated = RepeatedArrays()
+        # One counter for each of the two threads, so that no lock is needed.
+        self._added_bytes = self._settled_bytes = 0
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
@@ -112,14 +125,34 @@ class Submission(OutcomeListener):
         """Return the dispatcher's state, where only these calls count as running."""
         return self.dispatcher.snapshot().of(self._submitter)
 
-    def add(self, calls: Sequence[Any], first: int) -> Payload:
-        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return its
-        pickle.
+    def has_room(self) -> bool:
+        """Return whether more may be added: what waits for a worker is within the window. There is
+        always room for one.
+        """
+        held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
+        if held <= WINDOW_BYTES or not blocks:
+            return True
+        waiting = max(blocks - self.snapshot().running, 0)
+        return waiting * held <= WINDOW_BYTES * blocks
+
+    def patience(self) -> float | None:
+        """Return for how long to wait for outcomes before room is looked for again; None is until
+        one comes.
+        """
+        return None if self.has_room() else LOOK_SECONDS
+
+    def add(self, calls: Sequence[Any], first: int) -> int:
+        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return of how
+        many bytes the calls are, those included that they share with others.
 
         Raises:
             PicklingError: one of the calls cannot be pickled; none of them is added.
         """
-        payload = pickling.dump_calls(calls, describe=lambda place: f"call {first + place}")
+        repeated = self._repeated
+        stored, named = repeated.stored, repeated.named
+        payload = pickling.dump_calls(
+            calls, describe=lambda place: f"call {first + place}", repeated=repeated
+        )
         id = self.dispatcher.new_id()
         self._submitter = self._submitter or id
         self._added.append(
@@ -127,10 +160,13 @@ class Submission(OutcomeListener):
                 id, payload, len(calls), self._form, first=first, submitter=self._submitter
             )
         )
-        self._blocks[id] = _Block(first, len(calls), len(calls))
-        return payload
+        pickled = size_of(payload)
+        size = pickled + repeated.stored - stored
+        self._blocks[id] = _Block(first, len(calls), len(calls), size)
+        self._added_bytes += size
+        return pickled + repeated.named - named
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> Payload:
+    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
         """As `add`, but calls that cannot be pickled are left out, and their errors are their
         outcomes.
         """
@@ -140,15 +176,13 @@ class Submission(OutcomeListener):
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        return [
-            *self.add_what_can_travel(calls[:half], first),
-            *self.add_what_can_travel(calls[half:], first + half),
-        ]
+        size = self.add_what_can_travel(calls[:half], first)
+        return size + self.add_what_can_travel(calls[half:], first + half)
 
-    def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> Payload:
+    def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """As `add`, for calls that fail with this error without being sent."""
         self._events.put(Outcome(first, first + len(calls), (), error))
-        return ()
+        return 0
 
     def flush(self) -> None:
         """Send the tasks that were added."""
@@ -166,6 +200,11 @@ class Submission(OutcomeListener):
         block.unsettled -= event.stop - event.start
         if not block.unsettled:
             del self._blocks[event.task]
+            self._settled_bytes += block.size
+
+    def note_all_sent(self) -> None:
+        """Note that no more calls will be added."""
+        self._repeated.clear()
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield the outcomes that have come; wait for the first, up to `timeout` seconds, if there
@@ -210,6 +249,7 @@ class Submission(OutcomeListener):
         """Cancel what has not settled, and close the scheduler if it was made here. May be called
         twice.
         """
+        self.note_all_sent()
         try:
             if self._blocks:
                 self.cancel()

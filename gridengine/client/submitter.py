@@ -6,7 +6,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
@@ -27,6 +27,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.environment import own_variables
 
 Templates: TypeAlias = tuple[CallTemplate, ...]
 PLAIN = ATOMS - {str, bytes}
@@ -80,6 +81,9 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
+        self._present = own_variables()
+        self._variables = dict(self._present)
+        """The environment as it is, and as it was when this was set."""
         # It does not refer to this submitter, or what the functions hold stayed until the
         # collector came by.
         self._functions = FunctionCache(
@@ -101,6 +105,14 @@ class Submitter:
         other._set_options(options)
         return other
 
+    def __reduce__(self) -> NoReturn:
+        refusal = TypeError(
+            "a pool or executor cannot travel with a call: leave it out of what is pickled "
+            "(__getstate__), or make one inside the call"
+        )
+        vars(refusal)["refused"] = self  # named itself, not a part of it
+        raise refusal
+
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initializer is None else Prepared(f, self._initializer)
 
@@ -114,6 +126,8 @@ class Submitter:
         """
         batcher = self.batcher
         try:
+            if self._variables != self._present:
+                self._set_options(self.options)
             templates = self._functions.find(f)
             if kwargs:
                 template = templates[FULL]
@@ -152,6 +166,8 @@ class Submitter:
         if chunksize is not None:
             check_chunksize(chunksize)
         head = list(itertools.islice(calls, 1))
+        if self._variables != self._present:
+            self._set_options(self.options)
         template, failure = self._no_function, None
         try:
             template = self._functions.find(f)[form] if head else template
@@ -229,7 +245,8 @@ class TrackedSubmission(Submission):
         except BaseException as error:
             self.dispatcher.cancel([task.id for task in tasks])
             for task in tasks:
-                if self._blocks.pop(task.id, None) is not None:
+                if (block := self._blocks.pop(task.id, None)) is not None:
+                    self._added_bytes -= block.size
                     stop = task.first + task.count
                     self._events.put(Outcome(task.first, stop, (), error))
             if not isinstance(error, Exception):
@@ -246,6 +263,7 @@ class TrackedSubmission(Submission):
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
+        super().note_all_sent()
         self._all_sent = True
         self._end_if_all_settled()
 

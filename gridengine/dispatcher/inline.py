@@ -203,7 +203,6 @@ class InlineRun:
                 self._performers[type(effect)](effect)
 
     def _send(self, message: Message, buffers: Payload = ()) -> None:
-        """Send the core a message of its worker."""
         self._handle(Received(WORKER, message, buffers))
 
     def _receive(self, effect: Send) -> None:
@@ -318,8 +317,6 @@ def _copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 
 class _Tee:
-    """A text stream that writes to a copy too."""
-
     def __init__(self, stream: TextIO, copy: io.StringIO) -> None:
         self._stream = stream
         self._copy = copy

@@ -82,6 +82,7 @@ class Cores(_Numbered):
 
     @property
     def c(self) -> list[int]:
+        """The numbers of the cores."""
         return list(self._numbers)
 
 
@@ -97,6 +98,7 @@ class GPUs(_Numbered):
 
     @property
     def g(self) -> list[int | str]:
+        """The numbers or names of the GPUs."""
         return list(self._numbers)
 
 
@@ -138,8 +140,8 @@ class Memory(_Amount):
 
 
 class Capacity(_Amount):
-    """Counts tasks, or whatever a subclass of it is called: `Capacity(1)` asked, `Capacity(10)`
-    held is ten tasks at a time.
+    """Limits how many calls run at a time: a worker that holds `Capacity(10)` runs ten that ask for
+    `Capacity(1)`. A subclass counts whatever its name says.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -165,7 +167,9 @@ class _Shared(Resource):
 
 
 class Token(_Shared):
-    """Only on a worker that holds a token of the same name. It is not used up."""
+    """A label: a call that asks for it runs on workers that hold a token of the same name, any
+    number of calls at a time.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = text("name", name)
@@ -178,12 +182,13 @@ class Token(_Shared):
 
 
 class WTime(_Shared):
-    """Walltime: a task is killed after `T`, and not begun where less than `softT` is left.
+    """Walltime: a call is killed after `T`, and not begun on a worker with less than `softT` left.
 
     Args:
         T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
-        softT: what the task is counted on to take (default `T`).
-        group: a name for tasks that take about as long as each other: see `GroupTimes`.
+        softT: what the call is expected to take (default `T`).
+        group: a name for calls that take about as long as each other: the limits are estimated from
+            the first of them (`docs/resources.md`).
         countdown: whether the time runs out: true of what workers hold. `left` is what was left
             when the time was last set (`_at`), counted from when it was first set.
     """
@@ -209,6 +214,7 @@ class WTime(_Shared):
 
     @property
     def left(self) -> float:
+        """The seconds that are left."""
         return math.inf if self.T is None else max(0.0, self.T - self._elapsed)
 
     def _at(self, now: float) -> None:

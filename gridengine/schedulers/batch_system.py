@@ -121,7 +121,8 @@ class BatchScheduler(Scheduler):
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the
             shell is a login shell. When one fails, so does the task.
-        environment: variables for the worker.
+        environment: variables for the calls, besides those of their caller; None leaves them what
+            the batch system gives.
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, for calls to share (default: each worker holds
             what one call asks for, and runs one call at a time).
@@ -154,7 +155,7 @@ class BatchScheduler(Scheduler):
             self._hold(worker_resources)
         self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
-        self._environment = variables("environment", environment or {})
+        self._environment = None if environment is None else variables("environment", environment)
         self._name = "" if name is None else line_of_text("name", name)
         self._python = sys.executable if python is None else line_of_text("python", python)
 
@@ -167,6 +168,7 @@ class BatchScheduler(Scheduler):
             path=python_path(
                 "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
             ),
+            caller=os.environ,
             first=first,
         )
 

@@ -27,6 +27,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
+from gridengine.wire.connection_file import EXPORTED
 
 logger = logging.getLogger("gridengine")
 
@@ -110,7 +111,7 @@ class TcpProcessLauncher(LocalLauncher):
             return subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
-                env=worker_environment(os.environ),
+                env={**worker_environment(os.environ), EXPORTED: "=".join(os.environ)},
                 start_new_session=True,
             )
         except OSError as error:

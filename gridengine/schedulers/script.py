@@ -7,10 +7,26 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.connection_file import BEGAN
+from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
+
+LIBRARIES = "LD_LIBRARY_PATH"
+NOTE_VARIABLES = """declare -A gridengine_before
+while IFS= read -rd '' gridengine_entry; do
+    gridengine_before[${gridengine_entry%%=*}]=$gridengine_entry
+done < <(env -0)"""
+FIND_CHANGED = """while IFS= read -rd '' gridengine_entry; do
+    gridengine_name=${gridengine_entry%%=*}
+    if [[ ${gridengine_before[$gridengine_name]-} == "$gridengine_entry" ]]; then
+        unset "gridengine_before[$gridengine_name]"
+    else
+        gridengine_before[$gridengine_name]=
+    fi
+done < <(env -0)"""
+"""What is left in that array are the variables that the prologue has set, changed or removed."""
 
 
 def line_of_text(name: str, value: object) -> str:
@@ -69,8 +85,9 @@ def launch_script(
     command: Sequence[str],
     *,
     prologue: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = MappingProxyType({}),
     path: str = "",
+    caller: Mapping[str, str] = MappingProxyType({}),
     first: str = "",
 ) -> str:
     """Return the shell script that a cluster task runs.
@@ -78,26 +95,37 @@ def launch_script(
     `path` is the PYTHONPATH; `first` what is run before all else. With a prologue it is a login
     shell's, since that is where `module` and the like are defined; one of its lines failing ends
     it. What fails is told with the host's name: no record of the batch system's has it in time.
+
+    `caller` is the submitting process's environment. It travels with the calls; here is only what
+    the dynamic linker looks at when Python starts, and what tells the worker which variables are
+    whose. With `environment` None all are what the batch system gives.
     """
+    libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [
         f"#!/bin/bash{' -l' if prologue else ''}",
         # before the prologue, which may take its time
         f"read -r {BEGAN} _ < /proc/uptime; export {BEGAN}",
-        *filter(None, [first]),
+        *filter(None, [first, libraries and f"export {LIBRARIES}={shlex.quote(libraries)}"]),
     ]
     if prologue:
         lines += [
+            NOTE_VARIABLES,
             "set -e",
             """trap 'echo "gridengine: the prologue failed with status $? on $HOSTNAME; """
             """the worker was not started" >&2' EXIT""",
             *prologue,
             "trap - EXIT",
             "set +e",
+            FIND_CHANGED,
         ]
     if path:
         lines.append(f"export PYTHONPATH={shlex.quote(path)}${{PYTHONPATH:+:$PYTHONPATH}}")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    kept = SITE if environment is None else "=".join(environment)
+    changed = '$(printf "=%s" "${!gridengine_before[@]}")' if prologue else ""
     lines += [
+        f"export {KEPT}={shlex.quote(kept)}{changed}",
+        f"export {EXPORTED}={shlex.quote('='.join(filter(str.isascii, caller)))}",
         "shopt -s execfail",
         f"exec {shlex.join(command)}",
         "status=$?",

@@ -8,11 +8,15 @@ import socket
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
+
+if TYPE_CHECKING:
+    from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 OUT_OF_BAND = 64 * 1024
 """From this size in bytes a buffer travels on its own; copying a smaller one costs less than a
@@ -26,6 +30,7 @@ def encode(
     *,
     for_caller: bool = False,
     writer: BlockWriter | None = None,
+    repeated: RepeatedArrays | None = None,
 ) -> list[Buffer]:
     """Return an object's payload.
 
@@ -34,17 +39,23 @@ def encode(
         for_caller: the object is sent at once, to the process that the calls came from: its
             buffers are not copied, and classes are known there.
         writer: takes the large buffers, if they may lie in shared memory.
+        repeated: knows the large arrays that were met before: a name stands for one.
 
     Raises:
         Exception: it, or something in it, cannot be pickled.
     """
     buffers: list[Buffer] = []
+    named: list[SharedObject] = []  # a circle of callback and pickler would wait for the collector
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
         if view.nbytes < OUT_OF_BAND:
             return True
-        if writer is not None and view.nbytes >= LARGE and writer.put(1 + len(buffers), view):
+        large = view.nbytes >= LARGE
+        if repeated is not None and large and (known := repeated.find(view)) is not None:
+            buffers.append(known.name)
+            named.append(known)
+        elif writer is not None and large and writer.put(1 + len(buffers), view):
             buffers.append(b"")
         else:  # what is handed in may change before it is sent, or sent again
             buffers.append(view if for_caller or view.readonly else view.tobytes())
@@ -54,6 +65,8 @@ def encode(
     pickler = Pickler(file, 5, buffer_callback=in_band)
     pickler.for_caller, pickler.recipes = for_caller, recipes
     pickler.dump(obj)
+    for one in named:
+        pickler.name_shared(one)
     payload = [file.getvalue(), *buffers]
     if writer is not None:
         payload = writer.finish(payload)

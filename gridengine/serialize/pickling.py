@@ -12,16 +12,17 @@ import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gridengine.errors import PicklingError, RemoteTraceback
-from gridengine.serialize import itemwise_unpickler
+from gridengine.serialize import itemwise_unpickler, shared_objects
 from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
+from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
     arguments,
     failure_of,
@@ -31,6 +32,9 @@ from gridengine.serialize.unpicklable import (
     parts_of,
     reason,
 )
+
+if TYPE_CHECKING:
+    from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 
 def dump(obj: Any) -> list[Buffer]:
@@ -74,8 +78,16 @@ def load_items(payload: Payload) -> tuple[list[Any], bool]:
 
 def _writable(payload: Payload) -> tuple[Buffer, list[Buffer]]:
     """Return the pickle of a payload, and its buffers so that they may be written to."""
-    body, *buffers = payload.fetch() if isinstance(payload, StoredPayload) else payload
+    body, *buffers = _fetched(payload)
+    buffers = [
+        one if len(one) > NAME_BYTES else _fetched(shared_objects.buffers_of(bytes(one)))[0]
+        for one in buffers
+    ]
     return body, [bytearray(one) if memoryview(one).readonly else one for one in buffers]
+
+
+def _fetched(payload: Payload) -> Payload:
+    return payload.fetch() if isinstance(payload, StoredPayload) else payload
 
 
 class RetriedFunction:
@@ -139,12 +151,14 @@ def dump_calls(
     *,
     form: int | None = None,
     describe: Callable[[int], str] = "call {}".format,
+    repeated: RepeatedArrays | None = None,
 ) -> list[Buffer]:
     """Return the payload of a list of calls.
 
     form: what the calls are, as in `messages.Assignment`, for the text of errors (default: guessed
         from each).
     describe: gives a call's name for errors, by its index in the list.
+    repeated: the large arrays that were met among earlier calls.
 
     Raises:
         PicklingError: the text names the call, its argument (the first is argument 1) and what in
@@ -152,7 +166,7 @@ def dump_calls(
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
         return [pickle.dumps([calls[0]], 5)]
-    dump = functools.partial(with_dill, functools.partial(encode, list(calls)))
+    dump = functools.partial(with_dill, functools.partial(encode, list(calls), repeated=repeated))
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
 
 

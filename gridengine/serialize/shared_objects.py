@@ -22,6 +22,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from gridengine.serialize.payload import Buffer, Payload, size_of
 
 T = TypeVar("T")
+NAME_BYTES = 16
+"""How long names are: shorter than any buffer that travels apart from its pickle."""
 
 
 class User(Protocol):
@@ -145,8 +147,7 @@ class PayloadWithObjects(list[Buffer]):
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
     """Return the shared objects that are named in a payload, and those named in them."""
-    needs: tuple[SharedObject, ...] = getattr(payload, "needs", ())
-    return needs
+    return getattr(payload, "needs", ())
 
 
 def all_needed(*needs: Iterable[SharedObject]) -> tuple[SharedObject, ...]:
@@ -176,7 +177,7 @@ class _Registry:
 
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
-        self.registered: dict[bytes, Callable[[], Any]] = {}
+        self.registered: dict[bytes, tuple[Callable[[], Any], Callable[..., Payload]]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
 
 
@@ -185,11 +186,11 @@ def _registry() -> _Registry:
     return _Registry()
 
 
-def register(name: bytes, fetch: Callable[[], Payload]) -> None:
-    """Have a name stand for an object here, whose payload `fetch` gives when it is first asked
-    for.
+def register(name: bytes, fetch: Callable[..., Payload]) -> None:
+    """Have a name stand for an object here, whose payload `fetch(writable=False)` gives when it is
+    first asked for.
     """
-    _registry().registered[name] = functools.cache(lambda: _load(fetch()))
+    _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
 
 
 def unregister(name: bytes) -> None:
@@ -212,11 +213,26 @@ def find(name: bytes) -> Any:
     """
     registered = _registry().registered.get(name)
     if registered is not None:
-        return registered()
+        return registered[0]()
     shared = owned(name)
     if shared is None:
         raise LookupError("a shared object is not, or no longer, known in this process")
     return shared.object if _RESOLVING_LOCALLY.get() else shared
+
+
+def buffers_of(name: bytes) -> Payload:
+    """Return the bare buffers that a name stands for; what is written to mapped ones nobody else
+    sees.
+
+    Raises:
+        LookupError: they have been let go.
+    """
+    registered, shared = _registry().registered.get(name), owned(name)
+    if registered is not None:
+        return registered[1](writable=True)
+    if shared is None:
+        raise LookupError("an array that calls share is not, or no longer, known in this process")
+    return shared.payload
 
 
 _RESOLVING_LOCALLY: ContextVar[bool] = ContextVar("gridengine_resolving_locally", default=False)

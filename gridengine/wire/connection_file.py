@@ -20,6 +20,12 @@ JOB_END = "GRIDENGINE_JOB_END"
 """The variable with the command that ends a worker's own job, where that would outlive a worker
 which leaves for want of a dispatcher.
 """
+KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
+"""The variables with the names, joined by "=", of those that the worker's launch script has set for
+calls, and of those that the submitting process had.
+"""
+SITE = "*"
+"""In place of names in `KEPT`: nothing of the caller's is wanted."""
 
 
 class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

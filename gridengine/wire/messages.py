@@ -16,7 +16,7 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 3
+VERSION = 4
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -125,6 +125,16 @@ class Refuse(_Message, frozen=True):
     reason: str
 
 
+class CallerState(_Item, frozen=True):
+    """What calls have of the process that submits them, besides its path and directory: its
+    environment, as /proc/self/environ has one, its umask, and its `sys.argv`.
+    """
+
+    variables: bytes
+    umask: int
+    arguments: Sequence[bytes] = ()
+
+
 class Define(_MessageWithBuffers, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are
     the pickled function.
@@ -143,6 +153,7 @@ class Define(_MessageWithBuffers, frozen=True):
     block: str = ""
     places: list[Place] = []
     shared: bool = False
+    caller: CallerState | None = None
 
 
 class Forget(_Message, frozen=True):

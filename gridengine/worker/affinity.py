@@ -110,14 +110,15 @@ def _gpu(visible: Sequence[str], one: int | str) -> int | str:
     return int(name) if name.isdigit() else name
 
 
-def bind_process(message: Allocate) -> None:
-    """Have this process, and all that it starts, use the processors and GPUs of an
-    allocation. Before
-    libraries are imported, which look once.
+def bind_process(message: Allocate) -> dict[bytes, bytes]:
+    """Have this process, and all that it starts, use the processors of an allocation; return the
+    variables that tell libraries of them and of its GPUs, to be set before they are imported, for
+    they look once.
 
     Raises:
         ConfigurationError: this machine does not let it.
     """
+    variables = {}
     if message.cores:
         try:
             os.sched_setaffinity(
@@ -132,6 +133,7 @@ def bind_process(message: Allocate) -> None:
                 hint=f"there are {sorted(os.sched_getaffinity(0))}; leave out c= in "
                 "worker_resources",
             ) from error
-        os.environ.update(dict.fromkeys(THREADS, str(max(message.slots, 1))))
+        variables = dict.fromkeys(THREADS, str(max(message.slots, 1)))
     if message.gpus:
-        os.environ[GPUS] = ",".join(map(str, message.gpus))
+        variables[GPUS] = ",".join(map(str, message.gpus))
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}

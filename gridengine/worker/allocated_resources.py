@@ -12,6 +12,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Allocate
 from gridengine.worker.affinity import bind_process
+from gridengine.worker.environment import NONE_GIVEN, Variables
 
 
 class AllocatedResources:
@@ -23,13 +24,16 @@ class AllocatedResources:
         self.present: Resource | None = ZERO
         """What calls are given; None until `get` has found it, or failed to."""
         self._unfit: ConfigurationError | None = None
+        self.variables: Variables = NONE_GIVEN
+        """What is in the environment for it; the same object as long as it is."""
 
     def allocate(self, message: Allocate, buffers: Payload) -> None:
         """Keep to an allocation from here on."""
         self._message, self._payload = message, buffers
         self.present, self._unfit = None if message.allocation else ZERO, None
+        self.variables = NONE_GIVEN
         try:
-            bind_process(message)
+            self.variables = bind_process(message) or NONE_GIVEN
         except ConfigurationError as error:
             self.present, self._unfit = None, error
 

@@ -52,7 +52,7 @@ class ProcessSpent(BaseException):
 
 
 class Variables:
-    """What is set while a job runs, as attributes. One of it is there in a process: `GVAR`."""
+    """What code may know of the call that it runs in, in any thread: `GVAR.res`, `GVAR.job`."""
 
     def __init__(self) -> None:
         self.process_job: CurrentJob | None = None
@@ -62,6 +62,10 @@ class Variables:
         self.in_runner = False
         """Whether this process is a runner, or was forked from one: what it imports before its
         first call is part of a call too.
+        """
+        self.environment_number = 0
+        """How many times the environment was set as a caller's: what an initializer has changed in
+        it is lost by that.
         """
         self.calls_made = 0
         """Of those that an executor limits for each process."""
@@ -128,7 +132,7 @@ def process_name(name: str) -> Iterator[None]:
 
 
 def current_job() -> CurrentJob | None:
-    """Return the job that this code runs in; None outside of one, as
-    `multiprocessing.parent_process` does.
+    """Return the job or call that this code runs in: its `id`, `index`, `attempt` and `resources`.
+    Outside of one return None, as `multiprocessing.parent_process` does.
     """
     return GVAR.job

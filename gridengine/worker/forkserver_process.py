@@ -47,7 +47,7 @@ _FDS = 4
 
 class RunnerDescriptors(Struct, frozen=True):
     """What a runner is started with: its end of the channel, the write ends of its output pipes,
-    its shared words, and the socket for its requests.
+    its shared words, and the socket for its requests; `number` is its number in this worker.
     """
 
     channel: int
@@ -55,6 +55,7 @@ class RunnerDescriptors(Struct, frozen=True):
     stderr: int
     words: int
     requests: int = -1
+    number: int = 0
 
 
 RunnerMain: TypeAlias = Callable[[RunnerDescriptors], None]
@@ -160,7 +161,7 @@ class _ForkServerProcess:
             self._send(REFUSED, runner, error.errno or 0)
         else:
             if pid == 0:
-                self._be_runner(parent, RunnerDescriptors(*(*fds, self._requests)))
+                self._be_runner(parent, RunnerDescriptors(*(*fds, self._requests, runner)))
             self._pids[runner] = pid
             self._send(FORKED, runner, pid)
         finally:

@@ -4,6 +4,7 @@ them: loaded once, called as their assignments say.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import itertools
@@ -20,6 +21,7 @@ from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.messages import Assignment, Define
+from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
 Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
@@ -31,8 +33,9 @@ MOST_SHOWN = 6
 class LoadedFunctions:
     """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
 
-    def __init__(self, main: CallersMain) -> None:
+    def __init__(self, main: CallersMain, site: Site | None = None) -> None:
         self._main = main
+        self._environment = CallEnvironment(site)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
         """Of each function the module search path and directory to run it with, and how it is
         pickled.
@@ -43,9 +46,7 @@ class LoadedFunctions:
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
         if message.shared:
-            shared_objects.register(
-                message.function, lambda: _fetch(message, buffers, writable=False)
-            )
+            shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         directory = os.fsdecode(message.directory)
@@ -65,13 +66,15 @@ class LoadedFunctions:
             # time
             gc.collect()
 
-    def load(self, digest: bytes) -> Loaded:
-        """Return a function with the caller's directory, path and `__main__` in place.
+    def load(self, digest: bytes, given: Variables = NONE_GIVEN, *, alone: bool = False) -> Loaded:
+        """Return a function with the caller's environment, directory, path and `__main__` in place,
+        as well as the variables of its allocation; see `CallEnvironment.enter`.
 
         Raises:
             Exception: it cannot be loaded, or this machine does not have that directory.
         """
         path, directory, message, payload = self._defined[digest]
+        self._environment.enter(message.caller, given, alone=alone)
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
         loaded = self._loaded.get(digest)

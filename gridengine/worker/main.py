@@ -26,6 +26,7 @@ from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unre
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
+from gridengine.worker.environment import Site
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.output_relay import Relay
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     adopt_orphans()
     restore_dispositions()
     fork_server = ForkServer.fork_off(
-        runner.main
+        partial(runner.main, site=Site.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client
 

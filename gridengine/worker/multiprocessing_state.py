@@ -1,11 +1,12 @@
-"""What `multiprocessing` finds in a runner: the caller's authentication key and resource tracker,
-as in a child process of its own.
+"""What `multiprocessing` finds in a runner: a name, a parent, the caller's authentication key and
+resource tracker, as in a child process of its own.
 
 Nothing of it is imported before user code does so: a hook waits for that.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import sys
 import threading
@@ -17,24 +18,48 @@ from gridengine.serialize import shared_objects
 from gridengine.worker import parent_requests
 
 
-def prepare(descriptor: int) -> None:
+def prepare(descriptor: int, number: int) -> None:
     """Have this process inherit, once it is wanted, what its agent gives by the socket of this
-    descriptor.
+    descriptor; `number` is in its name.
     """
+    name = f"PoolWorker-{number}"
+    adaptations: dict[str, Callable[[Any], None]] = {
+        **_ADAPTATIONS,
+        "logging": functools.partial(_name_in_records, name),
+        "multiprocessing.process": functools.partial(_be_child, name, descriptor),
+    }
     parent_requests.connect(descriptor)
     shared_objects.fetch_descriptors_by(
         lambda name: parent_requests.ask(parent_requests.DESCRIPTOR + name)[1]
     )
-    sys.meta_path.insert(0, _Finder())
-    for name, adapt in _ADAPTATIONS.items():
-        if name in sys.modules:
-            adapt(sys.modules[name])
+    sys.meta_path.insert(0, _Finder(adaptations))
+    for module, adapt in adaptations.items():
+        if module in sys.modules:
+            adapt(sys.modules[module])
 
 
-def _inherit_key(process: Any) -> None:
-    """Have proxies of the caller's managers accepted (multiprocessing.process); elsewhere this
-    process keeps a key of its own.
+def _name_in_records(name: str, logging: Any) -> None:
+    """Have log records name this process before `multiprocessing`, whom they ask, is imported."""
+    made = logging.getLogRecordFactory()
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        one = made(*args, **kwargs)
+        if one.processName and "multiprocessing" not in sys.modules:
+            one.processName = name
+        return one
+
+    logging.setLogRecordFactory(record)
+
+
+def _be_child(name: str, requests: int, process: Any) -> None:
+    """Have a name, the agent as the parent, which on the caller's machine is the caller, and the
+    caller's key (multiprocessing.process), that proxies of its managers are accepted; elsewhere
+    this process keeps a key of its own.
     """
+    process.current_process().name = name
+    process._parent_process = process._ParentProcess(
+        "MainProcess", parent_requests.agent_pid(), requests
+    )
     try:
         key, _ = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)
         process.current_process().authkey = key
@@ -109,7 +134,6 @@ def _leave_segments_to_their_makers(module: Any) -> None:
 
 _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
-        "multiprocessing.process": _inherit_key,
         "multiprocessing.resource_tracker": _share_resource_tracker,
         "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }
@@ -120,10 +144,13 @@ _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
 class _Finder:
     """Finds these modules where they are, and has something done when they have been imported."""
 
+    def __init__(self, adaptations: Mapping[str, Callable[[Any], None]]) -> None:
+        self._adaptations = adaptations
+
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        adapt = _ADAPTATIONS.get(name)
+        adapt = self._adaptations.get(name)
         spec = (
             None if adapt is None else importlib.machinery.PathFinder.find_spec(name, path, target)
         )

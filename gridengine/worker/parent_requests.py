@@ -50,6 +50,13 @@ def connect(descriptor: int) -> None:
     _agent().sock = socket.socket(fileno=descriptor)
 
 
+def agent_pid() -> int:
+    """Return the process id of the agent, which has made the socket that leads to it."""
+    sock = _agent().sock
+    assert sock is not None
+    return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]  # type: ignore[no-any-return]
+
+
 def ask(request: bytes) -> tuple[bytes, int]:
     """Return the agent's answer: a value, and a descriptor, -1 where there is none, which is now
     this process's own.

@@ -44,6 +44,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import background_work, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
+from gridengine.worker.environment import Site
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
@@ -74,16 +75,18 @@ MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks at the clock."""
 
 
-def main(descriptors: RunnerDescriptors) -> NoReturn:
-    """Be a runner until the agent closes the channel."""
+def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
+    """Be a runner until the agent closes the channel; `site` is what it finds elsewhere than on
+    the caller's machine.
+    """
     GVAR.in_runner = True
     for fd in (descriptors.channel, descriptors.words):
         os.set_inheritable(fd, False)
     words = map_words(descriptors.words)
     os.close(descriptors.words)
     redirect_streams(descriptors)
-    multiprocessing_state.prepare(descriptors.requests)
-    runner = Runner(Channel(socket.socket(fileno=descriptors.channel)), words)
+    multiprocessing_state.prepare(descriptors.requests, descriptors.number)
+    runner = Runner(Channel(socket.socket(fileno=descriptors.channel)), words, site)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
         runner.serve()
@@ -96,13 +99,13 @@ def main(descriptors: RunnerDescriptors) -> NoReturn:
 class Runner:
     """Reads work from the channel, makes the calls, sends the outcomes."""
 
-    def __init__(self, channel: Channel, words: memoryview) -> None:
+    def __init__(self, channel: Channel, words: memoryview, site: Site | None = None) -> None:
         self._channel = channel
         self._words = words
         self._result_buffer = ResultBuffer(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
-        self.functions = LoadedFunctions(self.main)
+        self.functions = LoadedFunctions(self.main, site)
         self._resources = AllocatedResources()
         self._retry_on: tuple[type[BaseException], ...] = ()
         words[DATA] = data_bytes()
@@ -210,7 +213,9 @@ class Runner:
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
         try:
-            function, self._retry_on = self.functions.load(assignment.function)
+            function, self._retry_on = self.functions.load(
+                assignment.function, self._resources.variables, alone=assignment.watched
+            )
             if assignment.controlled:
                 function = with_controller(function, assignment, self._push)
             if assignment.watched:

@@ -105,12 +105,9 @@ MULTIPROCESSING = {
         hangs=True,
     ),
     **because(
-        "a job's parent is a worker, which may be on another machine: it has no parent process in "
-        "the sense of multiprocessing",
-        """
-        WithProcessesTestProcess::test_parent_process
-        WithProcessesTestProcess::test_parent_process_attributes
-        """,
+        "with a job end the jobs that it has started: none is left to notice that its parent is "
+        "gone",
+        "WithProcessesTestProcess::test_parent_process",
         hangs=True,
     ),
     **because(

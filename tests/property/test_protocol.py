@@ -47,6 +47,13 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     list[int] | None: st.none() | st.lists(NUMBERS, max_size=3),
     list[int | str] | None: st.none() | st.lists(NUMBERS | st.text(max_size=9), max_size=3),
     list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
+    messages.CallerState | None: st.none()
+    | st.builds(
+        messages.CallerState,
+        variables=st.binary(max_size=20),
+        umask=st.integers(0, 0o777),
+        arguments=st.lists(st.binary(max_size=9), max_size=3),
+    ),
     list[payload.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }
 

@@ -33,7 +33,6 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
 
 
 def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
-    """Assign one batch."""
     queue, worker = group.queue, group.worker
     batch = Batch(answered_at=None if group.batches >= group.slots else now)
     assignments, payload = [], list[Any]()

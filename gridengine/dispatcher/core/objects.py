@@ -55,6 +55,7 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
         function.directory,
         len(function.payload),
         shared=known.shared,
+        caller=function.caller,
     )
     state.effects.append(Send(worker.id, message, function.payload))
 

@@ -10,13 +10,15 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import SharedObject
+from gridengine.wire.messages import CallerState
 
 
 class Function(Struct, frozen=True):
     """A pickled callable, named by its digest, with the caller's `sys.path` and working directory,
     encoded as the file system has them; `name` is for people.
 
-    `needs` are the shared objects that it refers to.
+    `needs` are the shared objects that it refers to, `caller` is what else its calls have of the
+    caller's process.
     """
 
     digest: bytes
@@ -25,6 +27,7 @@ class Function(Struct, frozen=True):
     directory: bytes
     name: str
     needs: tuple[SharedObject, ...] = ()
+    caller: CallerState | None = None
 
 
 class Task(Struct, frozen=True, gc=False):

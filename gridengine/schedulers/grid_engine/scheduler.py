@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
@@ -38,7 +39,8 @@ class GridEngineScheduler(BatchScheduler):
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the
             shell is a login shell. When one fails, so does the task.
-        environment: variables for the worker.
+        environment: variables for the calls, besides those of their caller; None leaves them what
+            the batch system gives.
         python: the interpreter on the nodes (default: this one).
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all that fits (default: each worker holds what one call asks for, and
@@ -64,7 +66,7 @@ class GridEngineScheduler(BatchScheduler):
         start_timeout: float | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = MappingProxyType({}),
         python: str | None = None,
         worker_resources: Held | None = None,
         name: str | None = None,

@@ -21,6 +21,7 @@ from gridengine.schedulers.slurm.states import (
     parse_jobs,
     parse_squeue,
 )
+from gridengine.worker.environment import GRANTED, PLACE, matches
 
 COMMAND_SECONDS = 20.0
 """How long a command may take: Slurm's own patience is some ten seconds with a master that does not
@@ -35,10 +36,10 @@ def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which the commands do what their arguments say, and nothing else.
 
     A job has variables of its own, which must not pass for those of a job that is submitted from
-    it; and users may have others that change what commands print or wait for. Where Slurm is, and
-    what the user wants of all jobs, stay.
+    it; and users may have others that change what commands print or wait for. Nor has a job what
+    belongs to this machine or login. Where Slurm is, and what the user wants of all jobs, stay.
     """
-    kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
+    kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "KRB5CCNAME"}
     ours = (
         "SBATCH_WAIT",
         "SBATCH_ARRAY_INX",
@@ -52,7 +53,10 @@ def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     clean = {
         name: value
         for name, value in environment.items()
-        if name in kept or not name.startswith((*foreign, *ours))
+        if name in kept
+        or not (
+            name.startswith((*foreign, *ours)) or matches(PLACE + b"|" + GRANTED, os.fsencode(name))
+        )
     }
     # All numbers of an array, and times that can be compared.
     return {**clean, "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import pickle
-import re
 import resource
 import signal
 import socket
@@ -738,12 +737,3 @@ def test_a_run_directory_that_anybody_may_replace_is_refused(
     ):
         gridengine.map(square, [1], scheduler=scheduler)
     settings.cache_clear()
-
-
-@pytest.mark.parametrize("page", ["security", "reliability"])
-def test_each_test_that_a_page_names_is_there(page: str) -> None:
-    root = Path(__file__).parents[3]
-    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / f"{page}.md").read_text()))
-    written = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
-    assert len(named) > 20
-    assert {name for name in named if f"def {name}(" not in written} == set()

@@ -29,6 +29,26 @@ def make_value() -> Value:
     return Value()
 
 
+class Study:
+    """As users write them: a pool of its own, for a method of its own."""
+
+    def __init__(self, pool: gridengine.Pool) -> None:
+        self.pool = pool
+
+    def square(self, x: int) -> int:
+        return x * x
+
+
+def test_a_pool_in_what_a_call_is_given_is_named_with_what_to_do() -> None:
+    with gridengine.Pool(scheduler=gridengine.InlineScheduler()) as pool:
+        study = Study(pool)
+        with pytest.raises(
+            gridengine.PicklingError,
+            match=r"its object, at \.pool\._submitter \(.*Submitter\) .*: leave it out of what",
+        ):
+            pool.map(study.square, [1])
+
+
 def test_a_ctrl_c_while_a_map_is_read_loses_none_of_its_results(
     dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import functools
 import gc
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -206,3 +207,33 @@ def test_a_function_of_a_map_runs_where_and_with_the_path_that_the_map_was_calle
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     assert function_of_map(f, ()).path[0] == os.fsencode(tmp_path / "mine")
     assert function_of_map(f, ()).digest != before.digest
+
+
+def test_calls_of_a_map_have_the_environment_in_which_it_was_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def f() -> int:
+        return 1
+
+    before = function_of_map(f, ())
+    assert function_of_map(f, ()) is before
+    monkeypatch.setenv("A_VARIABLE", "x=y")
+    monkeypatch.setattr(sys, "argv", ["script.py", "-v"])
+    caller = function_of_map(f, ()).caller
+    assert caller is not None
+    assert b"A_VARIABLE=x=y" in caller.variables.split(b"\0")
+    assert caller.arguments == (b"script.py", b"-v")
+    assert function_of_map(f, ()).digest != before.digest
+
+
+def test_a_function_has_the_umask_with_which_it_was_pickled() -> None:
+    masks = 0o027, 0o077
+    before, made = os.umask(0), []
+    try:
+        for mask in masks:
+            os.umask(mask)
+            made.append(make_function(abs))
+    finally:
+        os.umask(before)
+    assert tuple(one.caller and one.caller.umask for one in made) == masks
+    assert made[0].digest != made[1].digest

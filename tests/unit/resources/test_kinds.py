@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,11 +190,3 @@ def test_what_a_job_is_given_has_its_own_limits() -> None:
 def test_the_kinds_are_on_the_face(name: str) -> None:
     assert getattr(gridengine, name) is getattr(gridengine.resources, name)
     assert name in gridengine.__all__
-
-
-def test_the_users_page_is_true() -> None:
-    failed, tried = doctest.testfile(
-        str(Path(__file__).parents[3] / "docs" / "resources.md"), module_relative=False
-    )
-    assert failed == 0
-    assert tried > 10

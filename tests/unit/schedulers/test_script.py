@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from gridengine.schedulers.script import job_name, launch_script
+from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
 
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "worker.sh"
     path.write_text(script)
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MULTIPLE": "a\nb=c", "OLD": "1"}
     return subprocess.run(
         ["bash", str(path)], capture_output=True, text=True, env=environment, check=False
     )
@@ -59,6 +60,47 @@ def test_the_package_s_folder_comes_before_a_path_that_the_prologue_sets(tmp_pat
         path="/check out",
     )
     assert run_script(script, tmp_path).stdout == "/check out:/site\n"
+
+
+def names_in(script: str, variable: str, folder: Path) -> set[str]:
+    """Return the names that the worker finds in a variable."""
+    done = run_script(script, folder)
+    assert not done.stderr
+    [said] = [line for line in done.stdout.splitlines() if line.startswith(f"{variable}=")]
+    return {name for name in said.partition("=")[2].split("=") if name}
+
+
+def test_the_worker_is_told_what_its_prologue_and_arguments_have_set(tmp_path: Path) -> None:
+    prologue = ["PATH=/opt/bin:$PATH", "unset OLD", "export NEW=1 HOME=$HOME", "local_one=1"]
+    script = launch_script(["env"], prologue=prologue, environment={"MINE": "1", "B": "2"})
+    # Debian's /etc/profile, which a login shell reads first, sets PATH.
+    assert names_in(script, KEPT, tmp_path) == {"PATH", "OLD", "NEW", "MINE", "B"}
+    assert names_in(launch_script(["env"], environment={"B": "2"}), KEPT, tmp_path) == {"B"}
+
+
+def test_the_worker_is_told_when_it_is_to_have_the_site_s_variables(tmp_path: Path) -> None:
+    script = launch_script(["env"], environment=None, caller={"LD_LIBRARY_PATH": "/opt/lib"})
+    assert SITE in names_in(script, KEPT, tmp_path)
+    assert "/opt/lib" not in script
+
+
+def test_of_the_caller_s_environment_the_script_has_names_and_what_python_needs_to_start(
+    tmp_path: Path,
+) -> None:
+    caller = {"TOKEN": "hush", "IT'S": "hush", "LD_LIBRARY_PATH": "/opt/my lib"}
+    script = launch_script(["env"], caller=caller)
+    assert "hush" not in script
+    assert names_in(script, EXPORTED, tmp_path) == caller.keys()
+    assert "LD_LIBRARY_PATH=/opt/my lib" in run_script(script, tmp_path).stdout.splitlines()
+
+
+def test_a_prologue_may_change_where_libraries_are_looked_for(tmp_path: Path) -> None:
+    script = launch_script(
+        ["printenv", "LD_LIBRARY_PATH"],
+        prologue=["export LD_LIBRARY_PATH=/site:$LD_LIBRARY_PATH"],
+        caller={"LD_LIBRARY_PATH": "/mine"},
+    )
+    assert run_script(script, tmp_path).stdout == "/site:/mine\n"
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_what_was_registered_is_loaded_once() -> None:
     shared = gridengine.share([1])
     loads: list[int] = []
 
-    def load() -> Any:
+    def load(*, writable: bool) -> Any:
         loads.append(1)
         return shared_object_of(shared).payload
 
@@ -192,7 +192,7 @@ def test_what_was_registered_is_loaded_once() -> None:
 
 def test_what_was_sent_to_a_runner_by_itself_cannot_be_written_to() -> None:
     body, *buffers = shared_object_of(gridengine.share(np.arange(3))).payload
-    shared_objects.register(b"small", lambda: [body, *map(bytearray, buffers)])
+    shared_objects.register(b"small", lambda writable: [body, *map(bytearray, buffers)])
     assert not shared_objects.find(b"small").flags.writeable
     shared_objects.unregister(b"small")
 

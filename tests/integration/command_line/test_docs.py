@@ -1,0 +1,89 @@
+"""The code of the pages runs as it stands, with what they leave to the reader, and processes of
+this machine in the place of a cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.script_driver import ROOT, MakeScript
+
+CODE = {
+    page: code
+    for page in ("README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")))
+    if (code := re.findall(r"^```python\n(?!>>>)(.*?)^```", (ROOT / page).read_text(), re.M | re.S))
+}
+HELPERS = """
+import gridengine
+
+class Here(gridengine.ProcessScheduler):
+    '''Takes and checks what a cluster's scheduler does.'''
+
+    def __init__(self, kind=gridengine.GridEngineScheduler, **options):
+        super().__init__(8, worker_resources=gridengine.Memory(120))
+        self.meant = kind(**options)
+
+    def dry_run(self, *resources):
+        return self.meant.dry_run(*resources)
+
+def train(rate):
+    return -rate
+
+K, compute = 1, abs
+simulate = abs
+
+def look_up(table, number):
+    return table[number % len(table)]
+
+def summarise(tables, depth):
+    return [table["tables"] for table in tables]
+
+def cost(point):
+    return (point ** 2).sum()
+"""
+LEFT_TO_THE_READER = """
+import functools, itertools, math, os
+
+os.environ["GRIDENGINE_SCHEDULER"] = "processes"
+
+import numpy, gridengine
+from gridengine import Capacity, Cores, Memory, Token
+from helpers import Here, cost, look_up, simulate, train
+
+for kind in (gridengine.GridEngineScheduler, gridengine.SlurmScheduler):
+    setattr(gridengine, kind.__name__, functools.partial(Here, kind))
+gridengine.map = functools.partial(gridengine.map, scheduler=Here())
+
+rates, xs, bounds, other, depth = [0.1, 0.01], [1, -1], [(-1, 1)], [1, 2], 3
+risky = math.sqrt
+numpy.save("table.npy", numpy.arange(1000.0))
+executor = gridengine.Executor(max_workers=1)
+
+def endless_parameters():
+    return range(100)
+
+def summarise(one, depth):
+    return len(one["tables"]), depth
+
+class Search:
+    def fit(self, X, y):
+        import joblib
+        return joblib.Parallel()(joblib.delayed(abs)(x) for x in range(-9, 0))
+
+search, X, y = Search(), None, None
+"""
+WANTED = {"docs/joblib.md": "joblib", "docs/pool.md": "scipy.optimize"}
+
+
+@pytest.mark.parametrize("page", CODE)
+def test_the_code_of_a_page_runs(page: str, script: MakeScript, tmp_path: Path) -> None:
+    if page in WANTED:
+        pytest.importorskip(
+            WANTED[page], reason="one of the optional libraries of setup.cfg's third-parties"
+        )
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    done = script(LEFT_TO_THE_READER + "\n".join(CODE[page])).run()
+    assert (done.returncode, done.stderr) == (0, "")

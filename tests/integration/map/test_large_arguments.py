@@ -1,0 +1,94 @@
+"""Large arrays among the arguments of a map's calls, with real processes: those that many calls
+are given are sent to a worker once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.schedulers import Scheduler
+from tests.integration.map.test_large_functions import blocks_of_this_process, mapped, write
+from tests.support.tcp_scheduler import TcpScheduler
+from tests.support.waiting import wait_until
+
+np = pytest.importorskip("numpy")
+
+ITEMS, CALLS = 1_000_000, 12
+
+WAYS: dict[str, Callable[[Any, Iterable[Any], Scheduler], Iterable[Any]]] = {
+    "map": lambda f, calls, place: gridengine.map(f, calls, scheduler=place),
+    "imap": lambda f, calls, place: gridengine.imap(f, calls, scheduler=place),
+    "Executor.map": lambda f, calls, place: gridengine.Executor(scheduler=place).map(f, calls),
+    "Pool.map": lambda f, calls, place: gridengine.Pool(scheduler=place).map(f, calls),
+}
+
+
+@pytest.fixture(
+    params=[gridengine.ProcessScheduler, TcpScheduler, gridengine.InlineScheduler],
+    ids=["here", "elsewhere", "inline"],
+)
+def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    slots = () if request.param is gridengine.InlineScheduler else (2,)
+    with request.param(*slots) as scheduler:
+        yield scheduler
+
+
+def first_and_write(array: Any) -> float:
+    return write(array, 0)
+
+
+def first_and_die_once(given: tuple[Any, Path, int]) -> float:
+    array, folder, number = given
+    mark = folder / str(number)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(array, number)
+
+
+def refilled() -> Iterator[Any]:
+    array = np.zeros(ITEMS)
+    for number in range(CALLS):
+        array[0] = number // 2
+        yield array
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_call_writes_into_its_array_no_other_sees(scheduler: Scheduler, way: str) -> None:
+    array = np.ones(ITEMS)
+    assert list(WAYS[way](first_and_write, [array] * CALLS, scheduler)) == [1] * CALLS
+    assert array[0] == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_array_that_is_filled_anew_arrives_as_it_was(scheduler: Scheduler, way: str) -> None:
+    results = list(WAYS[way](first_and_write, refilled(), scheduler))
+    assert results == [number // 2 for number in range(CALLS)]
+
+
+def test_an_array_of_many_calls_is_mapped_and_then_let_go() -> None:
+    with gridengine.ProcessScheduler(2) as scheduler:
+        results = gridengine.map(mapped_or_not, [np.ones(ITEMS)] * CALLS, scheduler=scheduler)
+        assert sum(results) == CALLS - 1
+        wait_until(lambda: not blocks_of_this_process())
+
+
+def mapped_or_not(array: Any) -> bool:
+    try:
+        return mapped(array)[:2] == (ITEMS, True)
+    except AssertionError:  # nothing is mapped
+        return False
+
+
+def test_a_call_that_is_run_again_has_its_array(tmp_path: Path) -> None:
+    array = np.ones(ITEMS)
+    calls = [(array, tmp_path, number) for number in range(4)]
+    with gridengine.ProcessScheduler(2) as scheduler:
+        assert gridengine.map(first_and_die_once, calls, scheduler=scheduler) == [1] * 4

@@ -1,0 +1,223 @@
+"""Calls see the environment of their submission, and of each other no more than they should."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import gridengine
+from gridengine import Cores, Job
+from tests.support.script_driver import MakeScript
+
+NAME = "A_VARIABLE_OF_THE_TEST"
+GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+def look(_: object = None, name: str = NAME) -> str | None:
+    return os.environ.get(name)
+
+
+def change(value: str) -> str:
+    os.environ[NAME] = value
+    return value
+
+
+@pytest.fixture
+def scheduler() -> Iterator[gridengine.ProcessScheduler]:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        yield scheduler
+
+
+def seen_by(job: Job) -> object:
+    job.start()
+    job.join()
+    return job.result()
+
+
+# ---------------------------------------------------------------- as of the submission
+
+
+def test_each_job_has_the_environment_in_which_it_was_started(
+    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
+) -> None:
+    seen = []
+    for where in (None, scheduler):
+        for gpu in "012":
+            monkeypatch.setenv(GPUS, gpu)
+            seen.append(seen_by(Job(target=look, args=(None, GPUS), scheduler=where)))
+        monkeypatch.delenv(GPUS)
+        seen.append(seen_by(Job(target=look, args=(None, GPUS), scheduler=where)))
+    assert seen == [*"012", None] * 2
+
+
+def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(
+    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
+) -> None:
+    executor, pool = gridengine.Executor(scheduler=scheduler), gridengine.Pool(scheduler=scheduler)
+    with executor, pool:
+        for value in "012":
+            monkeypatch.setenv(NAME, value)
+            assert gridengine.map(look, [0], scheduler=scheduler) == [value]
+            assert list(gridengine.imap(look, [0], scheduler=scheduler)) == [value]
+            assert executor.submit(look).result() == value
+            assert list(executor.map(look, [0])) == [value]
+            assert executor.with_options(retries=0).submit(look).result() == value
+            assert pool.apply(look) == value
+            assert pool.map(look, [0]) == [value]
+            assert list(pool.imap(look, [0])) == [value]
+
+
+def test_new_pools_and_executors_on_the_process_s_own_scheduler_have_a_new_one(
+    script: MakeScript,
+) -> None:
+    done = script("""
+        import os
+        def look(_=None):
+            return os.environ["CUDA_VISIBLE_DEVICES"]
+        for gpu in "012":
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+            with gridengine.Pool(2) as pool, gridengine.Executor() as executor:
+                print(pool.apply(look), executor.submit(look).result(), *gridengine.map(look, [0]))
+    """).run()
+    assert (done.stdout, done.stderr) == ("0 0 0\n1 1 1\n2 2 2\n", "")
+
+
+def present_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def test_jobs_have_the_umask_with_which_they_were_started(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    before, seen = present_umask(), []
+    try:
+        for mask in (0o027, 0o077):
+            os.umask(mask)
+            seen.append(seen_by(Job(target=present_umask, scheduler=scheduler)))
+    finally:
+        os.umask(before)
+    assert seen == [0o027, 0o077]
+
+
+def arguments() -> list[str]:
+    return sys.argv
+
+
+def test_calls_find_the_command_line_of_their_caller(
+    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--fast"])
+    assert seen_by(Job(target=arguments, scheduler=scheduler)) == ["sweep.py", "--fast"]
+
+
+# ---------------------------------------------------------------- of each other
+
+
+def test_a_job_sees_nothing_that_calls_before_it_have_changed(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    assert gridengine.map(change, ["1"], scheduler=scheduler) == ["1"]
+    assert seen_by(Job(target=look, scheduler=scheduler)) is None
+    assert seen_by(Job(target=change, args=("2",), scheduler=scheduler)) == "2"
+    assert seen_by(Job(target=look, scheduler=scheduler)) is None
+    assert gridengine.map(look, [0], scheduler=scheduler) == [None]
+
+
+def test_what_an_initializer_sets_stays_for_the_calls_of_its_pool(
+    scheduler: gridengine.ProcessScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gridengine.Pool(initializer=change, initargs=("set",), scheduler=scheduler) as pool:
+        assert pool.apply(look) == "set"
+        assert seen_by(Job(target=look, scheduler=scheduler)) is None
+        assert pool.apply(look) == "set"
+        monkeypatch.setenv("ANOTHER_VARIABLE", "1")
+        assert pool.map(look, [0, 1]) == ["set", "set"]
+
+
+def test_what_the_scheduler_gives_a_call_comes_before_what_the_caller_says(
+    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
+) -> None:
+    def threads() -> str | None:
+        return look(name="OMP_NUM_THREADS")
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    for resources, expected in ((Cores(1), "1"), (None, "77"), (Cores(1), "1")):
+        job = Job(target=threads, resources=resources, scheduler=scheduler)
+        assert seen_by(job) == expected
+
+
+# ---------------------------------------------------------------- as multiprocessing has it
+
+
+def names() -> tuple[str, str | None]:
+    record = logging.LogRecord("name", 10, "path", 1, "message", (), None)
+    return multiprocessing.current_process().name, record.processName
+
+
+def parent() -> tuple[int | None, bool]:
+    process = multiprocessing.parent_process()
+    assert process is not None
+    return process.pid, process.is_alive()
+
+
+def test_the_process_of_a_call_has_a_name_and_a_parent(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    assert seen_by(Job(target=names, name="reader", scheduler=scheduler)) == ("reader", "reader")
+    [(name, logged)] = gridengine.starmap(names, [()], scheduler=scheduler)
+    assert name == logged
+    assert name.startswith("PoolWorker-")
+    assert gridengine.starmap(parent, [()], scheduler=scheduler) == [(os.getpid(), True)]
+
+
+def test_log_records_name_the_process_where_nobody_has_imported_multiprocessing(
+    script: MakeScript,
+) -> None:
+    done = script("""
+        def name(_):
+            import logging, sys
+            record = logging.LogRecord("name", 10, "path", 1, "message", (), None)
+            made = logging.getLogger("a").makeRecord("a", 20, "path", 1, "message", (), None)
+            return made.processName, "multiprocessing" in sys.modules
+        print(gridengine.map(name, [0], scheduler=gridengine.ProcessScheduler(1)))
+    """).run()
+    assert (done.stdout, done.stderr) == ("[('PoolWorker-1', False)]\n", "")
+
+
+# ---------------------------------------------------------------- globals of modules
+
+GLOBALS = """
+    import functools, pathlib, sys
+
+    pathlib.Path("helpers.py").write_text("K = 1\\ndef times_k(x, k=None): return x * (k or K)\\n")
+    sys.path.insert(0, ".")
+    import helpers
+
+    K = 2
+    def times_my_k(x):
+        return x * K
+
+    helpers.K = K = 5
+    with gridengine.ProcessScheduler(1) as scheduler:
+        print(gridengine.map(helpers.times_k, [1], scheduler=scheduler))
+        print(gridengine.map(times_my_k, [1], scheduler=scheduler))
+        print(gridengine.map(functools.partial(helpers.times_k, k=5), [1], scheduler=scheduler))
+        with gridengine.Pool(
+            initializer=setattr, initargs=(helpers, "K", 5), scheduler=scheduler
+        ) as pool:
+            print(pool.map(helpers.times_k, [1]))
+"""
+
+
+def test_globals_of_a_script_travel_and_those_of_a_module_as_its_file_has_them(
+    script: MakeScript,
+) -> None:
+    done = script(GLOBALS).run()
+    assert (done.stdout.split(), done.stderr) == (["[1]", "[5]", "[5]", "[5]"], "")

@@ -1,0 +1,66 @@
+"""The pages: that the tests they name, the places they point to and their sessions are there."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+}
+NAMED = {page: set(re.findall(r"`(test_\w+)`", text)) for page, text in PAGES.items()}
+SESSIONS = [page for page, text in PAGES.items() if "\n>>> " in text]
+
+
+def rows_of(page: str) -> list[str]:
+    """Return the rows of a page's tables, without their headings."""
+    tables = re.findall(r"(?:^\|.*\n)+", PAGES[page], flags=re.MULTILINE)
+    return [row for table in tables for row in table.splitlines()[2:]]
+
+
+def anchors_of(page: str) -> set[str]:
+    """Return the places in a page that a link may point to, as GitHub names them."""
+    titles = re.findall(r"^#+ (.*)$", PAGES[page], flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [page for page, named in NAMED.items() if named])
+def test_each_test_that_a_page_names_is_there(page: str) -> None:
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert {name for name in NAMED[page] if f"def {name}(" not in written} == set()
+
+
+@pytest.mark.parametrize(
+    ("page", "count"), [("security", 20), ("reliability", 100), ("differences", 40)]
+)
+def test_pages_that_promise_name_their_tests(page: str, count: int) -> None:
+    assert len(NAMED[f"docs/{page}.md"]) >= count
+
+
+def test_each_difference_has_a_test() -> None:
+    rows = rows_of("docs/differences.md")
+    assert len(rows) > 40
+    assert [row for row in rows if "`test_" not in row] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_place_that_a_page_points_to_is_there(page: str) -> None:
+    lost = []
+    for target in re.findall(r"\]\((?!\w+:)([^)]*)\)", PAGES[page]):
+        path, _, anchor = target.partition("#")
+        place = (ROOT / page).parent / path if path else ROOT / page
+        known = str(place.resolve().relative_to(ROOT))
+        if not place.exists() or (anchor and anchor not in anchors_of(known)):
+            lost.append(target)
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", SESSIONS)
+def test_sessions_of_the_interpreter_are_as_shown(page: str) -> None:
+    failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
+    assert (failed, tried > 0) == (0, True)

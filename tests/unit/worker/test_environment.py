@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import MappingProxyType
+
+import pytest
+
+from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
+from gridengine.wire.messages import CallerState
+from gridengine.worker.environment import (
+    NONE_GIVEN,
+    CallEnvironment,
+    Site,
+    changes_since,
+    own_variables,
+    set_variables,
+)
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Put back what the tests change in this process."""
+    variables, argv, umask = dict(own_variables()), list(sys.argv), os.umask(0o022)
+    yield
+    set_variables({name: variables.get(name) for name in own_variables().keys() | variables.keys()})
+    sys.argv[:] = argv
+    os.umask(umask)
+
+
+def caller(**variables: str) -> CallerState:
+    text = "\0".join(f"{name}={value}" for name, value in variables.items())
+    return CallerState(text.encode(), 0o027, (b"script.py", b"-v"))
+
+
+def site(kept: tuple[str, ...] = (), exported: tuple[str, ...] = (), **own: str) -> Site:
+    return Site(
+        {name.encode(): value.encode() for name, value in own.items()},
+        frozenset(name.encode() for name in kept),
+        frozenset(name.encode() for name in exported),
+    )
+
+
+def merged(where: Site, **variables: str) -> dict[str, str]:
+    found = where.merged({name.encode(): value.encode() for name, value in variables.items()})
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+def test_the_caller_s_variables_come_before_the_site_s() -> None:
+    assert merged(site(PATH="/bin", SCRATCH="/local"), PATH="/home/bin") == {
+        "PATH": "/home/bin",
+        "SCRATCH": "/local",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TMPDIR", "HOSTNAME", "DISPLAY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "KRB5CCNAME"),
+        *("DBUS_SESSION_BUS_ADDRESS", "SGE_TASK_ID", "JOB_ID", "NSLOTS", "SLURM_JOB_ID"),
+        *("PBS_JOBID", "PMI_RANK", "GRIDENGINE_JOB_END"),
+    ],
+)
+def test_what_belongs_to_a_machine_a_login_or_a_batch_job_stays_there(name: str) -> None:
+    assert merged(site(), **{name: "caller's"}) == {}
+    assert merged(site(exported=(name,), **{name: "own"}), **{name: "caller's"}) == {name: "own"}
+
+
+@pytest.mark.parametrize("name", ["HOME", "TERM", "OMP_NUM_THREADS", "QUEUE_LENGTH", "TMPDIRS"])
+def test_all_else_travels(name: str) -> None:
+    assert merged(site(**{name: "own"}), **{name: "caller's"}) == {name: "caller's"}
+
+
+def test_gpus_are_the_caller_s_choice_unless_the_batch_system_has_granted_some() -> None:
+    assert merged(site(), CUDA_VISIBLE_DEVICES="2") == {"CUDA_VISIBLE_DEVICES": "2"}
+    granted = site(CUDA_VISIBLE_DEVICES="0")
+    assert merged(granted, CUDA_VISIBLE_DEVICES="2") == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+def test_what_came_along_with_the_submission_and_is_the_caller_s_no_more_is_gone() -> None:
+    assert merged(site(exported=("A",), A="1", B="2")) == {"B": "2"}
+
+
+def test_what_the_prologue_has_set_or_removed_stays_so() -> None:
+    where = site(kept=("PATH", "GONE"), exported=("PATH", "GONE"), PATH="/opt/bin:/bin")
+    assert merged(where, PATH="/home/bin", GONE="1") == {"PATH": "/opt/bin:/bin"}
+
+
+def test_where_the_site_s_variables_are_wanted_there_are_no_others() -> None:
+    assert merged(site(kept=(SITE,), exported=("A",), A="1"), B="2") == {"A": "1"}
+
+
+def test_a_worker_knows_from_its_script_whose_its_variables_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(KEPT, "A=B")
+    monkeypatch.setenv(EXPORTED, "PATH=A")
+    here = Site.here()
+    assert here.kept == {b"A", b"B"}
+    assert here.exported == {b"PATH", b"A"}
+    assert not {KEPT, EXPORTED} & os.environ.keys()
+    assert here.own == own_variables()
+
+
+# ---------------------------------------------------------------- one call after the other
+
+
+def test_calls_have_the_variables_umask_and_arguments_of_their_caller() -> None:
+    CallEnvironment(None).enter(caller(A="1", B="x=y"), NONE_GIVEN, alone=False)
+    assert dict(os.environ) == {"A": "1", "B": "x=y"}
+    assert os.umask(0) == 0o027
+    assert sys.argv == ["script.py", "-v"]
+
+
+def test_what_a_call_changes_stays_for_calls_of_the_same_caller_alone() -> None:
+    environment = CallEnvironment(None)
+    environment.enter(caller(A="1"), NONE_GIVEN, alone=False)
+    os.environ["A"], os.environ["B"] = "2", "3"
+    environment.enter(caller(A="1"), NONE_GIVEN, alone=False)
+    assert dict(os.environ) == {"A": "2", "B": "3"}
+    environment.enter(caller(A="4"), NONE_GIVEN, alone=False)
+    assert dict(os.environ) == {"A": "4"}
+
+
+def test_a_job_sees_nothing_of_what_was_changed_before_nor_does_who_comes_after_it() -> None:
+    environment = CallEnvironment(None)
+    for alone in (False, True, True, False):
+        environment.enter(caller(A="1"), NONE_GIVEN, alone=alone)
+        assert dict(os.environ) == {"A": "1"}
+        os.environ["A"], os.environ["B"] = "2", "3"
+
+
+def test_what_an_allocation_gives_comes_before_the_caller_s_and_goes_with_it() -> None:
+    environment = CallEnvironment(None)
+    environment.enter(caller(GPUS="0,1", A="1"), NONE_GIVEN, alone=False)
+    os.environ["B"] = "left by a call"
+    environment.enter(caller(GPUS="0,1", A="1"), {b"GPUS": b"1", b"T": b"1"}, alone=False)
+    assert dict(os.environ) == {"GPUS": "1", "T": "1", "A": "1", "B": "left by a call"}
+    environment.enter(caller(GPUS="0,1", A="1"), MappingProxyType({}), alone=False)
+    assert dict(os.environ) == {"GPUS": "0,1", "A": "1", "B": "left by a call"}
+
+
+def test_without_a_caller_s_they_are_those_that_the_process_began_with() -> None:
+    began = dict(os.environ)
+    environment = CallEnvironment(None)
+    environment.enter(caller(A="1"), NONE_GIVEN, alone=False)
+    environment.enter(None, NONE_GIVEN, alone=False)
+    assert dict(os.environ) == began
+
+
+def test_changes_can_be_made_again() -> None:
+    os.environ["A"], os.environ["B"] = "1", "2"
+    before = dict(own_variables())
+    os.environ["A"] = "3"
+    del os.environ["B"]
+    changes = changes_since(before)
+    assert changes == {b"A": b"3", b"B": None}
+    os.environ["A"], os.environ["B"] = "1", "2"
+    set_variables(changes)
+    assert os.environ["A"] == "3"
+    assert "B" not in os.environ
