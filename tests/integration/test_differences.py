@@ -241,6 +241,36 @@ tell(
 """) == {"pool": "AssertionError", "executor": 0, "daemon": 1, "ours": [0], "ours_daemon": 0}
 
 
+def test_calls_have_the_environment_of_their_submission(compare: Compare) -> None:
+    assert compare("""
+def look(_=None):
+    return os.environ.get("WORD")
+with fork.Pool(1) as theirs, Pool(1) as ours:
+    tell(theirs=theirs.apply(look), ours=ours.apply(look))
+    os.environ["WORD"] = "later"
+    tell(theirs_later=theirs.apply(look), ours_later=ours.apply(look))
+""") == {"theirs": None, "ours": None, "theirs_later": None, "ours_later": "later"}
+
+
+def test_processes_are_named_after_their_pool_or_job(compare: Compare) -> None:
+    assert compare("""
+def look(_=None):
+    return [multiprocessing.current_process().name.rstrip("0123456789"), sys.argv == argv]
+def told(name):
+    tell(**{name: look()})
+argv = list(sys.argv)
+with fork.Pool(1) as theirs, Pool(1) as ours:
+    tell(theirs=theirs.apply(look), ours=ours.apply(look))
+ended(fork.Process, told, "process", name="reader")
+ended(Job, told, "job", name="reader")
+""") == {
+        "theirs": ["ForkPoolWorker-", True],
+        "ours": ["PoolWorker-", True],
+        "process": ["reader", True],
+        "job": ["reader", True],
+    }
+
+
 def test_logging_that_the_script_has_set_up_is_not_set_up_in_calls(compare: Compare) -> None:
     assert compare("""
 import logging

@@ -59,6 +59,10 @@ gridengine.map = functools.partial(gridengine.map, scheduler=Here())
 
 rates, xs, bounds, other, depth = [0.1, 0.01], [1, -1], [(-1, 1)], [1, 2], 3
 risky = math.sqrt
+table, tables, parameters = numpy.arange(9.0), [other], rates
+
+def fit(table, number):
+    return number
 numpy.save("table.npy", numpy.arange(1000.0))
 executor = gridengine.Executor(max_workers=1)
 
