@@ -80,6 +80,13 @@ class GridEngineError(Exception):
         return "\n".join(lines)
 
 
+UNREACHABLE = (
+    "set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine, and see "
+    "that no firewall is between them"
+)
+"""The remedy where a worker cannot connect to its dispatcher."""
+
+
 def safe_repr(value: object, *, most: float = math.inf) -> str:
     """Return the `repr` of what may be of a user's own class, whatever that raises; one of over
     `most` characters is cut to half as many.
@@ -221,6 +228,8 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
         + [f"the peak seen was {peak / 2**30:.2f} GB"] * bool(peak)
     )
     text = ": " + ", ".join(known) if known else ""
+    if limit > peak > 0 and not how:  # it was not ended: it raised a MemoryError
+        text += "; one allocation that would have gone beyond the limit was refused"
     return OutOfMemory(
         f"{what} ran out of memory{text}",
         hint="ask for more memory, or set escalate_memory=2",

@@ -240,7 +240,7 @@ def _request(
     elif isinstance(place, str):
         place = named_scheduler(place)
     if callable(f) and isinstance(place, Scheduler):
-        place.prepare()
+        place._prepare()
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 

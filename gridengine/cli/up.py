@@ -16,6 +16,7 @@ from gridengine.dispatcher.run_directory import tidy
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import (
     Handle,
@@ -132,7 +133,8 @@ class ExtraWorkers:
             self._say(f"no workers for now: {error}")
             return
         self._states.update(dict.fromkeys(handles))
-        self._say(f"{len(handles)} workers asked for: {', '.join(handle.id for handle in handles)}")
+        ids = ", ".join(handle.id for handle in handles)
+        self._say(f"{plural(len(handles), 'worker')} asked for: {ids}")
 
     def _show(self, handle: Handle, report: Report) -> None:
         """Say how a worker is, when that has changed."""

@@ -14,7 +14,7 @@ from gridengine.settings.values import settings
 
 def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
     """Return the one dispatcher that all users of this scheduler instance share."""
-    dispatcher: Any = scheduler.share(functools.partial(_make_dispatcher, scheduler))
+    dispatcher: Any = scheduler._share(functools.partial(_make_dispatcher, scheduler))
     return dispatcher  # type: ignore[no-any-return]
 
 
@@ -64,7 +64,7 @@ def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher,
     scheduler, ours = resolve(place)
     try:
         if prepare and ours:
-            scheduler.prepare()
+            scheduler._prepare()
         return dispatcher_of(scheduler), scheduler, ours
     except BaseException:
         if ours:

@@ -82,7 +82,7 @@ class DispatcherThread:
         self._queue = EventQueue()
         self._link = _open_link(scheduler, settings, run_id, self._queue)
         self._possible: set[Demand] = set()
-        self._policy = policy_of(scheduler, settings, run_id)
+        self._policy = policy_of(scheduler, settings, self._link.context)
         self._core = StateMachine(self._policy)
         self._unsettled = UnsettledTasks()
         # Reentrant: the collector may close this while its own thread submits.

@@ -59,7 +59,8 @@ class LauncherThread:
             except TryAgain as error:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:
-                return LaunchFailed(error, demand=demand)
+                # Its text says all: whoever it is raised to sees his own lines, and none of these.
+                return LaunchFailed(error.with_traceback(None), demand=demand)
             except (
                 BaseException
             ) as error:  # a resource's own words, or the scheduler, may be a user's

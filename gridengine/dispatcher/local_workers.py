@@ -56,7 +56,7 @@ class LocalWorkers:
         self, scheduler: Scheduler, *, run_id: str, settings: Settings, wake: Callable[[], None]
     ) -> None:
         self._slots = scheduler.slots
-        self._spare = self._slots if scheduler.spare is None else scheduler.spare
+        self._spare = self._slots if scheduler._spare is None else scheduler._spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
         self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
         self.streams = StandardStreams(self._stream_has_room)

@@ -29,7 +29,7 @@ def python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
+def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> Policy:
     """Return the numbers by which the core of a scheduler's dispatcher decides."""
     return Policy(
         max_workers=scheduler.max_workers,
@@ -40,7 +40,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         walltime=scheduler.walltime,
         margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,
         gather_seconds=0.0 if scheduler.local else GATHER_SECONDS,
-        start_at_once=scheduler.start_at_once,
+        start_at_once=scheduler._start_at_once,
         jobs_per_worker=scheduler.jobs_per_worker,
         beat_seconds=settings.beat_seconds,
         lease_seconds=settings.lease_seconds,
@@ -50,7 +50,8 @@ def policy_of(scheduler: Scheduler, settings: Settings, run_id: str) -> Policy:
         else scheduler.start_timeout,
         version=__version__,
         python=python_version(),
-        run_id=run_id,
+        run_id=run.id,
+        addresses=run.addresses,
     )
 
 
@@ -63,7 +64,7 @@ def write_connection(
         ConfigurationError: it cannot be made or written.
     """
     directory = make_private_folder(settings.runs / run_id)
-    run = LaunchContext(run_id, directory, directory / CONNECTION, adopt_none)
+    run = LaunchContext(run_id, directory, directory / CONNECTION, adopt_none, server.addresses)
     try:
         _connection(server, scheduler, settings, run_id).save(run.connection)
     except OSError as error:
@@ -89,6 +90,7 @@ def _connection(
         python=python_version(),
         beat_seconds=settings.beat_seconds,
         lease_seconds=settings.lease_seconds,
+        start_seconds=settings.start_seconds,
         grace_seconds=settings.grace_seconds,
         output_bytes=settings.output_bytes,
         log_bytes=settings.log_bytes,

@@ -13,7 +13,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, not_given
 from gridengine.resources.units import (
     format_seconds,
-    number,
+    parse_gigabytes,
     parse_seconds,
     text,
     to_bytes,
@@ -126,10 +126,10 @@ class _Amount(Resource):
 
 
 class Memory(_Amount):
-    """`M` GB of memory (1 GB is 2**30 bytes)."""
+    """`M` GB of memory (1 GB is 2**30 bytes), or a text as `"4G"` or `"512M"`."""
 
-    def __init__(self, M: float) -> None:
-        self.M = number("M", M)
+    def __init__(self, M: float | str) -> None:
+        self.M = parse_gigabytes("M", M)
         self._units, self._used = to_bytes(self.M), 0
 
     def _repr(self) -> str:

@@ -49,6 +49,24 @@ def format_seconds(seconds: float) -> str:
     return f"{days}-{text}" if days else text
 
 
+def parse_gigabytes(name: str, value: float | str) -> float:
+    """Return the GB that a number, or a text as `4G` or `512M`, means.
+
+    Raises:
+        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument
+        and the value.
+    """
+    if not isinstance(value, str):
+        return number(name, value)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?B?", value.strip(), re.IGNORECASE)
+    if match is None:
+        raise ConfigurationError(
+            f"{name}={value[:40]!r} is not an amount of memory",
+            hint="write GB as a number, as Memory(4), or a text with a unit, as Memory('512M')",
+        )
+    return number(name, float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper()) - 2))
+
+
 def plural(count: int, noun: str) -> str:
     """Return a number of things in words: `1 call`, `1,200 calls`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

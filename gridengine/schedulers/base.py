@@ -45,13 +45,13 @@ class Scheduler(ABC):
     """
     slots = 1
     """How many calls one worker runs at a time."""
-    spare: int | None = None
+    _spare: int | None = None
     """How many processes with nothing to do a worker keeps at most; None is as many as it has
     slots.
     """
     idle_seconds = 5.0
     """How long a worker with nothing to do is kept."""
-    start_at_once = False
+    _start_at_once = False
     """Whether the first workers start at once where there is room: then they are asked for before
     it is known how many are wanted.
     """
@@ -76,7 +76,7 @@ class Scheduler(ABC):
         self._closed = False
         self._finalizer: weakref.finalize[..., Scheduler] | None = None
 
-    def hold(self, resources: Resource) -> None:
+    def _hold(self, resources: Resource) -> None:
         """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it
         has one.
 
@@ -128,10 +128,10 @@ class Scheduler(ABC):
         finally:
             launcher.close()
 
-    def prepare(self) -> None:  # noqa: B027 - most have nothing to begin
+    def _prepare(self) -> None:  # noqa: B027 - most have nothing to begin
         """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
 
-    def share(self, make: Callable[[], Closeable]) -> Closeable:
+    def _share(self, make: Callable[[], Closeable]) -> Closeable:
         """Return the one thing that all users of this instance share; `make` makes it the first
         time.
 

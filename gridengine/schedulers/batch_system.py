@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from gridengine.errors import (
+    UNREACHABLE,
     ClusterError,
     ConfigurationError,
     JobDeleted,
@@ -26,7 +28,7 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import whole
+from gridengine.resources.units import plural, whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -46,11 +48,12 @@ from gridengine.schedulers.script import (
     variables,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
-from gridengine.settings.values import settings
+from gridengine.settings.values import said_in, settings
 
 logger = logging.getLogger("gridengine")
 
 Task = TypeVar("Task")
+T = TypeVar("T")
 
 
 class TooMany(TryAgain):
@@ -61,9 +64,46 @@ class TooMany(TryAgain):
         self.limit = limit
 
 
-def refused(words: str, asked: str, hint: str | None) -> SubmissionRefused:
-    """Return what to raise when a batch system will not take a job that was asked for so."""
-    return SubmissionRefused(f"{words}; it was asked for: {asked}" if asked else words, hint=hint)
+def refused(words: str, asked: str, hint: str | None, table: str) -> SubmissionRefused:
+    """Return what to raise when a batch system will not take a job that was asked for so; what of
+    the request is from this table of the settings is told with the file and line.
+    """
+    request = f"; it was asked for: {asked}{said_in(asked, table)}" if asked else ""
+    return SubmissionRefused(f"{words}{request}", hint=hint)
+
+
+def first_match(words: str, table: Mapping[str, T]) -> T | None:
+    """Return the first value of a table whose key, a regular expression, matches somewhere in these
+    words of a batch system; None when none does.
+    """
+    return next(
+        (value for key, value in table.items() if re.search(key, words, re.IGNORECASE)), None
+    )
+
+
+CAUSES = {
+    "gridengine: the prologue failed": (
+        "a line of its prologue failed",
+        "run the lines of prologue= by hand in a login shell on that node; the log has what they "
+        "wrote",
+    ),
+    "No module named '?gridengine": (
+        "the package gridengine is not there for its Python",
+        "install gridengine for the Python on the nodes, or name another by python= or a prologue=",
+    ),
+    "gridengine: the worker could not be started": (
+        "its Python could not be run",
+        "name a Python by python= that is there on the nodes too, on a shared file system, say",
+    ),
+    "gets no answer of its dispatcher": ("it could not connect", UNREACHABLE),
+    "connection.json is not a connection file": (
+        "it cannot read the run directory",
+        "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
+    ),
+}
+"""What it means that these words stand in the log of a worker that never connected, and what can be
+done.
+"""
 
 
 def shown_as(scheduler: Scheduler, native: str) -> str:
@@ -112,7 +152,7 @@ class BatchScheduler(Scheduler):
             None if jobs_per_worker is None else whole("jobs_per_worker", jobs_per_worker)
         )
         if worker_resources is not None:
-            self.hold(worker_resources)
+            self._hold(worker_resources)
         self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
         self._environment = None if environment is None else variables("environment", environment)
@@ -231,7 +271,8 @@ class BatchLauncher(Launcher, Generic[Task]):
         try:
             self.delete(ids)
         except BatchSystemError as error:
-            logger.warning("%d cluster tasks could not be deleted yet: %s", len(ids), error)
+            tasks = plural(len(ids), "cluster task")
+            logger.warning("%s could not be deleted yet: %s", tasks, error)
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Delete these tasks, and watch them no longer."""
@@ -293,14 +334,18 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
     connected.
     """
     kind = JobDeleted if end.deleted else WorkerNotStarted
+    tail = log_tail(handle.log)
+    cause, hint = first_match(tail, CAUSES) or (
+        "",
+        "the interpreter, the package and the run directory must be there on the node",
+    )
+    reason = "; ".join(filter(None, [end.reason, cause]))
     error = kind(
-        f"the cluster job ended before its worker connected: {end.reason}",
+        f"the cluster job ended before its worker connected: {reason}",
         host=host or None,
         job=handle.id,
         log=handle.log or None,
-        log_tail=log_tail(handle.log) or None,
-        hint=None
-        if end.deleted
-        else "the interpreter, the package and the run directory must be there on the node",
+        log_tail=tail or None,
+        hint=None if end.deleted else hint,
     )
     return end._replace(error=error)

@@ -117,14 +117,15 @@ class LaunchContext(NamedTuple):
     """What a launcher needs to know of the dispatcher it works for.
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run
-    directory `directory` (0700). On this machine its fork server is handed over by `adopt(socket,
-    process)`.
+    directory `directory` (0700), and connects to one of `addresses`. On this machine its fork
+    server is handed over by `adopt(socket, process)`.
     """
 
     id: str
     directory: Path
     connection: Path
     adopt: Callable[[socket.socket, subprocess.Popen[bytes]], None]
+    addresses: tuple[str, ...] = ()
 
 
 class LaunchPlan(NamedTuple):

@@ -65,7 +65,7 @@ class ProcessScheduler(Scheduler):
             else whole("max_workers", max_workers)
         )
         self._extra = worker_resources
-        self.hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
+        self._hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
         weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
 
@@ -77,7 +77,7 @@ class ProcessScheduler(Scheduler):
         """Return what starts the one worker of this scheduler."""
         return ProcessLauncher(run, self._ahead)
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Start the fork server: to import what it needs takes it as long as this process."""
         with self._lock:
             if self._shared is None and not self._closed and not self._ahead:
@@ -99,7 +99,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.spare = self.slots
+        self._spare = self.slots
         self.slots, self.worker_resources = MOST_PROCESSES, None
 
     def __repr__(self) -> str:
@@ -163,7 +163,8 @@ def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource
             f"max_workers={cores}, and worker_resources={resources!r}: which is it?",
             hint="say it once",
         )
-    have = [Cores(cores), Memory(to_gigabytes(memory_of_machine())), *gpus_of_machine()]
+    memory = int(100 * to_gigabytes(memory_of_machine())) / 100  # short enough to be read
+    have = [Cores(cores), Memory(memory), *gpus_of_machine()]
     return functools.reduce(
         operator.and_, (one for one in have if resources.get(type(one)) is None), resources
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
+from gridengine.settings.values import said_by
 
 
 def check_no_conflict(
@@ -80,5 +81,6 @@ def fill_template(setting: str, template: str, **values: object) -> str:
     except (KeyError, ValueError, IndexError, AttributeError) as error:
         places = ", ".join(f"{{{name}}}" for name in values)
         raise ConfigurationError(
-            f"the setting {setting} = {template!r} may hold {places} and no other braces"
+            f"the setting {setting} = {template!r} may hold {places} and no other braces",
+            hint=f"it is said by {said_by(setting)}",
         ) from error

@@ -83,7 +83,7 @@ class SchedulerEntry(NamedTuple):
             return str(_imported(self.probe)())
         except (BatchSystemError, ConfigurationError) as error:
             refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
-            raise SchedulerUnavailable(f"{refused}{error}") from error
+            raise SchedulerUnavailable(f"{refused}{error}") from None
 
 
 def _imported(path: str) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,30 @@ def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
         name: Setting(functools.reduce(getattr, name.split("."), default), "default")
         for name in setting_types()
     } | _said(environment)
+
+
+def said_by(name: str) -> str:
+    """Return who says a setting: a file and its line, an environment variable, or "default"."""
+    return sources()[name].by
+
+
+def said_in(words: str, prefix: str) -> str:
+    """Return, for the end of an error's text, which settings with this prefix stand in words that
+    were made of them, and who says each; empty when none does.
+    """
+    found = [
+        f"{name} = {value!r} is said by {one.by}"
+        for name, one in _said(os.environ).items()
+        if name.startswith(prefix)
+        for value in (one.value.values() if isinstance(one.value, Mapping) else [one.value])
+        if isinstance(value, str) and value and _stands_in(words, *value.partition("{")[:2])
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _stands_in(words: str, start: str, brace: str) -> bool:
+    end = "" if brace else r"(?!\w)"
+    return re.search(rf"(?<!\w){re.escape(start.strip())}{end}", words) is not None
 
 
 def _said(environment: Mapping[str, str]) -> dict[str, Setting]:

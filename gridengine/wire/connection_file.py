@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     beat_seconds: float
     lease_seconds: float
+    start_seconds: float
     grace_seconds: float
     output_bytes: int
     server_key: str
@@ -72,6 +74,20 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+
+
+def why_unreachable(address: str, seconds: float) -> str:
+    """Return why nobody takes connections at an address as `tcp://host:port`; empty when somebody
+    does.
+    """
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def open_regular(path: str | Path) -> int:
@@ -126,9 +142,13 @@ def make_private_folder(path: Path) -> Path:
                 folder.mkdir(mode=0o700, exist_ok=folder != path)
                 folder.chmod(0o700)
     except OSError as error:
+        from gridengine.settings.values import said_by  # here, since workers read no settings
+
         raise ConfigurationError(
-            f"cannot make the folder {path}: {error.strerror}", hint=hint
-        ) from error
+            f"cannot make the folder {path} (run_directory is said by {said_by('run_directory')}): "
+            f"{error.strerror}",
+            hint=hint,
+        ) from None
     return path
 
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
+from gridengine.errors import UNREACHABLE, ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.connection_file import Connection
+from gridengine.wire.connection_file import Connection, why_unreachable
 from gridengine.wire.framing import decode, encode, rest_of
 from gridengine.wire.messages import Beat, Goodbye, Hello, Message, Refuse
 from gridengine.wire.open_files import allow_open_files
@@ -41,6 +41,8 @@ _BACKLOG = 4096
 that the kernel refuses is tried again a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
+REPORTS = 4
+"""After which part of the time that a worker has to connect it tells what it has tried."""
 _OPTIONS = (
     (zmq.SNDHWM, 0),
     (zmq.RCVHWM, 0),
@@ -226,13 +228,11 @@ class Client:
         self._beat_seconds = connection.beat_seconds
         self._beat_at = 0.0
         self.received_at = time.monotonic()
-        address = connection.addresses[0]
-        if len(connection.addresses) > 1:
-            try:
-                address = self._first_to_answer(connection)
-            except BaseException:
-                self._context.term()
-                raise
+        try:
+            address = self._first_to_answer(connection)
+        except BaseException:
+            self._context.term()
+            raise
         self.socket = self._dealer(connection)
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
         self.socket.connect(address)
@@ -247,23 +247,23 @@ class Client:
 
     def _first_to_answer(self, connection: Connection) -> str:
         """Return the address that shakes hands first, found with a socket of its own, so that the
-        real one connects only once.
+        real one connects only once. When none has for a while, what was tried is logged: whoever
+        waits for this worker gives it up before the lease is over.
 
         Raises:
             ConfigurationError: none did within the lease.
         """
+        patience = min(connection.start_seconds / REPORTS, connection.lease_seconds)
         probe = self._dealer(connection)
         monitor = probe.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         try:
             for address in connection.addresses:
                 probe.connect(address)
-            if not monitor.poll(int(connection.lease_seconds * 1000)):
-                raise ConfigurationError(
-                    f"none of the dispatcher's addresses answers from {socket.gethostname()}: "
-                    f"{', '.join(connection.addresses)}",
-                    hint="set GRIDENGINE_HOST to the address at which the nodes reach the "
-                    "submitting machine; is there a firewall?",
-                )
+            if not monitor.poll(int(patience * 1000)):
+                error = _no_answer(connection, patience)
+                log.warning("%s; it tries on", error.message)
+                if not monitor.poll(int((connection.lease_seconds - patience) * 1000)):
+                    raise error
             # zmq.utils.monitor would import asyncio, a tenth of what a worker takes to start.
             _event, endpoint = monitor.recv_multipart()
             return endpoint.decode()
@@ -313,6 +313,22 @@ class Client:
         """Close the connection, giving what is under way a moment."""
         self.socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
+
+
+def _no_answer(connection: Connection, seconds: float) -> ConfigurationError:
+    """Return the error of a worker that no address of its dispatcher answers: what became of each
+    in so many seconds.
+    """
+    each = seconds / len(connection.addresses)
+    tried = [
+        f"{address} ({why_unreachable(address, each) or 'who listens there is not the dispatcher'})"
+        for address in connection.addresses
+    ]
+    return ConfigurationError(
+        f"the worker on {socket.gethostname()} gets no answer of its dispatcher: "
+        f"{', '.join(tried)}",
+        hint=UNREACHABLE,
+    )
 
 
 class _WorkersKey:
@@ -371,7 +387,9 @@ def resolve(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
+        from gridengine.settings.values import said_by  # here, since workers read no settings
+
         raise ConfigurationError(
-            f"host {host!r} does not resolve: {error}",
+            f"host {host!r} (said by {said_by('host')}) does not resolve: {error}",
             hint="set GRIDENGINE_HOST to an address of this machine",
-        ) from error
+        ) from None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection_file import BEGAN, JOB_END, Connection
+from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
@@ -67,12 +67,15 @@ def main(arguments: Sequence[str]) -> int:
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
     from gridengine.wire.transport import Client
 
+    connection = None
     try:
         connection = Connection.load(path)
         client = Client(connection)
     except GridEngineError as error:
         fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
+        if connection is not None:  # no dispatcher has answered for a whole lease
+            end_job(os.environ.get(JOB_END, ""))
         return 2
     wake, woken = socket.socketpair()
     for end in (wake, woken):
@@ -263,12 +266,7 @@ def end_job(command: str) -> None:
 
 def is_listening(address: str) -> bool:
     """Return whether somebody takes connections at an address as `tcp://host:port`."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), LISTEN_SECONDS).close()
-    except OSError:
-        return False
-    return True
+    return not why_unreachable(address, LISTEN_SECONDS)
 
 
 def seconds_since(began: str) -> float:

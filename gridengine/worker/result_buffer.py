@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.unpicklable import reason
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
 from gridengine.worker import memory_limit
@@ -184,14 +185,19 @@ class ResultBuffer:
         """
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
+            number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
+            what = f"the result of {number}"
             try:
-                self._add(1, VALUES, pickling.dump_values([value]), monotonic())
+                payload = pickling.dump_values([value], describe=[what].__getitem__)
+                self._add(1, VALUES, payload, monotonic())
             except BaseException as error:
-                reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
-                number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
-                problem = PicklingError(
-                    f"the result of {number}, a {type(value).__qualname__}, "
-                    f"cannot be pickled: {reason}"
+                # Without its traceback, which is of this package alone.
+                problem = (
+                    PicklingError(error.message, hint=error.hint)
+                    if isinstance(error, PicklingError)
+                    else PicklingError(
+                        f"{what} (a {type(value).__qualname__}) cannot be pickled: {reason(error)}"
+                    )
                 )
                 self._add(1, RAISED, pickling.dump_exception(problem), monotonic())
 

@@ -193,7 +193,7 @@ class FakeScheduler(Scheduler):
     def __init__(self, dispatcher: FakeDispatcher | None = None) -> None:
         super().__init__(max_workers=1)
         self.dispatcher = dispatcher or FakeDispatcher()
-        self.share(lambda: self.dispatcher)
+        self._share(lambda: self.dispatcher)
 
     def launcher(self, run: LaunchContext) -> NoReturn:
         raise NotImplementedError

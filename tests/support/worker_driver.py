@@ -28,9 +28,10 @@ class WorkerDriver:
         self.path = folder / "connection.json"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         keys = server.server_key, server.worker_public, server.worker_secret
-        Connection(
-            "run", server.addresses, 1, __version__, python, 0.2, lease_seconds, 5.0, 1000, *keys
-        ).save(self.path)
+        seconds = 0.2, lease_seconds, 30.0, 5.0
+        Connection("run", server.addresses, 1, __version__, python, *seconds, 1000, *keys).save(
+            self.path
+        )
         self.log = folder / "log"
         self.received: list[tuple[Message, Payload]] = []
         self.peer = b""

@@ -11,7 +11,7 @@ import pickle
 import pytest
 
 from gridengine import errors
-from gridengine.errors import GridEngineError
+from gridengine.errors import GridEngineError, out_of_memory
 
 CLASSES = [
     kind
@@ -117,6 +117,13 @@ def test_a_remote_traceback_shows_its_text() -> None:
 
 def test_a_remote_traceback_survives_a_pickle() -> None:
     assert pickle.loads(pickle.dumps(errors.RemoteTraceback("line 7"))).text == "line 7"
+
+
+def test_a_refused_allocation_explains_a_peak_below_the_limit() -> None:
+    refused = "its limit was 1.00 GB, the peak seen was 0.25 GB; one allocation"
+    assert refused in str(out_of_memory("call 0", limit=2**30, peak=2**28))
+    ended = out_of_memory("call 0", limit=2**30, peak=2**28, how="its process was killed")
+    assert "allocation" not in str(ended)
 
 
 class LongWinded:

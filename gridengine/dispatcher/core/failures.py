@@ -46,7 +46,10 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
         )
     if message.reason == CANCELLED:
         return Cancelled(f"{what} was ended", **facts)
-    hint = "run this call alone with InlineScheduler() to see it fail"
+    hint = (
+        "to see it fail, run this call alone with InlineScheduler(): in a Python of its own, which "
+        "the crash ends too (`python -X faulthandler` says where)"
+    )
     if message.exitcode == -signal.SIGKILL:
         hint = (
             "often the sign of too little memory: ask for more with resources=Memory(M), in "

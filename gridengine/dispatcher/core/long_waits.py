@@ -14,6 +14,7 @@ from msgspec import Struct
 from gridengine.dispatcher.core.events import Effect, Warn
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Task
+from gridengine.resources.units import plural
 
 LONG_WAIT_SECONDS = 10.0
 MOST_NAMED = 5
@@ -61,7 +62,7 @@ def _named(tasks: Sequence[Task], calls: int) -> str:
     jobs = sum(task.watched for task in tasks)
     names = [task.name for task in islice((task for task in tasks if task.watched), MOST_NAMED)]
     if jobs > len(names):
-        names.append(f"{jobs - len(names)} more jobs")
+        names.append(plural(jobs - len(names), "more job"))
     if calls > jobs:
-        names.append(f"{calls - jobs} calls")
+        names.append(plural(calls - jobs, "call"))
     return ", ".join(names)

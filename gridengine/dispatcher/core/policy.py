@@ -23,7 +23,7 @@ class Policy(Struct, frozen=True):
     that want less. gather_seconds: how long demand is gathered before workers are asked for, so
     that one array job serves it; for the first of all it is not where these `start_at_once`.
     failed_starts: how many cluster tasks in a row may end before their workers connect, until that
-    is an error.
+    is an error. addresses: where they connect to.
     """
 
     max_workers: int = 1
@@ -45,6 +45,7 @@ class Policy(Struct, frozen=True):
     version: str = ""
     python: str = ""
     run_id: str = ""
+    addresses: tuple[str, ...] = ()
 
     def stay(self, held: Resource) -> float:
         """Return how long a worker that holds this may work, infinite when nobody limits it: then

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.errors import GridEngineError, JobDeleted, WorkerNotStarted
+from gridengine.errors import UNREACHABLE, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
@@ -253,20 +253,24 @@ class Provisioner(Struct, eq=False):
         self.failures = 0
         if report is not None and report.error is not None:
             return report.error
-        text = (
-            "was deleted"
-            if deleted
-            else "ended before its worker connected"
-            if failed
-            else "ran, but its worker never connected"
+        reason = (report.reason if report is not None else "") or "no reason is given"
+        hint = (
+            "read the log; check that the interpreter and the package are there on the node, and "
+            "the prologue"
         )
+        if deleted:
+            text = f"was deleted: {reason}"
+        elif failed:
+            text = f"ended before its worker connected: {reason}"
+        else:
+            seconds, places = self.policy.start_seconds, " or ".join(self.policy.addresses)
+            text = f"ran, but its worker never connected within {seconds:g} s to {places}"
+            hint = f"{UNREACHABLE}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
         return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}: "
-            f"{(report.reason if report is not None else '') or 'no reason is given'}",
+            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}",
             job=one.handle.id,
             log=one.handle.log or None,
-            hint="read the log; check that the interpreter and the package are there on the node, "
-            "and the prologue",
+            hint=hint,
         )
 
     def overdue(self, now: float) -> list[LaunchedWorker]:

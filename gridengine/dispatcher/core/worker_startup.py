@@ -17,6 +17,7 @@ from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import VersionMismatch
+from gridengine.resources.units import plural
 from gridengine.wire.messages import VERSION, Hello, Refuse, Welcome
 
 # ------------------------------------------------------------------ what the scheduler reports
@@ -131,7 +132,7 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         return
     run_id = state.policy.run_id
     if hello.run_id != run_id or hello.slots < 1:
-        words = f"the worker's is {hello.run_id}, with {hello.slots} slots"
+        words = f"the worker's is {hello.run_id}, with {plural(hello.slots, 'slot')}"
         _refuse(state, id, f"this dispatcher's run is {run_id}; {words}")
         return
     keys = keys_of(hello.log, hello.pid)

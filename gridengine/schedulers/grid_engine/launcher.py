@@ -13,7 +13,13 @@ from typing import Any
 from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
+from gridengine.schedulers.batch_system import (
+    BatchLauncher,
+    TooMany,
+    exit_report,
+    first_match,
+    refused,
+)
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
@@ -37,7 +43,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
-from gridengine.settings.values import settings
+from gridengine.settings.values import said_in, settings
 
 logger = logging.getLogger("gridengine")
 
@@ -176,7 +182,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             try:
                 self._use_system(drmaa.named_system(libraries[0], os.environ))
             except Unavailable as error:
-                raise unavailable(error) from error
+                raise unavailable(error) from None
         return super().plan(count, demand)
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
@@ -192,11 +198,11 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 self._guarded = True
             return session.submit(template, count)
         except Unavailable as error:
-            raise unavailable(error) from error
+            raise unavailable(error) from None
         except Unreachable as error:
-            raise TryAgain(f"the batch system cannot be reached: {error}") from error
+            raise TryAgain(f"the batch system cannot be reached: {error}") from None
         except drmaa.DrmaaRefused as error:
-            raise refusal(error, self.request_words) from error
+            raise refusal(error, self.request_words) from None
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -333,9 +339,57 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             self.script.unlink(missing_ok=True)
 
 
+REMEDIES = {
+    "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or ask "
+    "for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
+    r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
+    "queue=",
+    "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
+    "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
+    "parallel_environment of [grid_engine]",
+    r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
+    "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for as "
+    "-l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings memory "
+    "and gpus of [grid_engine]",
+    r"project": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says who may use one; "
+    "name one with native='-P NAME'",
+    r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
+    "native= may have; is one misspelt?",
+    r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a time "
+    "as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime of calls",
+    r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
+    "h_vmem='4G'; or leave it to the Memory of calls",
+    "resolve hostname": "`qhost` lists the hosts",
+    r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
+    r"not allowed to submit|userset|department|minimum uid": "the administrators say who may "
+    "submit jobs here; root may not, as a rule: run this as a plain user",
+    r"JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
+}
+"""What can be done where a refusal holds these words, as regular expressions: the first that
+matches (the texts are those of Grid Engine's master and DRMAA library, 8.1.9).
+"""
+UNAVAILABLE = {
+    "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
+    "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
+    "machine",
+    "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets SGE_ROOT "
+    "and SGE_CELL to where this site's Grid Engine is",
+    "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting drmaa_library "
+    "or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
+    "submit host": REMEDIES["submit host"],
+    "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
+    "tells; ask the administrators",
+}
+"""What can be done where no session opens and these words are said."""
+
+
 def unavailable(error: Unavailable) -> SchedulerUnavailable:
     """Return what to raise when DRMAA cannot be used."""
-    return SchedulerUnavailable(f"no batch system can be used through DRMAA: {error}")
+    return SchedulerUnavailable(
+        f"no batch system can be used through DRMAA: {error}"
+        + said_in(str(error), "drmaa_library"),
+        hint=first_match(str(error), UNAVAILABLE) or "`gridengine doctor` says what is here",
+    )
 
 
 def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefused:
@@ -345,9 +399,5 @@ def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefu
         return TooMany(str(error), int(limit[1]))
     if error.for_now:
         return TryAgain(str(error))
-    hint = (
-        "no queue has all of this, even when it is empty: ask for less"
-        if "no suitable queues" in str(error)
-        else None
-    )
-    return refused(f"the batch system refuses the job: {error}", native, hint)
+    hint = first_match(str(error), REMEDIES)
+    return refused(f"the batch system refuses the job: {error}", native, hint, "grid_engine")

@@ -160,7 +160,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         try:
             return asked.result() if asked is not None else site_for(self._slurm, self._options)
         except BatchSystemError as error:
-            raise unavailable(str(error)) from error
+            raise unavailable(str(error)) from None
 
     def _options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand. Some memory is always asked for, where a
@@ -191,12 +191,12 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
                 self._cancel_unknown(self._slurm.jobs(self._name))
             return self._slurm.submit(command, count if self._site.largest else 0)
         except Unavailable as error:
-            raise unavailable(str(error)) from error
+            raise unavailable(str(error)) from None
         except Unreachable as error:
             self._in_doubt = True
-            raise TryAgain(f"Slurm cannot be reached: {error}") from error
+            raise TryAgain(f"Slurm cannot be reached: {error}") from None
         except Refused as error:
-            raise refusal(str(error), self._options_for(demand), count) from error
+            raise refusal(str(error), self._options_for(demand), count) from None
 
     def _start_guard(self) -> None:
         """See that nothing of this launcher's outlives this process."""

@@ -64,7 +64,7 @@ class SlurmScheduler(BatchScheduler):
         value.
     """
 
-    start_at_once = True
+    _start_at_once = True
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SlurmScheduler(BatchScheduler):
             site=self._site_asked,
         )
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Ask Slurm what it allows, which takes about as long as to import what is needed next."""
         with self._lock:
             if self._shared is None and not self._closed and self._site_asked is None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch_system import TooMany, refused
+from gridengine.schedulers.batch_system import TooMany, first_match, refused
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.states import meaning
 
@@ -91,15 +91,46 @@ RETRYING = b"sleeping and retrying"
 that it could ask for less.
 """
 ARRAY = "Invalid job array specification"
+LESS = "no node has all of this, even when it is empty: ask for less"
+"""The remedy where the site has nothing of that size."""
 REMEDIES = {
-    "account": "`sacctmgr show associations user=$USER` lists the accounts; name one with account=",
-    "partition": "`sinfo` lists the partitions; name one with partition=",
-    "qos": "`sacctmgr show qos` lists them; name one with qos=",
-    "node configuration": "no node has all of this, even when it is empty: ask for less",
-    "can not be satisfied": "no node has all of this, even when it is empty: ask for less",
-    "feature": "`sinfo --format='%N %f'` lists the nodes' features",
+    "invalid account": "`sacctmgr show associations user=$USER` lists the accounts; name one "
+    "with account=",
+    "user's group not permitted|access/permission denied": "ask the administrators who may use "
+    "this partition, account or reservation; or name another",
+    "partition name": "`sinfo` lists the partitions; name one with partition=",
+    "invalid qos": "`sacctmgr show qos` lists them; name one with qos=",
+    r"generic resource \(gres\)|invalid gres": "`sinfo --format='%P %G'` lists each partition's "
+    "GPUs and the like, as (null) where it has none; how GPUs are asked for here is the setting "
+    "gpus of [slurm]",
+    "feature specification": "`sinfo --format='%N %f'` lists the nodes' features",
+    "time limit is invalid": "`sinfo --format='%P %l'` lists how long jobs may take in each "
+    "partition; ask for less with time= or WTime, or name another partition=",
+    "--time(-min)? specification": "write a time as minutes, 'hours:minutes:seconds' or "
+    "'days-hours', as time='2:00:00'; or leave it to the WTime of calls",
+    r"--(mem|tmp)\S* specification": "write an amount with a unit, as mem='4G'; or leave it to "
+    "the Memory of calls",
+    "unrecognized option|invalid option|ambiguous": "arguments of SlurmScheduler that are not "
+    "its own go to sbatch as --NAME=VALUE: `sbatch --help` lists the options; is one misspelt?",
+    "reservation": "`scontrol show reservation` lists the reservations and who may use them",
+    "node name": "`sinfo --Node` lists the nodes",
+    "license": "`scontrol show licenses` lists the licences",
+    "node configuration|can not be satisfied|node count specification|more processors": LESS,
+    r"accounting/qos policy": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` "
+    "list the limits: ask for less, or name another account= or qos=",
 }
-"""What can be done where a refusal holds these words."""
+"""What can be done where a refusal holds these words, as regular expressions: the first that
+matches (the texts are those of Slurm 22.05's slurm_strerror and sbatch).
+"""
+UNAVAILABLE = {
+    "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
+    "calls run on this machine by scheduler=ProcessScheduler()",
+    "munge|authentication": "`munge -n | unmunge` tells whether munged runs on this machine; ask "
+    "the administrators",
+    "configuration|clustername": "this machine has no slurm.conf; SLURM_CONF may say where it is",
+    "": "`scontrol ping` tells whether slurmctld answers; ask the administrators",
+}
+"""What can be done where Slurm is not reached and these words are said."""
 
 
 def error_text(text: str) -> str:
@@ -121,24 +152,19 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
             f"Slurm takes no jobs of this user: {words}",
             hint="root may not submit jobs here; run this as a plain user",
         )
-    remedy = next((REMEDIES[word] for word in REMEDIES if word in words.lower()), None)
-    return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy)
+    remedy = first_match(words, REMEDIES)
+    return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy, "slurm")
 
 
 def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
     """Return what it means that Slurm took a job, which asked for this, and will never start it."""
     words, remedy = meaning(reason)
     hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
-    return refused(f"Slurm took the job and can never start it: {words}", " ".join(options), hint)
+    text = f"Slurm took the job and can never start it: {words}"
+    return refused(text, " ".join(options), hint, "slurm")
 
 
 def unavailable(words: str) -> SchedulerUnavailable:
     """Return what it means that no Slurm is reached."""
-    hint = "`scontrol ping` tells whether slurmctld answers; ask the administrators"
-    if "munge" in words.lower() or "authentication" in words.lower():
-        hint = (
-            "`munge -n | unmunge` tells whether munged runs on this machine; ask the administrators"
-        )
-    elif "configuration" in words.lower() or "clustername" in words.lower():
-        hint = "this machine has no slurm.conf; SLURM_CONF may say where it is"
+    hint = first_match(words, UNAVAILABLE)
     return SchedulerUnavailable(f"Slurm cannot be used: {words}", hint=hint)

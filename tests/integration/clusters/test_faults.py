@@ -211,6 +211,28 @@ def test_workers_that_never_connect_are_an_error_with_the_reason_soon(cluster: C
         assert error["job"] in error["text"]
         assert error["log"] in error["text"]
         assert error["seconds"] < seconds, case
+    assert "its Python could not be run" in told["interpreter"]["text"]
+    assert "a line of its prologue failed" in told["prologue"]["text"]
+    assert "prologue=" in told["prologue"]["hint"]
+
+
+def test_a_host_that_nodes_do_not_reach_is_named_with_what_they_tried(cluster: Cluster) -> None:
+    told = play(
+        cluster,
+        """
+scheduler = lambda: CLUSTER(max_workers=3)
+said = facts_of(lambda: gridengine.map(hold, range(3), scheduler=scheduler, chunksize=1))
+tell(kept=Path(said["log"]).read_text(), **said)
+""",
+        # An address for documentation, which nobody has (RFC 5737).
+        environment={**QUICK, "GRIDENGINE_HOST": "192.0.2.1", "GRIDENGINE_START_SECONDS": "16"},
+    ).result(150)
+    assert told["kind"] == "WorkerNotStarted"
+    assert "never connected within 16 s to tcp://192.0.2.1:" in told["text"]
+    assert "GRIDENGINE_HOST" in told["hint"]
+    assert "firewall" in told["hint"]
+    assert "gets no answer of its dispatcher: tcp://192.0.2.1:" in told["log_tail"]
+    assert told["log_tail"] in told["kept"]
 
 
 def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reason(

@@ -46,7 +46,9 @@ HELLO = Hello(
 SIZES = [0, 1, 30_000, 40_000, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3_000_001]
 
 
-def connection_to(server: Server, *addresses: str, lease_seconds: float = 60) -> Connection:
+def connection_to(
+    server: Server, *addresses: str, lease_seconds: float = 60, start_seconds: float = 30
+) -> Connection:
     return Connection(
         run_id="run",
         addresses=addresses or server.addresses,
@@ -55,6 +57,7 @@ def connection_to(server: Server, *addresses: str, lease_seconds: float = 60) ->
         python="3.11",
         beat_seconds=0.2,
         lease_seconds=lease_seconds,
+        start_seconds=start_seconds,
         grace_seconds=5,
         output_bytes=1000,
         server_key=server.server_key,
@@ -452,6 +455,18 @@ def test_when_no_address_answers_the_error_names_them_all(server: Server) -> Non
             ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"
         ):
             Client(connection_to(server, *addresses, lease_seconds=0.3))
+
+
+def test_a_worker_logs_what_it_tried_before_it_is_given_up(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        closed = f"tcp://127.0.0.1:{one.getsockname()[1]}"
+    connection = connection_to(server, closed, start_seconds=0.4, lease_seconds=0.5)
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_HOST"):
+        Client(connection)
+    [logged] = caplog.messages
+    assert f"{closed} (Connection refused)" in logged
 
 
 # ---------------------------------------------------------------- open files

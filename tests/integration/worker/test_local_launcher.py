@@ -320,7 +320,7 @@ def test_a_signal_without_a_name_is_given_by_its_number(make_launcher: MakeLaunc
 
 def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLauncher:
     """Return the launcher of a scheduler that was told that calls are about to be submitted."""
-    scheduler.prepare()
+    scheduler._prepare()
     return scheduler.launcher(
         LaunchContext("test", Path(), Path(), lambda *pair: adopted.append(pair))
     )
@@ -359,16 +359,16 @@ def test_a_fork_server_that_was_started_ahead_with_another_environment_is_not_us
 def test_a_fork_server_that_was_started_ahead_and_never_launched_ends_with_the_scheduler() -> None:
     before = fork_servers()
     scheduler = ProcessScheduler(1)
-    scheduler.prepare()
+    scheduler._prepare()
     scheduler.close()
     assert fork_servers() == before
-    scheduler.prepare()
+    scheduler._prepare()
     assert fork_servers() == before
 
 
 def test_a_fork_server_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
     scheduler = ProcessScheduler(1)
-    scheduler.prepare()
+    scheduler._prepare()
     process = scheduler._ahead[0].process
     del scheduler
     gc.collect()

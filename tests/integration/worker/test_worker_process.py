@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.schedulers.worker_command import worker_command
+from gridengine.wire.connection_file import JOB_END, Connection
 from gridengine.wire.messages import (
     VERSION,
     Goodbye,
@@ -101,11 +103,32 @@ def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
 
 
 def test_a_worker_that_receives_nothing_ends_when_its_lease_has_run_out(tmp_path: Path) -> None:
-    driver = WorkerDriver(tmp_path, lease_seconds=0.5)
+    driver = WorkerDriver(tmp_path, lease_seconds=2.0)
     driver.wait_for(Hello)
     assert driver.process.wait(PATIENCE) == 1
-    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 0.5 seconds")
+    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 2 seconds")
     driver.close()
+
+
+def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(
+    tmp_path: Path,
+) -> None:
+    driver = WorkerDriver(tmp_path)
+    connection = Connection.load(driver.path)
+    driver.close()
+    nobody = tmp_path / "nobody.json"
+    replace(connection, lease_seconds=1.0, start_seconds=1.0).save(nobody)
+    done = subprocess.run(
+        worker_command(sys.executable, nobody),
+        env={**os.environ, "PYTHONPATH": str(ROOT), JOB_END: f"touch '{tmp_path}/job has ended'"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"{connection.addresses[0]} (Connection refused); it tries on" in done.stderr
+    assert "try: set GRIDENGINE_HOST" in done.stderr
+    assert (tmp_path / "job has ended").exists()
 
 
 def test_a_missing_connection_file_is_named_without_a_traceback(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_each_change_of_a_worker_is_said_once() -> None:
     workers = ExtraWorkers(launcher, ANY, lines.append)
     workers.run(1)
     assert lines == [
-        "1 workers asked for: 7",
+        "1 worker asked for: 7",
         "worker 7 queued",
         "worker 7 running",
         "worker 7 ended",
@@ -94,8 +94,8 @@ def test_what_the_batch_system_does_not_take_now_is_asked_for_again() -> None:
     ExtraWorkers(launcher, ANY, lines.append).run(2)
     assert "no workers for now: the master is away" in lines
     assert [line for line in lines if "asked for" in line] == [
-        "1 workers asked for: 7",
-        "1 workers asked for: 8",
+        "1 worker asked for: 7",
+        "1 worker asked for: 8",
     ]
 
 
@@ -127,7 +127,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def save(folder: Path, began: float, *addresses: str) -> None:
     file = folder / "connection.json"
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
-    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "grace")}
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     Connection(**words, **keys, **numbers, addresses=addresses, slots=1, output_bytes=0).save(file)
     os.utime(file, (began, began))

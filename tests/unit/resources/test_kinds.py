@@ -79,7 +79,9 @@ def test_changing_the_list_of_cores_changes_no_request() -> None:
         (lambda: Cores(2, [1]), ConfigurationError, r"\[1\]"),
         (lambda: Cores(2, "12"), ConfigurationError, "12"),
         (lambda: GPUs(-1), ConfigurationError, "N must be at least 1, not -1"),
-        (lambda: Memory("8G"), TypeError, "M must be a number, not '8G'"),
+        (lambda: Memory("8"), ConfigurationError, "M='8' is not an amount of memory"),
+        (lambda: Memory("0G"), ConfigurationError, "M must be above zero"),
+        (lambda: Memory(None), TypeError, "M must be a number, not None"),  # type: ignore[arg-type]
         (lambda: Memory(0), ConfigurationError, "M must be above zero, and finite, not 0"),
         (lambda: Memory(math.nan), ConfigurationError, "M must be above zero, and finite, not nan"),
         (lambda: Memory(math.inf), ConfigurationError, "M must be above zero, and finite, not inf"),

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import format_seconds, parse_seconds, to_bytes, to_gigabytes
+from gridengine.resources.units import (
+    format_seconds,
+    parse_gigabytes,
+    parse_seconds,
+    plural,
+    to_bytes,
+    to_gigabytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +62,25 @@ def test_times_are_written_and_rounded_up(seconds: float, text: str) -> None:
 def test_a_gigabyte_is_what_batch_systems_call_one() -> None:
     assert to_bytes(1.5) == 3 * 2**29
     assert to_gigabytes(2**30) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes"),
+    [("4G", 4), ("4 GB", 4), ("4GiB", 4), (" 512m ", 0.5), ("1.5T", 1536), ("1048576K", 1), (3, 3)],
+)
+def test_amounts_of_memory_are_read(text: str | float, gigabytes: float) -> None:
+    assert parse_gigabytes("M", text) == gigabytes
+
+
+@pytest.mark.parametrize("text", ["", "4", "G", "4 apples", "-4G", "1e3G", "\u0661G"])
+def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"M='.*' is not an amount of memory(.|\n)*512M"):
+        parse_gigabytes("M", text)
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [plural(count, "worker") for count in (0, 1, 2)] == [
+        "0 workers",
+        "1 worker",
+        "2 workers",
+    ]

@@ -9,7 +9,8 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Cores, Memory, Node
-from gridengine.schedulers import GridEngineScheduler
+from gridengine.schedulers import GridEngineScheduler, ProcessScheduler, SlurmScheduler
+from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.worker_command import worker_command
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -62,6 +63,12 @@ def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> Non
     )
     with pytest.raises(ConfigurationError, match=r"no worker can ever hold Cores\(9\)"):
         scheduler.dry_run(Cores(9))
+
+
+@pytest.mark.parametrize("kind", [GridEngineScheduler, ProcessScheduler, SlurmScheduler])
+def test_a_scheduler_shows_what_is_for_users_alone(kind: type[Scheduler]) -> None:
+    methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
+    assert methods <= {"close", "dry_run", "launcher", "script"}
 
 
 def test_jobs_are_called_as_the_scheduler_says_or_in_native_words() -> None:

@@ -10,8 +10,15 @@ import pytest
 from gridengine import GridEngineScheduler, SlurmScheduler
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report, TryAgain, Unreachable
+from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Report,
+    TryAgain,
+    Unreachable,
+    failed,
+)
 from gridengine.settings.values import settings
 
 
@@ -140,6 +147,52 @@ def test_a_fork_of_the_process_deletes_nothing(tmp_path: Path) -> None:
     launcher.owner += 1
     launcher.cancel(handles)
     assert launcher.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "remedy"),
+    [
+        (
+            "gridengine: the prologue failed with status 7 on node7; the worker was not started",
+            "a line of its prologue failed",
+            "prologue=",
+        ),
+        (
+            "/opt/python: No module named gridengine",
+            "the package gridengine is not there",
+            "python=",
+        ),
+        ("gridengine: the worker could not be started on node7", "its Python", "python="),
+        ("the worker on node7 gets no answer of its dispatcher: x", "connect", "GRIDENGINE_HOST"),
+        ("/runs/x/connection.json is not a connection file", "run directory", "RUN_DIRECTORY"),
+        ("anything else", "exit status 7", "must be there on the node"),
+    ],
+)
+def test_why_a_worker_was_not_started_is_read_from_its_log(
+    tmp_path: Path, line: str, cause: str, remedy: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"before\n{line}\n")
+    error = exit_report(Handle("1", str(log)), failed("exit status 7")).error
+    assert error is not None
+    assert cause in error.message
+    assert remedy in (error.hint or "")
+    assert error.log_tail == f"before\n{line}"
+
+
+def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gridengine.toml").write_text(
+        '[grid_engine]\nqueue = "nosuch.q"\nnative = "-P it"\ngpus = "-l gpu={n}"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    text = str(refused("no", "-l gpu=2 -q nosuch.q -p 3", None, "grid_engine"))
+    file = tmp_path / "gridengine.toml"
+    assert f"grid_engine.queue = 'nosuch.q' is said by {file}:2" in text
+    assert f"grid_engine.gpus = '-l gpu={{n}}' is said by {file}:4" in text
+    assert "-P it" not in text
+    assert "said" not in str(refused("no", "-q other.nosuch.q", None, "slurm"))
 
 
 def test_workers_with_nothing_to_do_are_kept_as_long_as_the_setting_says(

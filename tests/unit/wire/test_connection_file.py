@@ -23,6 +23,7 @@ CONNECTION = Connection(
     python="3.11",
     beat_seconds=2.0,
     lease_seconds=60.0,
+    start_seconds=30.0,
     grace_seconds=5.0,
     output_bytes=1000,
     server_key="k" * 40,

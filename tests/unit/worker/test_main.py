@@ -44,6 +44,7 @@ def connection() -> Connection:
         python="3",
         beat_seconds=BEAT,
         lease_seconds=LEASE,
+        start_seconds=30.0,
         grace_seconds=5.0,
         output_bytes=1000,
         server_key="k" * 40,

@@ -194,7 +194,9 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
         (1, 2, 3, VALUES),
         (1, 3, 4, RAISED),
     ]
-    assert "the result of call 3" in str(driver.outcomes()[3][1])
+    reason = "TypeError: cannot pickle 'generator' object"
+    text = f"the result of call 3 (a generator) cannot be pickled: {reason}"
+    assert str(driver.outcomes()[3][1]) == text
 
 
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(
@@ -307,4 +309,4 @@ def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(
     assert "the result of call 41" in str(driver.outcomes()[1][1])
     driver.assign(lambda x: (yield x), [0, 1], first=UNNUMBERED)
     driver.play()
-    assert "the result of the call, a generator" in str(driver.outcomes()[3][1])
+    assert "the result of the call (a generator)" in str(driver.outcomes()[3][1])

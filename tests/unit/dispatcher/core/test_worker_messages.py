@@ -257,6 +257,7 @@ def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
 def test_a_call_that_crashes_each_time_fails_after_its_retries() -> None:
     settled = exhausted(Play())
     assert type(settled.error) is WorkerCrashed
+    assert "in a Python of its own" in str(settled.error), "InlineScheduler crashes too"
     assert (settled.exitcode, settled.stdout, settled.stderr, settled.last) == (
         -11,
         b"out",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from gridengine.schedulers.grid_engine.launcher import ending_of
-from gridengine.schedulers.launcher import WorkerStatus
+import pytest
+
+from gridengine.errors import SubmissionRefused
+from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
+from gridengine.schedulers.grid_engine.launcher import ending_of, refusal, unavailable
+from gridengine.schedulers.launcher import Unavailable, WorkerStatus
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
@@ -29,3 +33,43 @@ def test_an_aborted_job_without_a_start_could_not_be_started() -> None:
 
 def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
     assert ending_of({"words": "does not exist"}).report.state is WorkerStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ('Job was rejected because job requests unknown queue "nosuch.q"', "`qconf -sql`"),
+        ('job rejected: the requested parallel environment "no" does not exist', "`qconf -spl`"),
+        ('unknown resource "nosuch"', "`qconf -sc`"),
+        ('denied: missing value for resource "gpu"', "`qconf -sc`"),
+        ('job rejected: the requested project "nosuch" does not exist', "`qconf -sprjl`"),
+        ('job rejected: no access to project "it" for user "me"', "`qconf -sprj NAME`"),
+        ('invalid option argument "-nosuch"', "`man qsub`"),
+        ('attribute "h_rt" is not a time value', "h_rt='2:00:00'"),
+        ('attribute "h_vmem" is not a memory value', "h_vmem='4G'"),
+        ('can\'t resolve hostname "nosuch"', "`qhost`"),
+        ("no suitable queues", "ask for less"),
+        ('denied: host "node7" is not a submit host', "`qconf -as HOST`"),
+    ],
+)
+def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str) -> None:
+    error = refusal(DrmaaRefused("DeniedByDrmException", words), "-q nosuch.q")
+    assert isinstance(error, SubmissionRefused)
+    assert f"{words}; it was asked for: -q nosuch.q" in error.message
+    assert remedy in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("no DRMAA library was found (SGE_ROOT is not set)", "source your site's settings.sh"),
+        ('no session was opened (/lib): SGE_ROOT directory "/x" doesn\'t exist', "settings.sh"),
+        ("/x.so: cannot open shared object file: No such file or directory", "drmaa_library="),
+        ("unable to send message to qmaster using port 6444", "is sge_qmaster running"),
+        ("who knows", "`gridengine doctor`"),
+    ],
+)
+def test_where_no_session_opens_there_is_a_remedy(words: str, remedy: str) -> None:
+    error = unavailable(Unavailable(words))
+    assert words in error.message
+    assert remedy in (error.hint or "")

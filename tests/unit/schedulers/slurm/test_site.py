@@ -105,6 +105,21 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
             "sacctmgr",
         ),
         ("unrecognized option '--nosuch'", SubmissionRefused, "it was asked for: --mem=1"),
+        ("unrecognized option '--nosuch'", SubmissionRefused, "`sbatch --help`"),
+        ("Invalid --time specification", SubmissionRefused, "time='2:00:00'"),
+        ("Invalid --mem-per-cpu specification", SubmissionRefused, "mem='4G'"),
+        (
+            "Batch job submission failed: Requested time limit is invalid (missing or exceeds some "
+            "limit)",
+            SubmissionRefused,
+            "`sinfo --format='%P %l'`",
+        ),
+        (
+            "Batch job submission failed: Invalid generic resource (gres) specification",
+            SubmissionRefused,
+            "`sinfo --format='%P %G'`",
+        ),
+        ("Batch job submission failed: Invalid qos specification", SubmissionRefused, "qos="),
         (
             "Batch job submission failed: Invalid user id",
             SchedulerUnavailable,
@@ -127,6 +142,7 @@ def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(
         ("Munge encode failed: Failed to access /run/munge/munge.socket.2", "munge -n"),
         ("Unable to contact slurm controller (connect failure)", "scontrol ping"),
         ("Could not establish a configuration source", "SLURM_CONF"),
+        ("sbatch is not installed here, or not on the PATH", "gridengine doctor"),
     ],
 )
 def test_who_cannot_be_reached_is_named_with_a_remedy(words: str, remedy: str) -> None:

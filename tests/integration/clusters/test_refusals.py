@@ -1,0 +1,69 @@
+"""What users ask for that a batch system has not: the error has its words, and says what to try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.scenario import play
+
+if TYPE_CHECKING:
+    from tests.support.clusters import Cluster
+
+REMEDIES = {
+    "grid_engine": {
+        "queue='nosuch.q'": "`qconf -sql`",
+        "parallel_environment='nosuch 2'": "`qconf -spl`",
+        "nosuch=1": "`qconf -sc`",
+        "native='-P nosuch'": "`qconf -sprjl`",
+        "native='-nosuch'": "`man qsub`",
+        "h_rt='soon'": "h_rt='2:00:00'",
+        "h_vmem='much'": "h_vmem='4G'",
+        "native='-l h=nosuch'": "`qhost`",
+        "native='-w e -l num_proc=90000'": "ask for less",
+    },
+    "slurm": {
+        "partition='nosuch'": "`sinfo`",
+        "nosuch=1": "`sbatch --help`",
+        "time='soon'": "time='2:00:00'",
+        "mem='much'": "mem='4G'",
+        "gres='nosuch:1'": "`sinfo --format='%P %G'`",
+        "constraint='nosuch'": "`sinfo --format='%N %f'`",
+        "nodelist='nosuch'": "`sinfo --Node`",
+        "reservation='nosuch'": "`scontrol show reservation`",
+        "mem='900000G'": "ask for less",
+    },
+}
+"""What to try, by the scheduler's argument that is at fault."""
+NAMES = {
+    "grid_engine": ('[grid_engine]\nqueue = "nosuch.q"\n', "grid_engine.queue = 'nosuch.q'"),
+    "slurm": ('[slurm]\npartition = "nosuch"\n', "slurm.partition = 'nosuch'"),
+}
+
+
+def test_what_there_is_not_is_refused_with_a_remedy(cluster: Cluster) -> None:
+    remedies = REMEDIES[cluster.name]
+    cases = ", ".join(f"{given!r}: lambda: CLUSTER({given})" for given in remedies)
+    told = play(
+        cluster,
+        f"""
+told = {{}}
+for given, scheduler in {{{cases}}}.items():
+    told[given] = facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler))
+tell(**told)
+""",
+    ).result()
+    assert list(told) == list(remedies)
+    assert {one["kind"] for one in told.values()} == {"SubmissionRefused"}, told
+    assert [one for given, one in told.items() if remedies[given] not in str(one["hint"])] == []
+
+
+def test_what_a_settings_file_said_is_refused_with_the_file_and_its_line(cluster: Cluster) -> None:
+    text, setting = NAMES[cluster.name]
+    scenario = play(
+        cluster,
+        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=CLUSTER)))",
+        files={"gridengine.toml": text},
+    )
+    told = scenario.result()
+    assert told["kind"] == "SubmissionRefused"
+    assert f"{setting} is said by {scenario.folder}/gridengine.toml:2" in told["text"]
