@@ -21,7 +21,7 @@ done < <(env -0)"""
 FIND_CHANGED = """while IFS= read -rd '' gridengine_entry; do
     gridengine_name=${gridengine_entry%%=*}
     if [[ ${gridengine_before[$gridengine_name]-} == "$gridengine_entry" ]]; then
-        unset "gridengine_before[$gridengine_name]"
+        unset 'gridengine_before[$gridengine_name]'  # unset expands it: not twice
     else
         gridengine_before[$gridengine_name]=
     fi
