@@ -96,9 +96,8 @@ class _Outcome:
     """
 
     def __init__(self) -> None:
-        self.lock = (
-            threading.RLock()
-        )  # where calls run in the caller's threads, one of them runs it
+        # where calls run in the caller's threads, one of them runs it
+        self.lock = threading.RLock()
         self.is_known = False
         self.failure: str | None = None
         self.changes: dict[bytes, bytes | None] = {}
