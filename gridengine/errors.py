@@ -100,16 +100,14 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
 
 
-class _Short(reprlib.Repr):
-    def repr_bytes(self, value: bytes | bytearray, level: int) -> str:
-        """Return the beginning: the `repr` of all of it takes eight times its memory."""
-        text = repr(value[: self.maxother])
-        return text if len(value) <= self.maxother else f"{text}... ({len(value)} bytes)"
-
-    repr_bytearray = repr_bytes
+def _bytes_repr(value: bytes | bytearray, level: int) -> str:
+    """Return the beginning: the `repr` of all of it takes eight times its memory."""
+    text = repr(value[:60])
+    return text if len(value) <= 60 else f"{text}... ({len(value)} bytes)"
 
 
-_SHORT = _Short()
+_SHORT = reprlib.Repr()
+vars(_SHORT).update(repr_bytes=_bytes_repr, repr_bytearray=_bytes_repr)
 _SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
 
 
