@@ -172,3 +172,17 @@ def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="none of 3 runs is under way"):
         up.connection_files(runs[1:], print)
+
+
+def test_a_run_that_may_not_be_looked_at_is_left_out(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path == runs[2] / "connection.json":
+            raise PermissionError
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert up.connection_files([], print) == [runs[0] / "connection.json"]
