@@ -175,6 +175,7 @@ def extra_workers(
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
     """
+    workers: ExtraWorkers | None = None
     with ExitStack() as stack:
         if scheduler.local:
             launcher: Launcher = TcpProcessLauncher(connection)
@@ -183,7 +184,7 @@ def extra_workers(
             id = new_run_id("up-")
             folder = make_private_folder(settings().runs / id)
             run = LaunchContext(id, folder, connection, adopt_none)
-            stack.callback(lambda: tidy(run, failed=workers.failed > 0))
+            stack.callback(lambda: tidy(run, failed=workers is None or workers.failed > 0))
             launcher = scheduler.launcher(run)
         stack.callback(launcher.close)
         workers = ExtraWorkers(launcher, Demand(resources), say)
