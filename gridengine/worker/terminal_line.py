@@ -10,9 +10,19 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TextIO, TypeGuard
 
 _ERASE = "\r\x1b[2K"
+
+
+def is_terminal(stream: TextIO | None) -> TypeGuard[TextIO]:
+    """Return whether a stream is a terminal. What a program has put in the place of one may not
+    say, and a closed one cannot.
+    """
+    try:
+        return stream is not None and stream.isatty()
+    except (AttributeError, ValueError):
+        return False
 
 
 class TerminalLine:
@@ -38,7 +48,7 @@ class TerminalLine:
             lines.append(self)
             streams = sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, stream
             for one in dict.fromkeys(streams):
-                if one is not None and hasattr(one, "__dict__") and one.isatty():
+                if hasattr(one, "__dict__") and is_terminal(one):
                     self._hooks[one] = hook = functools.partial(self._write, one.write)
                     vars(one)["write"] = hook
         self._is_shown = lines == [self]

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from gridengine.worker.terminal_line import TerminalLine, write_above
+from gridengine.worker.terminal_line import TerminalLine, is_terminal, write_above
 from tests.support.script_driver import screen
 
 
@@ -98,3 +98,21 @@ class Gone(Terminal):
 def test_a_terminal_that_is_gone_ends_nothing() -> None:
     with closing(TerminalLine(Gone())) as line:
         line.show("--- 1 ---")
+
+
+class Log:
+    """What a program has put in the place of its standard error, to have it in a log."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def test_what_cannot_say_whether_it_is_a_terminal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Log())
+    with closing(TerminalLine(Terminal())) as line:
+        line.show("--- 1 ---")
+    assert not is_terminal(Log())  # type: ignore[arg-type]
+    assert not is_terminal(None)
+    with open(os.devnull) as closed:
+        pass
+    assert not is_terminal(closed)
