@@ -100,7 +100,16 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
 
 
-_SHORT = reprlib.Repr()
+class _Short(reprlib.Repr):
+    def repr_bytes(self, value: bytes | bytearray, level: int) -> str:
+        """Return the beginning: the `repr` of all of it takes eight times its memory."""
+        text = repr(value[: self.maxother])
+        return text if len(value) <= self.maxother else f"{text}... ({len(value)} bytes)"
+
+    repr_bytearray = repr_bytes
+
+
+_SHORT = _Short()
 _SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from typing import Any
@@ -35,7 +36,6 @@ class Initializer:
         self._initializer = initializer
         self._arguments = arguments
         self._most_calls = most_calls
-        self._environment_number = 0
 
     def run(self) -> None:
         """Run it, unless that has been done in this process; then have what it changed in the
@@ -50,20 +50,30 @@ class Initializer:
         if self._initializer is None:
             return
         outcomes = _outcomes_by_token()
-        if self.token not in outcomes:
-            before = dict(own_variables())
-            try:
-                self._initializer(*self._arguments)
-            except BaseException as error:
-                outcomes[self.token] = repr(error)
-                raise self._broken(repr(error)) from error
-            outcomes[self.token] = changes_since(before)
-        outcome = outcomes[self.token]
-        if isinstance(outcome, str):
-            raise self._broken(outcome)
-        if self._environment_number != GVAR.environment_number:
-            self._environment_number = GVAR.environment_number
-            set_variables(outcome)
+        outcome = outcomes.get(self.token) or outcomes.setdefault(self.token, _Outcome())
+        if not outcome.is_known:
+            with outcome.lock:
+                if not outcome.is_known:
+                    self._run_first(outcome)
+        if outcome.failure is not None:
+            raise self._broken(outcome.failure)
+        if outcome.environment_number != GVAR.environment_number:
+            outcome.environment_number = GVAR.environment_number
+            set_variables(outcome.changes)
+
+    def _run_first(self, outcome: _Outcome) -> None:
+        assert self._initializer is not None
+        before = dict(own_variables())
+        try:
+            self._initializer(*self._arguments)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not GVAR.in_runner:
+                raise  # Ctrl-C ends the caller's own script
+            outcome.failure, outcome.is_known = repr(error), True
+            raise self._broken(repr(error)) from error
+        outcome.changes = changes_since(before)
+        outcome.environment_number = GVAR.environment_number
+        outcome.is_known = True
 
     def _broken(self, failure: str) -> BrokenExecutor:
         from concurrent.futures.process import BrokenProcessPool  # here, since it imports much
@@ -78,6 +88,20 @@ class Initializer:
             return None
         error = pickling.load_exception(raised)
         return str(error) if vars(error).get(TOKEN) == self.token else None
+
+
+class _Outcome:
+    """What became of an initializer in this process: why it failed, or what it has changed in the
+    environment, and for which number of that these changes are in place.
+    """
+
+    def __init__(self) -> None:
+        # where calls run in the caller's threads, one of them runs it
+        self.lock = threading.RLock()
+        self.is_known = False
+        self.failure: str | None = None
+        self.changes: dict[bytes, bytes | None] = {}
+        self.environment_number = 0
 
 
 class Prepared:
@@ -115,8 +139,6 @@ def initializer_of(
 
 
 @functools.cache
-def _outcomes_by_token() -> dict[str, str | dict[bytes, bytes | None]]:
-    """Return which initializers have been run in this process: why those that failed did, and what
-    the others have changed in the environment.
-    """
+def _outcomes_by_token() -> dict[str, _Outcome]:
+    """Return what became of the initializers that have been run in this process."""
     return {}

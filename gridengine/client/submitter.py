@@ -81,9 +81,8 @@ class Submitter:
 
     def _set_options(self, options: CallOptions) -> None:
         self.options = options
-        self._present = own_variables()
-        self._variables = dict(self._present)
-        """The environment as it is, and as it was when this was set."""
+        present = own_variables()
+        variables = dict(present)
         # It does not refer to this submitter, or what the functions hold stayed until the
         # collector came by.
         self._functions = FunctionCache(
@@ -92,6 +91,9 @@ class Submitter:
         self._no_function = CallTemplate(
             self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
         )
+        # Last: who submits in another thread meanwhile must not take the functions before for these
+        self._present, self._variables = present, variables
+        """The environment as it is, and as it was when this was set."""
 
     def with_options(self, options: CallOptions) -> Submitter:
         """Return a submitter that has other options and shares all else with this one.

@@ -309,22 +309,41 @@ def _copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     if not wanted:
         yield copies
         return
-    with (
-        contextlib.redirect_stdout(_Tee(sys.stdout, copies[0])),
-        contextlib.redirect_stderr(_Tee(sys.stderr, copies[1])),
-    ):
+    with _copying("stdout", copies[0]), _copying("stderr", copies[1]):
         yield copies
 
 
+@contextlib.contextmanager
+def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
+    """Copy what is written to a stream of `sys` meanwhile. Calls of several threads may end in any
+    order.
+    """
+    with _STREAMS:
+        present = getattr(sys, name)
+        tee = present if isinstance(present, _Tee) else _Tee(present)
+        tee.copies.append(copy)
+        setattr(sys, name, tee)
+    try:
+        yield
+    finally:
+        with _STREAMS:
+            tee.copies.remove(copy)
+            setattr(sys, name, tee if tee.copies else tee.stream)
+
+
+_STREAMS = threading.RLock()
+
+
 class _Tee:
-    def __init__(self, stream: TextIO, copy: io.StringIO) -> None:
-        self._stream = stream
-        self._copy = copy
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.copies: list[io.StringIO] = []
 
     def write(self, text: str) -> int:
-        """Write to both."""
-        self._copy.write(text)
-        return self._stream.write(text)
+        """Write to all."""
+        for copy in tuple(self.copies):
+            copy.write(text)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)

@@ -14,18 +14,19 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
 
 LIBRARIES = "LD_LIBRARY_PATH"
-NOTE_VARIABLES = """declare -A gridengine_before
+NOTE_VARIABLES = """gridengine_env=$(type -P env)  # the prologue may take its folder from PATH
+declare -A gridengine_before
 while IFS= read -rd '' gridengine_entry; do
     gridengine_before[${gridengine_entry%%=*}]=$gridengine_entry
-done < <(env -0)"""
+done < <("$gridengine_env" -0)"""
 FIND_CHANGED = """while IFS= read -rd '' gridengine_entry; do
     gridengine_name=${gridengine_entry%%=*}
     if [[ ${gridengine_before[$gridengine_name]-} == "$gridengine_entry" ]]; then
-        unset "gridengine_before[$gridengine_name]"
+        unset 'gridengine_before[$gridengine_name]'  # unset expands it: not twice
     else
         gridengine_before[$gridengine_name]=
     fi
-done < <(env -0)"""
+done < <("$gridengine_env" -0)"""
 """What is left in that array are the variables that the prologue has set, changed or removed."""
 
 

@@ -120,15 +120,22 @@ GVAR = Variables()
 
 @contextlib.contextmanager
 def process_name(name: str) -> Iterator[None]:
-    """Give `multiprocessing.current_process()` the name of the job that runs meanwhile."""
+    """Give `multiprocessing.current_process()` the name of the job that runs meanwhile. Jobs that
+    threads run in one process may end in any order.
+    """
     from multiprocessing.process import current_process
 
     process = current_process()
-    before, process.name = process.name, name
+    names = vars(process).setdefault("_gridengine_names", [process.name])
+    names.append(name)
+    process.name = name
     try:
         yield
     finally:
-        process.name = before
+        names.remove(name)
+        process.name = names[-1]
+        if len(names) == 1:
+            vars(process).pop("_gridengine_names", None)
 
 
 def current_job() -> CurrentJob | None:

@@ -119,7 +119,7 @@ class CallEnvironment:
             GVAR.environment_number += 1
             if caller is not None:
                 os.umask(caller.umask)
-                sys.argv[:] = map(os.fsdecode, caller.arguments)
+                sys.argv = list(map(os.fsdecode, caller.arguments))
         wanted = {**self._wanted, **given} if given else self._wanted
         if not anew:
             set_variables({name: wanted.get(name) for name in before.keys() | given.keys()})
@@ -137,6 +137,8 @@ def set_variables(wanted: Mapping[bytes, bytes | None]) -> None:
     """Set these variables; None is for one that is not to be there."""
     present = own_variables()
     for name, value in wanted.items():
+        if not name:  # a process may be given one without a name, which nobody can set
+            continue
         if value is None:
             os.environb.pop(name, None)
         elif present.get(name) != value:

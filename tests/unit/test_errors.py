@@ -7,6 +7,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import pickle
+import tracemalloc
 
 import pytest
 
@@ -143,6 +144,8 @@ class Mute:
         ("a\nb", r"'a\nb'"),
         (list(range(10**5)), "[0, 1, 2, 3, 4, 5, ...]"),
         ([[[[1]]]], "[[[...]]]"),
+        (b"short", "b'short'"),
+        ([b"x" * 100], "[b'" + "x" * 60 + "'... (100 bytes)]"),
         (Mute(), "<Mute, whose repr raised SystemExit>"),
     ],
 )
@@ -159,6 +162,18 @@ def test_a_short_repr_is_one_short_line(value: object) -> None:
     text = errors.short_repr([value] * 9)
     assert len(text) <= 120
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_short_repr_of_much_data_takes_little_memory(kind: type) -> None:
+    value = kind(10**7)
+    tracemalloc.start()
+    try:
+        errors.short_repr([value])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10**6
 
 
 def test_a_call_that_was_submitted_alone_has_no_number() -> None:

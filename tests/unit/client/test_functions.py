@@ -137,6 +137,32 @@ def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() ->
     submitter.batcher.close(wait=True)
 
 
+def test_calls_that_threads_submit_while_another_sees_the_environment_change_have_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def variables_of(future: Any) -> bytes:
+        caller = future.template.function.caller
+        assert caller is not None
+        return bytes(caller.variables)
+
+    monkeypatch.setenv("A", "before")
+    submitter = Submitter(FakeScheduler(), None, initializer=None, options=CallOptions())
+    assert b"A=before" in variables_of(submitter.submit(len, ("x",), {}))
+    seen: list[bytes] = []
+
+    def interrupted(make: Any) -> FunctionCache[Any]:
+        monkeypatch.setattr("gridengine.client.submitter.FunctionCache", FunctionCache)
+        # as another thread does that comes in between
+        seen.append(variables_of(submitter.submit(len, ("x",), {})))
+        return FunctionCache(make)
+
+    monkeypatch.setattr("gridengine.client.submitter.FunctionCache", interrupted)
+    monkeypatch.setenv("A", "after")
+    seen.append(variables_of(submitter.submit(len, ("x",), {})))
+    submitter.batcher.close(wait=True)
+    assert [b"A=after" in variables for variables in seen] == [True, True]
+
+
 def test_what_holds_very_much_is_not_looked_at_again(cache: FunctionCache[Function]) -> None:
     numpy = pytest.importorskip("numpy")
     f = functools.partial(len, numpy.zeros(functions.LARGE_BYTES))

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing import current_process
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, T
 from gridengine.dispatcher.inline import InlineDispatcher
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.serialize import pickling
+from tests.support.waiting import wait_until
 
 
 class Received:
@@ -98,6 +100,35 @@ def test_what_a_watched_call_writes_and_pushes_is_received(
     assert capsys.readouterr().out == "said 1\n"
     assert listener.messages == [2]
     assert listener.began_events[0].pid == os.getpid()
+
+
+def test_watched_calls_of_two_threads_leave_nothing_of_them_whichever_ends_first() -> None:
+    before = sys.stdout, sys.stderr, current_process().name
+    (began, begin), (ended, end) = os.pipe(), os.pipe()
+
+    def first(x: int) -> None:
+        os.read(began, 1)
+
+    def second(x: int) -> str:
+        os.write(begin, b"x")
+        os.read(ended, 1)
+        print("second")
+        return current_process().name
+
+    def run_first() -> None:
+        run(first, [1], watched=True, name="first")
+        os.write(end, b"x")
+
+    thread = threading.Thread(target=run_first)
+    thread.start()
+    wait_until(lambda: current_process().name == "first")
+    _, listener = run(second, [1], watched=True, name="second")
+    thread.join()
+    [event] = listener.finished
+    assert (listener.values(), event.stdout) == (["second"], b"second\n")
+    assert (sys.stdout, sys.stderr, current_process().name) == before
+    for descriptor in (began, begin, ended, end):
+        os.close(descriptor)
 
 
 def test_a_task_that_is_cancelled_in_a_call_ends_after_that_call() -> None:

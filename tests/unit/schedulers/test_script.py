@@ -78,6 +78,31 @@ def test_the_worker_is_told_what_its_prologue_and_arguments_have_set(tmp_path: P
     assert names_in(launch_script(["env"], environment={"B": "2"}), KEPT, tmp_path) == {"B"}
 
 
+def test_what_a_prologue_has_set_is_known_where_it_leaves_no_commands_in_the_path(
+    tmp_path: Path,
+) -> None:
+    script = launch_script(["/usr/bin/env"], prologue=["export PATH=/opt/bin"])
+    assert names_in(script, KEPT, tmp_path) == {"PATH"}
+
+
+@pytest.mark.parametrize("name", ["x$(touch ran)", "`touch ran`", "a]b", "BASH_FUNC_f%%"])
+def test_odd_names_are_compared_and_not_run(name: str, tmp_path: Path) -> None:
+    script = launch_script(["env"], prologue=[f"cd {tmp_path}"])
+    path = tmp_path / "worker.sh"
+    path.write_text(script)
+    done = subprocess.run(
+        ["bash", str(path)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", name: "() {  echo\n}"},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert not (tmp_path / "ran").exists()
+    [said] = [line for line in done.stdout.splitlines() if line.startswith(f"{KEPT}=")]
+    assert name not in said
+
+
 def test_the_worker_is_told_when_it_is_to_have_the_site_s_variables(tmp_path: Path) -> None:
     script = launch_script(["env"], environment=None, caller={"LD_LIBRARY_PATH": "/opt/lib"})
     assert SITE in names_in(script, KEPT, tmp_path)

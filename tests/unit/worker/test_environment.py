@@ -25,7 +25,7 @@ def as_before() -> Iterator[None]:
     variables, argv, umask = dict(own_variables()), list(sys.argv), os.umask(0o022)
     yield
     set_variables({name: variables.get(name) for name in own_variables().keys() | variables.keys()})
-    sys.argv[:] = argv
+    sys.argv = argv
     os.umask(umask)
 
 
@@ -114,6 +114,20 @@ def test_calls_have_the_variables_umask_and_arguments_of_their_caller() -> None:
     assert dict(os.environ) == {"A": "1", "B": "x=y"}
     assert os.umask(0) == 0o027
     assert sys.argv == ["script.py", "-v"]
+
+
+def test_a_call_that_spoils_the_arguments_spoils_no_others() -> None:
+    environment = CallEnvironment(None)
+    for number in "123":
+        environment.enter(caller(A=number), NONE_GIVEN, alone=False)
+        assert sys.argv == ["script.py", "-v"]
+        sys.argv = ("a", "tuple")  # type: ignore[assignment]
+
+
+def test_a_variable_without_a_name_is_left_alone() -> None:
+    before = CallerState(b"=x\0A=1", 0o022)
+    CallEnvironment(None).enter(before, NONE_GIVEN, alone=False)
+    assert dict(os.environ) == {"A": "1"}
 
 
 def test_what_a_call_changes_stays_for_calls_of_the_same_caller_alone() -> None:

@@ -1,0 +1,74 @@
+"""What is done in each process that runs calls, here in that of the tests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+
+import pytest
+
+from gridengine.client.initializer import Initializer
+from gridengine.serialize import pickling
+from gridengine.worker.call_context import GVAR
+
+
+def test_threads_that_make_calls_at_once_run_it_once_and_wait_for_it() -> None:
+    runs, met, done = [], threading.Barrier(4, timeout=60), threading.Event()
+
+    def initializer() -> None:
+        runs.append(1)
+        done.wait(0.2)  # gives the others the time to come in between, were they let
+
+    def call() -> int:
+        met.wait()
+        prepared.run()
+        return len(runs)
+
+    prepared = Initializer(initializer, (), None)
+    with ThreadPoolExecutor(4) as threads:
+        assert [each.result() for each in [threads.submit(call) for _ in range(4)]] == [1] * 4
+
+
+def test_what_calls_have_changed_since_stays_when_it_comes_with_another_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(GVAR, "environment_number", 3)
+    monkeypatch.setenv("A", "caller")
+    first = Initializer(os.environ.__setitem__, ("A", "initializer"), None)
+    second = pickling.load(pickling.dump(first))
+    first.run()
+    os.environ["A"] = "call"
+    second.run()
+    assert os.environ["A"] == "call"
+    GVAR.environment_number += 1  # as when it is set as a caller's
+    second.run()
+    assert os.environ["A"] == "initializer"
+
+
+def test_ctrl_c_in_it_ends_the_caller_s_script_and_is_no_failure_of_it() -> None:
+    outcomes: list[BaseException | None] = [KeyboardInterrupt(), None]
+
+    def initializer() -> None:
+        if error := outcomes.pop(0):
+            raise error
+
+    prepared = Initializer(initializer, (), None)
+    with pytest.raises(KeyboardInterrupt):
+        prepared.run()
+    prepared.run()
+    assert not outcomes
+
+
+def test_once_it_has_failed_it_is_not_tried_again() -> None:
+    runs: list[int] = []
+
+    def initializer() -> None:
+        runs.append(1)
+        raise ValueError("no licence")
+
+    prepared = Initializer(initializer, (), None)
+    for _ in range(2):
+        with pytest.raises(BrokenExecutor, match="no licence"):
+            prepared.run()
+    assert runs == [1]
