@@ -153,8 +153,9 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
 def _is_watched() -> bool:
     """Return whether somebody reads our standard error: on a terminal, or in a notebook."""
     from gridengine.settings.schema import is_interactive
+    from gridengine.worker.terminal_line import is_terminal
 
-    return sys.stderr is not None and (sys.stderr.isatty() or is_interactive())
+    return is_terminal(sys.stderr) or (sys.stderr is not None and is_interactive())
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
