@@ -52,7 +52,7 @@ def encode(
         if view.nbytes < OUT_OF_BAND:
             return True
         large = view.nbytes >= LARGE
-        if repeated is not None and large and (known := repeated.find(view)) is not None:
+        if repeated is not None and large and (known := repeated.find(view, named)) is not None:
             buffers.append(known.name)
             named.append(known)
         elif writer is not None and large and writer.put(1 + len(buffers), view):
