@@ -19,8 +19,8 @@ from gridengine.serialize.shared_memory import StoredPayload, store
 from gridengine.serialize.shared_objects import NAME_BYTES, Shared, SharedObject, shared_object_of
 
 KEPT_BYTES = 256_000_000
-"""So much of arrays that were used before others is kept for calls that are yet to come, and what one call
-has.
+"""So much of arrays that were used before others is kept, for calls that are yet to come; beyond it
+what calls are given together.
 """
 _COMPARED_BYTES = 64 * 1024
 """So much is compared at a time: it stays in the processor's cache."""
