@@ -108,7 +108,7 @@ class MapRun:
         of how many bytes it is.
         """
         self.results = Results()
-        self._total = total
+        self.total = total
         self._chunksize = chunksize
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
@@ -120,7 +120,7 @@ class MapRun:
         these, by `take` or by what is called instead.
         """
         submission = self.submission
-        total, dispatcher = self._total, submission.dispatcher
+        total, dispatcher = self.total, submission.dispatcher
         gather_seconds = 0.0 if total is None or dispatcher.at_once else GATHER_SECONDS
         size, flush_at = self._chunksize or 1, time.monotonic() + gather_seconds
         while block := list(itertools.islice(calls, size)):
@@ -163,6 +163,16 @@ class MapRun:
         """Be called when there are errors: which call's is the first of them, and which call's was
         known before to be so.
         """
+
+    def stop(self, error: BaseException) -> None:
+        """Cancel the calls that have not ended, and give the results that there are to an error, as
+        `Results.so_far` has them.
+        """
+        self.submission.cancel()
+        for outcome in self.submission.outcomes(0):  # what has come and has not been read
+            self.results.put(outcome)
+            del outcome
+        self.results.so_far(self.total).attach(error)
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that
