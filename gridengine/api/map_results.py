@@ -62,9 +62,7 @@ class WatchedRun(MapRun):
 class RaisingRun(WatchedRun):
     """Ends with the first call that fails, in the order of the calls."""
 
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
-        super().__init__(submission, total, chunksize)
-        self.add = submission.add
+    raises = True
 
     def proceed(self, wait: Callable[[float], object]) -> bool:
         """Collect what has come; return whether no call has failed."""

@@ -85,11 +85,11 @@ class Results:
         """Return the results, each error, `Cancelled` for a call that has not ended, in its call's
         place; of `total` calls some may not have been sent.
         """
-        self.expect(max(0, min(total or 0, MOST_UNSENT) - len(self.values)))
         made, index = PartialResults(self.with_errors()), -1
         cancelled = Cancelled("the call was ended before it was done")
         while (index := self._settled.find(0, index + 1)) >= 0:
             made[index] = cancelled
+        made.extend(itertools.repeat(cancelled, min(total or 0, MOST_UNSENT) - len(made)))
         return made
 
 
@@ -101,9 +101,14 @@ class MapRun:
         chunksize: how many of them travel together; None is for this class to decide.
     """
 
+    raises = False
+    """Whether what cannot travel is an error at once, rather than the outcome of its call."""
+
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add: Callable[[list[Any], int], int] = submission.add_what_can_travel
+        self.add: Callable[[list[Any], int], int] = (
+            submission.add if self.raises else submission.add_what_can_travel
+        )
         """Adds a block of calls to the submission, given the number of its first call, and returns
         of how many bytes it is.
         """
