@@ -8,6 +8,7 @@ and none of them can change in place, neither has its pickle.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
@@ -338,13 +339,15 @@ def _last_environment() -> dict[None, tuple[Variables, bytes]]:
 
 def present_umask() -> int:
     """Return this process's umask. The system call would set it, and other threads make files."""
-    descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _, _, said = os.read(descriptor, 256).partition(b"\nUmask:")
-    finally:
-        os.close(descriptor)
+    said = b""
+    with contextlib.suppress(FileNotFoundError):  # there is no /proc
+        descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            said = os.read(descriptor, 256).partition(b"\nUmask:")[2]
+        finally:
+            os.close(descriptor)
     if said:
         return int(said.split()[0], 8)
-    umask = os.umask(0o077)  # Linux before 4.7 says it in no other way
+    umask = os.umask(0o077)  # nothing else tells it there, nor on Linux before 4.7
     os.umask(umask)
     return umask
