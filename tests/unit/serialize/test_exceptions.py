@@ -185,6 +185,19 @@ def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
         assert error.__notes__ == ["mine"]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted(Exception):
+    count: int
+
+
+def test_a_frozen_dataclass_with_slots_arrives_with_its_fields_and_notes() -> None:
+    error = Slotted(3)
+    error.__dict__["__notes__"] = ["mine"]
+    arrived = pickling.load_exception(pickling.dump_exception(error))
+    assert isinstance(arrived, Slotted)
+    assert (arrived.count, arrived.__notes__) == (3, ["mine"])
+
+
 class Awkward(Exception):
     @property
     def __dict__(self) -> Any:
