@@ -10,19 +10,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TextIO, TypeGuard
+from typing import Any, TextIO, TypeGuard
 
 _ERASE = "\r\x1b[2K"
-
-
-def is_terminal(stream: TextIO | None) -> TypeGuard[TextIO]:
-    """Return whether a stream is a terminal. What a program has put in the place of one may not
-    say, and a closed one cannot.
-    """
-    try:
-        return stream is not None and stream.isatty()
-    except (AttributeError, ValueError):
-        return False
 
 
 class TerminalLine:
@@ -111,8 +101,17 @@ class TerminalLine:
         try:
             self._put(text)
             self._stream.flush()
-        except OSError:  # the terminal is gone, which is no reason to end what is under way
+        # The terminal is gone, or closed, which is no reason to end what is under way.
+        except (OSError, ValueError):
             self._text = ""
+
+
+def is_terminal(stream: Any) -> TypeGuard[TextIO]:
+    """Return whether a stream, or what stands for one, is a terminal; not if it was closed."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 @functools.cache
