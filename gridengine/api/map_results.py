@@ -23,45 +23,46 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else MapRun
+    kind = RaisingRun if request.reraise else WatchedRun
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
-    results, bar = run.results, None
-
-    def wait(most: float | None = None) -> None:
-        nonlocal bar
-        left = REFRESH_SECONDS if bar is None else bar.patience()
-        run.take(left if most is None else min(left or most, most))
-        # For what is done at once there is no bar.
-        if results.missing or bar is not None:
-            bar = bar or ProgressBar(submission.snapshot, shown=progress)
-            bar.update(len(results.values) - results.missing, len(results.errors), total)
-
+    run.progress, results = progress, run.results
     try:
-        run.send(itertools.chain(head, calls), wait)
-        total = len(results.values)
+        run.send(itertools.chain(head, calls), run.watch)
+        run.total = len(results.values)
         while results.missing:
-            wait()
+            run.watch()
     except BaseException as error:
-        submission.cancel()
-        for outcome in submission.outcomes(0):  # what has come and has not been read
-            results.put(outcome)
-            del outcome
-        results.so_far(total).attach(error)
+        run.stop(error)
         raise
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
-        if bar is not None:
-            bar.close()
+        if run.bar is not None:
+            run.bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
 
 
-class RaisingRun(MapRun):
+class WatchedRun(MapRun):
+    """Shows how far it is. For what is done at once there is no bar."""
+
+    progress: bool | None = None
+    bar: ProgressBar | None = None
+
+    def watch(self, most: float | None = None) -> None:
+        """Take outcomes, waiting for the first for `most` seconds, or until it is time to draw."""
+        results, bar = self.results, self.bar
+        left = REFRESH_SECONDS if bar is None else bar.patience()
+        self.take(left if most is None else min(left or most, most))
+        if results.missing or bar is not None:
+            bar = bar or ProgressBar(self.submission.snapshot, shown=self.progress)
+            self.bar = bar
+            bar.update(len(results.values) - results.missing, len(results.errors), self.total)
+
+
+class RaisingRun(WatchedRun):
     """Ends with the first call that fails, in the order of the calls."""
 
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
-        super().__init__(submission, total, chunksize)
-        self.add = submission.add
+    raises = True
 
     def proceed(self, wait: Callable[[float], object]) -> bool:
         """Collect what has come; return whether no call has failed."""

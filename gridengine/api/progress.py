@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from gridengine.resources.units import format_seconds, plural
 from gridengine.settings.values import settings
-from gridengine.worker.terminal_line import TerminalLine
+from gridengine.worker.terminal_line import TerminalLine, is_terminal
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.snapshot import Snapshot
@@ -204,6 +204,6 @@ def _display(clock: Callable[[], float]) -> Display | None:
         return NotebookCell(importlib.import_module("IPython.display").display)
     if sys.stderr is None:
         return None
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
         return Bar(sys.stderr)
     return LogLines(sys.stderr, clock)

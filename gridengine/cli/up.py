@@ -54,7 +54,7 @@ def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[
         Connection.load(file)
         return files
     # The last first, and without names no more are asked than it takes.
-    there = sorted(filter(Path.exists, files), key=_written, reverse=True)
+    there = sorted(filter(_written, files), key=_written, reverse=True)
     under_way = filter(is_under_way, there)
     found = list(under_way) if paths else list(islice(under_way, 1))
     if not found:
@@ -70,7 +70,11 @@ def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[
 
 
 def _written(file: Path) -> float:
-    return file.stat().st_mtime
+    """Return when a file was written; 0 if it is not there, or may not be looked at."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:
@@ -171,6 +175,7 @@ def extra_workers(
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
     """
+    workers: ExtraWorkers | None = None
     with ExitStack() as stack:
         if scheduler.local:
             launcher: Launcher = TcpProcessLauncher(connection)
@@ -179,7 +184,7 @@ def extra_workers(
             id = new_run_id("up-")
             folder = make_private_folder(settings().runs / id)
             run = LaunchContext(id, folder, connection, adopt_none)
-            stack.callback(lambda: tidy(run, failed=workers.failed > 0))
+            stack.callback(lambda: tidy(run, failed=workers is None or workers.failed > 0))
             launcher = scheduler.launcher(run)
         stack.callback(launcher.close)
         workers = ExtraWorkers(launcher, Demand(resources), say)

@@ -85,11 +85,11 @@ class Results:
         """Return the results, each error, `Cancelled` for a call that has not ended, in its call's
         place; of `total` calls some may not have been sent.
         """
-        self.expect(max(0, min(total or 0, MOST_UNSENT) - len(self.values)))
         made, index = PartialResults(self.with_errors()), -1
         cancelled = Cancelled("the call was ended before it was done")
         while (index := self._settled.find(0, index + 1)) >= 0:
             made[index] = cancelled
+        made.extend(itertools.repeat(cancelled, min(total or 0, MOST_UNSENT) - len(made)))
         return made
 
 
@@ -101,14 +101,19 @@ class MapRun:
         chunksize: how many of them travel together; None is for this class to decide.
     """
 
+    raises = False
+    """Whether what cannot travel is an error at once, rather than the outcome of its call."""
+
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
-        self.add: Callable[[list[Any], int], int] = submission.add_what_can_travel
+        self.add: Callable[[list[Any], int], int] = (
+            submission.add if self.raises else submission.add_what_can_travel
+        )
         """Adds a block of calls to the submission, given the number of its first call, and returns
         of how many bytes it is.
         """
         self.results = Results()
-        self._total = total
+        self.total = total
         self._chunksize = chunksize
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
@@ -120,7 +125,7 @@ class MapRun:
         these, by `take` or by what is called instead.
         """
         submission = self.submission
-        total, dispatcher = self._total, submission.dispatcher
+        total, dispatcher = self.total, submission.dispatcher
         gather_seconds = 0.0 if total is None or dispatcher.at_once else GATHER_SECONDS
         size, flush_at = self._chunksize or 1, time.monotonic() + gather_seconds
         while block := list(itertools.islice(calls, size)):
@@ -163,6 +168,16 @@ class MapRun:
         """Be called when there are errors: which call's is the first of them, and which call's was
         known before to be so.
         """
+
+    def stop(self, error: BaseException) -> None:
+        """Cancel the calls that have not ended, and give the results that there are to an error, as
+        `Results.so_far` has them.
+        """
+        self.submission.cancel()
+        for outcome in self.submission.outcomes(0):  # what has come and has not been read
+            self.results.put(outcome)
+            del outcome
+        self.results.so_far(self.total).attach(error)
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that

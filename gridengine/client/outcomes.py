@@ -14,6 +14,7 @@ from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload
 
@@ -119,11 +120,5 @@ def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt
     elif attempts:
         facts += [f"on {attempts[-1].host}"]
         facts += [f"cluster job {attempts[-1].job}"] * bool(attempts[-1].job)
-    notes = error.__dict__.get("__notes__")  # not by the class, whose own code might fail
-    notes = [
-        *(notes if isinstance(notes, list) else ()),
-        *filter(None, [", ".join(filter(None, facts))]),
-        *(history if len(attempts) > 1 else ()),
-    ]
-    # add_note would have to ask the class, a frozen dataclass perhaps
-    BaseException.__setattr__(error, "__notes__", notes)
+    told = ", ".join(filter(None, facts))
+    note_on(error, [told] * bool(told) + history * (len(attempts) > 1))

@@ -240,7 +240,7 @@ class Submission(OutcomeListener):
         """Cancel what has not settled, and discard its outcomes."""
         self._discards = True
         for task in self._added:
-            del self._blocks[task.id]
+            self._blocks.pop(task.id, None)  # a Ctrl-C may have come while it was added
         self._added.clear()
         if tasks := list(self._blocks):
             self.dispatcher.cancel(tasks)

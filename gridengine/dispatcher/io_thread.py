@@ -264,13 +264,15 @@ class DispatcherThread:
     # ---------------------------------------------------------------- the I/O thread
 
     def _work(self) -> None:
+        broken = True
         try:
             self._loop.run()
+            broken = False
         except BaseException as error:
             log.critical("the dispatcher's thread failed; all that runs is ended", exc_info=True)
             self._fail_all(error)
         finally:
-            self._tear_down()
+            self._tear_down(broken=broken)
             # Not before: who closes without waiting has the interpreter's end wait.
             atexit.unregister(self._at_exit)
 
@@ -286,7 +288,7 @@ class DispatcherThread:
         ):
             log.critical("somebody could not be told of it", exc_info=failure)
 
-    def _tear_down(self) -> None:
+    def _tear_down(self, *, broken: bool) -> None:
         for done in self._queue.barriers:
             done.set()
         # The last is the first, and all are done although one may fail.
@@ -294,7 +296,7 @@ class DispatcherThread:
             steps.callback(self._unsettled.clear)
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
-            steps.callback(self._link.close, failed=self._core.state.failed > 0)
+            steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)
             steps.callback(self._launcher.close)
             # Fork servers end what is below them, and then their processes need not be killed.
             steps.callback(self._link.stop_workers)

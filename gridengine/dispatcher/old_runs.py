@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -56,9 +57,22 @@ def remove_old_runs(new: Path, keep_days: float) -> None:
     # In no order: else those that are kept for longer would be looked at again and again.
     for folder in sorted(found, key=lambda folder: os.urandom(4))[:MOST_LOOKED_AT]:
         if _may_go(folder, now - keep_days * DAY_SECONDS, now):
-            shutil.rmtree(folder, ignore_errors=True)  # follows no links
+            _remove(folder, until)
         if time.monotonic() > until:
             return
+
+
+def _remove(folder: Path, until: float) -> None:
+    """Remove a run's folder; of very many logs those that there is time for, and one in any
+    case.
+    """
+    logs = folder / LOGS
+    with contextlib.suppress(OSError):  # there are none, or others remove them
+        for number, log in enumerate(() if logs.is_symlink() else logs.iterdir()):
+            if number and time.monotonic() > until:
+                return
+            log.unlink()
+    shutil.rmtree(folder, ignore_errors=True)  # follows no links
 
 
 def _may_go(folder: Path, least: float, now: float) -> bool:

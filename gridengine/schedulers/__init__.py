@@ -9,7 +9,6 @@ an entry in `registry`.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -52,6 +51,12 @@ __all__ = [
 ]
 
 logger = logging.getLogger("gridengine")
+
+_MADE: dict[tuple[int, str | None], Scheduler] = {}
+"""The schedulers of each process, by name, and by None that of who names none: a fork has its own.
+"""
+_ANNOUNCED: set[int] = set()
+"""The processes that have said where their calls run."""
 
 
 def __getattr__(name: str) -> Any:
@@ -99,12 +104,11 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
         from gridengine.schedulers.inline import nested_scheduler
 
         return nested_scheduler()
-    made = _defaults().get(os.getpid())
-    if made is None:
+    if (os.getpid(), None) not in _MADE:
         entry, system = default_entry()
-        made = _defaults().setdefault(os.getpid(), named_scheduler(entry.name))
+        made = _once(None, lambda: named_scheduler(entry.name))
         _announce(made, system, calls)
-    return made
+    return _MADE[os.getpid(), None]
 
 
 def named_scheduler(name: str) -> Scheduler:
@@ -114,7 +118,7 @@ def named_scheduler(name: str) -> Scheduler:
     Raises:
         ConfigurationError: there is no such name; the text lists those that there are.
     """
-    return _once(os.getpid(), entry_of(name).make)
+    return _once(name, entry_of(name).make)
 
 
 def make_scheduler(name: str | None, max_workers: int | None) -> Scheduler:
@@ -135,9 +139,9 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     """Say, once for each process, where calls run for which nobody said it: at INFO, and whom a
     cluster may surprise on the terminal too.
     """
-    if not system or os.getpid() in _announced():
+    if not system or os.getpid() in _ANNOUNCED:
         return
-    _announced().add(os.getpid())
+    _ANNOUNCED.add(os.getpid())
     what = "calls" if calls is None else f"map of {calls:,} call{'s' * (calls != 1)}"
     if scheduler.local:
         most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
@@ -153,8 +157,9 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
 def _is_watched() -> bool:
     """Return whether somebody reads our standard error: on a terminal, or in a notebook."""
     from gridengine.settings.schema import is_interactive
+    from gridengine.worker.terminal_line import is_terminal
 
-    return sys.stderr is not None and (sys.stderr.isatty() or is_interactive())
+    return sys.stderr is not None and (is_terminal(sys.stderr) or is_interactive())
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:
@@ -167,23 +172,11 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
     """
     scheduler = named_scheduler(PROCESSES.name) if GVAR.inside else default_scheduler()
     if resources == ZERO and isinstance(scheduler, PROCESSES.scheduler_class()):
-        return _once(os.getpid(), UNBOUNDED_PROCESSES.make)
+        return _once(UNBOUNDED_PROCESSES.name, UNBOUNDED_PROCESSES.make)
     return scheduler
 
 
-@functools.cache
-def _once(pid: int, make: Callable[[], Scheduler]) -> Scheduler:
-    """Return what `make` makes, once for each process: a fork has its own."""
-    return make()
-
-
-@functools.cache
-def _announced() -> set[int]:
-    """Return the processes that have said where their calls run."""
-    return set()
-
-
-@functools.cache
-def _defaults() -> dict[int, Scheduler]:
-    """Return the scheduler of who names none, for each process."""
-    return {}
+def _once(name: str | None, make: Callable[[], Scheduler]) -> Scheduler:
+    """Return this process's scheduler of a name, for all threads the same; `make` makes it."""
+    key = os.getpid(), name
+    return _MADE[key] if key in _MADE else _MADE.setdefault(key, make())

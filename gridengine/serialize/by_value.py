@@ -129,7 +129,10 @@ class Pickler(pickle.Pickler):
             bare = len(reduction) == 2 and "__notes__" in vars(error)
             return (*reduction, {"__notes__": error.__notes__}) if bare else NotImplemented
         arguments, attributes = exception_parts(error)
-        if kind.__setstate__ is not BaseException.__setstate__:
+        setstate = kind.__setstate__
+        # What frozen dataclasses with slots have takes a list, which exceptions are not asked for.
+        is_users = getattr(setstate, "__module__", None) != "dataclasses"
+        if setstate is not BaseException.__setstate__ and is_users:
             return make_exception, (kind, arguments), attributes
         if obj is not None and (optional := self._pickled_optional(obj)) is not None:
             attributes["obj"] = optional

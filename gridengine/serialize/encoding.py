@@ -8,7 +8,7 @@ import socket
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
@@ -52,13 +52,13 @@ def encode(
         if view.nbytes < OUT_OF_BAND:
             return True
         large = view.nbytes >= LARGE
-        if repeated is not None and large and (known := repeated.find(view)) is not None:
+        if repeated is not None and large and (known := repeated.find(view, named)) is not None:
             buffers.append(known.name)
             named.append(known)
         elif writer is not None and large and writer.put(1 + len(buffers), view):
             buffers.append(b"")
         else:  # what is handed in may change before it is sent, or sent again
-            buffers.append(view if for_caller or view.readonly else view.tobytes())
+            buffers.append(view if for_caller or _never_changes(view) else view.tobytes())
         return False
 
     file = io.BytesIO()
@@ -71,6 +71,19 @@ def encode(
     if writer is not None:
         payload = writer.finish(payload)
     return payload if pickler.needs is None else with_needs(payload, pickler.needs)
+
+
+def _never_changes(view: memoryview) -> bool:
+    """Return whether nobody can write to this memory: what cannot be written to itself may be a
+    view of an array that can.
+    """
+    owner: Any = view
+    while (base := getattr(owner, "base", getattr(owner, "obj", None))) is not None:
+        owner = base
+    try:
+        return view.readonly and memoryview(owner).readonly
+    except TypeError:  # it does not show its memory
+        return False
 
 
 def with_needs(payload: list[Buffer], *needs: Iterable[SharedObject]) -> list[Buffer]:

@@ -162,8 +162,16 @@ def picklable_copy(error: BaseException, travels: Callable[[Any], bool]) -> Base
     copy = make_exception(type(error), arguments)
     fill_exception(copy, attributes)
     if bad:
-        copy.add_note(f"(could not be pickled, and is shown by its repr: {', '.join(bad)})")
+        note_on(copy, [f"(could not be pickled, and is shown by its repr: {', '.join(bad)})"])
     return copy
+
+
+def note_on(error: BaseException, notes: list[str]) -> None:
+    """Add notes to an exception. Its class has no say in it: a frozen dataclass would refuse; nor
+    is the list changed that it has, which may be another's too.
+    """
+    present = error.__dict__.get("__notes__")
+    error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
 
 
 def twin_of(error: BaseException) -> BaseException:

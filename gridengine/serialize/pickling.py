@@ -211,8 +211,8 @@ def dump_exception(error: BaseException, arguments: str = "") -> list[Buffer]:
     cannot travel at all is replaced by a `PicklingError` with its type's name.
     """
     name = name_of(type(error))
-    PartialResults.discard(error)
     try:
+        PartialResults.discard(error)
         body, *buffers = _dump_error(error)
     except KeyboardInterrupt:
         raise

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from gridengine.serialize.payload import Buffer
@@ -18,7 +19,9 @@ from gridengine.serialize.shared_memory import StoredPayload, store
 from gridengine.serialize.shared_objects import NAME_BYTES, Shared, SharedObject, shared_object_of
 
 KEPT_BYTES = 256_000_000
-"""So much of arrays that were used before others is kept, for calls that are yet to come."""
+"""So much of arrays that were used before others is kept, for calls that are yet to come; beyond it
+what calls are given together.
+"""
 _COMPARED_BYTES = 64 * 1024
 """So much is compared at a time: it stays in the processor's cache."""
 
@@ -48,8 +51,10 @@ class RepeatedArrays:
         self._known: dict[tuple[int, int], _Known] = {}
         self.stored = self.named = 0
 
-    def find(self, view: memoryview) -> SharedObject | None:
-        """Return what stands for a buffer that was met before, else None."""
+    def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
+        """Return what stands for a buffer that was met before, else None; `beside` is what was
+        found for the same calls.
+        """
         owner: Any = view.obj
         interface = getattr(owner, "__array_interface__", None)  # NumPy's, who makes views anew
         key = id(owner) if interface is None else interface["data"][0], view.nbytes
@@ -67,20 +72,22 @@ class RepeatedArrays:
         if known.shared is None:
             known.shared = _share(view)
             self.stored += view.nbytes
-            self._drop_oldest()
+            self._drop_oldest(beside)
         elif not _is_equal(shared_object_of(known.shared).payload[0], view):
             known.changes, known.shared = True, None  # and will again: it travels with each call
             return None
         self.named += view.nbytes
         return shared_object_of(known.shared)
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, beside: Sequence[SharedObject]) -> None:
         size = 0
         for key in reversed(list(self._known)):
             known = self._known.get(key)
             if known is not None and known.shared is not None:
                 size += key[1]
-                if size > max(KEPT_BYTES, key[1]):
+                # What was used just now stays, or calls of two large arrays copied both each time.
+                is_old = size > max(KEPT_BYTES, key[1])
+                if is_old and shared_object_of(known.shared) not in beside:
                     known.shared = None
 
     def clear(self) -> None:

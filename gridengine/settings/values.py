@@ -58,16 +58,23 @@ def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
 
 def said_by(name: str) -> str:
     """Return who says a setting: a file and its line, an environment variable, or "default"."""
-    return sources()[name].by
+    try:
+        return sources()[name].by
+    except ConfigurationError:  # they were read, and have changed: not what is told of just now
+        return "settings that cannot be read any more"
 
 
 def said_in(words: str, prefix: str) -> str:
     """Return, for the end of an error's text, which settings with this prefix stand in words that
-    were made of them, and who says each; empty when none does.
+    were made of them, and who says each; empty when none does, or they cannot be read any more.
     """
+    try:
+        said = _said(os.environ)
+    except ConfigurationError:
+        said = {}
     found = [
         f"{name} = {value!r} is said by {one.by}"
-        for name, one in _said(os.environ).items()
+        for name, one in said.items()
         if name.startswith(prefix)
         for value in (one.value.values() if isinstance(one.value, Mapping) else [one.value])
         if isinstance(value, str) and value and _stands_in(words, *value.partition("{")[:2])

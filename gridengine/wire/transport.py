@@ -386,7 +386,7 @@ def resolve(host: str) -> None:
     """
     try:
         socket.getaddrinfo(host, None)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of what can be no name, as "a..b"
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from gridengine.errors import short_repr
 from gridengine.serialize import main_module, pickling, shared_objects
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
@@ -146,9 +147,8 @@ def _load(define: Define, payload: Payload) -> Loaded:
     try:
         return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
-        error.add_note(
-            f"while loading the function on {socket.gethostname()}, where sys.path is {sys.path}"
-        )
+        where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
+        note_on(error, [f"while loading the function {where}"])
         raise
 
 

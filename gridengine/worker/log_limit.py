@@ -17,6 +17,8 @@ class LogLimit:
     def __init__(self, descriptor: int, limit: int) -> None:
         self._limit = limit
         self._left_out = 0
+        # Where what is left out stood, and where that line ends now which says so.
+        self._gap = self._gap_end = 0
         self._descriptor = descriptor
         try:
             self._bounded = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -43,12 +45,14 @@ class LogLimit:
         # The descriptor itself cannot be read by, nor written to but at the end.
         file = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDWR | os.O_CLOEXEC)
         try:
-            head, tail = os.pread(file, part, 0), os.pread(file, part, size - part)
-            head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
-            self._left_out += size - len(head) - len(tail)
-            gap = f"[... {self._left_out} bytes left out, by the setting log_bytes ...]\n"
-            kept = gap.encode() + tail
-            os.pwrite(file, kept, len(head))
-            os.ftruncate(file, len(head) + len(kept))
+            if not self._gap_end:
+                self._gap = self._gap_end = os.pread(file, part, 0).rfind(b"\n") + 1
+            tail = os.pread(file, part, size - part)
+            tail = tail[tail.find(b"\n", 0, -1) + 1 :]  # of one long line the end
+            self._left_out += size - self._gap_end - len(tail)
+            gap = f"[... {self._left_out} bytes left out, by the setting log_bytes ...]\n".encode()
+            os.pwrite(file, gap + tail, self._gap)
+            self._gap_end = self._gap + len(gap)
+            os.ftruncate(file, self._gap_end + len(tail))
         finally:
             os.close(file)

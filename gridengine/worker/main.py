@@ -113,7 +113,9 @@ class Worker:
         self._client = client
         self._agent = agent
         self._looked_at = self._listen_until = client.received_at
-        self._log_limits = [LogLimit(descriptor, connection.log_bytes) for descriptor in (1, 2)]
+        # What a worker writes to that no launch script has started is a file of somebody else's.
+        logs = (1, 2) if os.environ.get(BEGAN) else ()
+        self._log_limits = [LogLimit(descriptor, connection.log_bytes) for descriptor in logs]
         self._log_due = 0.0
         self.reason = ""
         """Why to leave; empty while there is no reason."""

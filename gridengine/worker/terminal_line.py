@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import Any, TextIO, TypeGuard
 
 _ERASE = "\r\x1b[2K"
 
@@ -38,7 +38,7 @@ class TerminalLine:
             lines.append(self)
             streams = sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, stream
             for one in dict.fromkeys(streams):
-                if one is not None and hasattr(one, "__dict__") and one.isatty():
+                if hasattr(one, "__dict__") and is_terminal(one):
                     self._hooks[one] = hook = functools.partial(self._write, one.write)
                     vars(one)["write"] = hook
         self._is_shown = lines == [self]
@@ -101,8 +101,17 @@ class TerminalLine:
         try:
             self._put(text)
             self._stream.flush()
-        except OSError:  # the terminal is gone, which is no reason to end what is under way
+        # The terminal is gone, or closed, which is no reason to end what is under way.
+        except (OSError, ValueError):
             self._text = ""
+
+
+def is_terminal(stream: Any) -> TypeGuard[TextIO]:
+    """Return whether a stream, or what stands for one, is a terminal; not if it was closed."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 @functools.cache

@@ -351,8 +351,8 @@ REMEDIES = {
     "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for as "
     "-l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings memory "
     "and gpus of [grid_engine]",
-    r"project": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says who may use one; "
-    "name one with native='-P NAME'",
+    r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says who "
+    "may use one; name one with native='-P NAME'",
     r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
     "native= may have; is one misspelt?",
     r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a time "

@@ -67,8 +67,12 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
         options += shlex.split(native)
     except ValueError as error:
         raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
-    check_not_ours([*option_values(options), *(word[:2] for word in options)], OURS)
+    _check_users(options)
     return options
+
+
+def _check_users(options: Sequence[str]) -> None:
+    check_not_ours([*option_values(options), *(word[:2] for word in options)], OURS)
 
 
 def _option(name: str, value: Option) -> str:
@@ -99,7 +103,9 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
     options += [
         f"{name}={value}" for name, value in defaults.items() if value and name not in named
     ]
-    return options + [word for word in site.native.split() if word]
+    options += site.native.split()
+    _check_users(options)
+    return options
 
 
 def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
@@ -108,7 +114,6 @@ def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[s
 
     A worker that Slurm put back into its queue would pass for the one that it was before.
     """
-    check_not_ours([*option_values(own), *(word[:2] for word in own)], OURS)
     requeue = [] if "--requeue" in own else ["--no-requeue"]
     options = [*requeue, *sbatch_options(own, demand, site)]
     return [

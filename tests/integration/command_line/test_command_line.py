@@ -181,7 +181,7 @@ import os, sys
 from pathlib import Path
 from gridengine.wire.connection_file import Connection
 key = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
-times, keys = (0.2, 1.0, 1.0), (key, key, key)
+times, keys = (0.2, 1.0, 1.0, 1.0), (key, key, key)
 gone = Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *times, 1000, *keys)
 gone.save(Path("gone.json"))
 """
@@ -209,7 +209,8 @@ def test_a_dry_run_of_up_shows_the_whole_submission_and_submits_nothing(
 import sys
 from pathlib import Path
 from gridengine.wire.connection_file import Connection
-other = Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", 2, 60, 5, 1000, "a", "b", "c")
+seconds = 2, 60, 30, 5
+other = Connection("other", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *seconds, 1000, "a", "b", "c")
 other.save(Path("connection.json"))
 asked = "--cores 2 --memory 1 --time 60"
 sys.argv[:] = f"gridengine up . -n 3 --scheduler grid_engine {asked} --dry".split()

@@ -433,6 +433,11 @@ def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> N
         Server(host="no-such-host.invalid")
 
 
+def test_what_can_be_no_host_is_named_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"'a\.\.b' .*does not resolve"):
+        resolve("a..b")
+
+
 def test_a_host_that_resolves_is_taken() -> None:
     resolve("127.0.0.1")
 

@@ -10,8 +10,10 @@ import pytest
 
 from gridengine.cli import up
 from gridengine.cli.up import ExtraWorkers
-from gridengine.errors import ConfigurationError, SubmissionRefused
+from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
+from gridengine.resources.base import ZERO
 from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers import SlurmScheduler
 from gridengine.schedulers.launcher import (
     Handle,
     Launcher,
@@ -172,3 +174,34 @@ def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="none of 3 runs is under way"):
         up.connection_files(runs[1:], print)
+
+
+def test_a_run_that_may_not_be_looked_at_is_left_out(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path == runs[2] / "connection.json":
+            raise PermissionError
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert up.connection_files([], print) == [runs[0] / "connection.json"]
+
+
+def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launcher(*_: object) -> Launcher:
+        raise SchedulerUnavailable("no session opens")
+
+    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(SlurmScheduler, "launcher", launcher)
+    file = tmp_path / "connection.json"
+    with (
+        pytest.raises(SchedulerUnavailable, match="no session opens"),
+        up.extra_workers(SlurmScheduler(), file, ZERO, print),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -48,6 +48,20 @@ def test_a_start_that_takes_too_long_leaves_the_rest_to_the_next(
     assert sum(folder.exists() for folder in folders) == 2
 
 
+def test_a_start_removes_no_more_logs_than_it_has_time_for(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = left(runs, 900)
+    for number in range(2, 4):
+        (old / "logs" / f"worker.1.{number}.log").write_text("a line")
+    monkeypatch.setattr(old_runs, "MOST_SECONDS", -1.0)
+    begin(runs)
+    assert len(list((old / "logs").iterdir())) == 2
+    begin(runs)
+    begin(runs)
+    assert not old.exists()
+
+
 def begin(runs: Path, keep_days: float = 14) -> None:
     new = runs / new_run_id()
     new.mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import sys
@@ -97,8 +96,8 @@ def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has read no settings, made no scheduler and said nothing."""
-    for cache in (schedulers._once, schedulers._defaults, schedulers._announced):
-        monkeypatch.setattr(schedulers, cache.__name__, functools.cache(cache.__wrapped__))
+    monkeypatch.setattr(schedulers, "_MADE", {})
+    monkeypatch.setattr(schedulers, "_ANNOUNCED", set())
     settings.cache_clear()
     yield
     settings.cache_clear()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import gridengine
 from gridengine import schedulers
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.inline import InlineScheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
 from gridengine.settings.schema import TABLES, SchedulerName
 
@@ -52,3 +56,25 @@ def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def make() -> Scheduler:
+        both.wait()
+        return InlineScheduler()
+
+    monkeypatch.setattr(schedulers, "_MADE", {})
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda name: schedulers._once(name, make), ["one", "one"])
+    assert first is second
+
+
+def test_a_standard_error_that_is_no_stream_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=len))
+    assert not schedulers._is_watched()

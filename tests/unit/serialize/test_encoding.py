@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import pytest
+
 from gridengine.serialize import encoding, pickling
 
 
@@ -21,6 +23,29 @@ def test_an_argument_that_changes_after_it_was_handed_in_arrives_as_it_was() -> 
     payload = pickling.dump_calls([pickle.PickleBuffer(array)])
     array[0] = 0
     assert pickling.load(payload)[0][:1] == b"a"
+
+
+def test_so_does_one_that_changes_by_another_view_than_the_one_that_was_handed_in() -> None:
+    np = pytest.importorskip("numpy")
+    memory = bytearray(encoding.OUT_OF_BAND)
+    array = np.frombuffer(memory, np.uint8)
+    own = np.zeros(encoding.OUT_OF_BAND, np.uint8)
+    views = [array[:], own.view(), np.frombuffer(memoryview(memory).toreadonly(), np.uint8)]
+    for view in views:
+        view.setflags(write=False)
+    payload = pickling.dump_calls(views)
+    memory[0] = own[0] = 1
+    assert [view[0] for view in views] == [1, 1, 1]
+    assert [view[0] for view in pickling.load(payload)] == [0, 0, 0]
+
+
+def test_what_never_changes_is_not_copied() -> None:
+    np = pytest.importorskip("numpy")
+    constant = bytes(encoding.OUT_OF_BAND)
+    own = np.zeros(encoding.OUT_OF_BAND, np.uint8)
+    own.setflags(write=False)
+    for one in (pickle.PickleBuffer(constant), np.frombuffer(constant, np.uint8), own, own[:]):
+        assert type(pickling.dump_calls([one])[1]) is memoryview
 
 
 def test_a_writable_buffer_is_not_copied_when_it_arrives() -> None:

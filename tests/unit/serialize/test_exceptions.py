@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
@@ -167,3 +168,45 @@ def test_an_exception_that_cannot_be_pickled_for_an_error_without_a_text_is_name
     assert type(came) is PicklingError
     assert "Stubborn" in str(came)
     assert "Textless, whose text raised ValueError" in str(came)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    lock: Any
+
+
+def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
+    for error in (Frozen(LOCK), ValueError(LOCK)):
+        arrived = [pickling.load_exception(pickling.dump_exception(error)) for _ in range(2)]
+        assert [type(one) for one in arrived] == [type(error)] * 2
+        error.__dict__["__notes__"] = ["mine"]
+        arrived += [pickling.load_exception(pickling.dump_exception(error)) for _ in range(2)]
+        assert [len(one.__notes__) for one in arrived] == [1, 1, 2, 2]
+        assert error.__notes__ == ["mine"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted(Exception):
+    count: int
+
+
+def test_a_frozen_dataclass_with_slots_arrives_with_its_fields_and_notes() -> None:
+    error = Slotted(3)
+    error.__dict__["__notes__"] = ["mine"]
+    arrived = pickling.load_exception(pickling.dump_exception(error))
+    assert isinstance(arrived, Slotted)
+    assert (arrived.count, arrived.__notes__) == (3, ["mine"])
+
+
+class Awkward(Exception):
+    @property
+    def __dict__(self) -> Any:
+        raise RuntimeError
+
+    __notes__ = property(lambda _: ["its own"])
+
+
+def test_an_exception_that_shows_none_of_its_attributes_is_named() -> None:
+    error = pickling.load_exception(pickling.dump_exception(Awkward()))
+    assert isinstance(error, PicklingError)
+    assert "Awkward" in str(error)

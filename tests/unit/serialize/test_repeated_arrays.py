@@ -133,6 +133,16 @@ def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
     assert [owned(name) for name in names] == [None] * 4
 
 
+def test_all_arrays_of_one_call_are_kept_for_the_next(
+    repeated: RepeatedArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_arrays, "KEPT_BYTES", SIZE)
+    arrays = [np.full(length * ITEMS, length) for length in (2, 1, 3)]
+    payloads = [dump(repeated, arrays) for _ in range(5)]
+    assert repeated.stored == 6 * SIZE
+    assert len({needs_of(payload) for payload in payloads[1:]}) == 1
+
+
 def test_what_knows_arrays_goes_without_the_collector(repeated: RepeatedArrays) -> None:
     values, others = np.ones(ITEMS), RepeatedArrays()
     name = needs_of([dump(others, values) for _ in range(2)][1])[0].name

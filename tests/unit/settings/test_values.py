@@ -19,6 +19,8 @@ from gridengine.settings.values import (
     Settings,
     SlurmSite,
     from_environment,
+    said_by,
+    said_in,
     sources,
 )
 from gridengine.wire.connection_file import BEGAN, JOB_END
@@ -164,3 +166,13 @@ def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
         check=True,
     )
     assert (without.stdout, having.stdout) == ("False\n", "True\n")
+
+
+def test_settings_that_became_unreadable_hide_no_other_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_SLURM_PARTITION", "main")
+    assert "GRIDENGINE_SLURM_PARTITION" in said_in("--partition=main", "slurm")
+    monkeypatch.setenv("GRIDENGINE_SLURM_PARTITON", "main")
+    assert said_in("--partition=main", "slurm") == ""
+    assert said_by("host") == "settings that cannot be read any more"

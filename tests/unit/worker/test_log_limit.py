@@ -42,3 +42,22 @@ def test_what_is_no_file_is_left_alone() -> None:
     os.close(write)
     LogLimit(write, 1).check()
     os.close(read)
+
+
+def test_of_long_lines_the_end_is_kept_and_what_is_left_out_is_counted_once(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "worker.log"
+    with path.open("wb", buffering=0) as file:
+        limit = LogLimit(file.fileno(), 1000)
+        file.write(b"start\n")
+        written = 6
+        for number in range(50):
+            line = b"\r%3d%%" % number * 100 + b"\n"  # as a progress bar writes it
+            written += file.write(line)
+            limit.check()
+    content = path.read_bytes()
+    assert content.startswith(b"start\n[... ")
+    assert content.endswith(b"\r 49%\n")
+    [gap] = [line for line in content.split(b"\n") if b"bytes left out" in line]
+    assert int(gap.split()[1]) + len(content) - len(gap) - 1 == written

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.wire.connection_file import Connection
+from gridengine.wire.connection_file import BEGAN, Connection
 from gridengine.wire.messages import Assign, Message, Refuse, Stop, Welcome
 from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
 
@@ -123,6 +125,18 @@ def test_an_agent_that_can_run_nothing_is_a_reason_to_leave() -> None:
     agent.broken = "no processes left"
     worker.check_connection(1001)
     assert (worker.reason, worker.status) == ("no processes left", 1)
+
+
+@pytest.mark.parametrize("by_script", [True, False])
+def test_only_the_log_that_a_launch_script_gave_it_is_cut(
+    by_script: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BEGAN, "1.5" if by_script else "")
+    short = msgspec.structs.replace(connection(), log_bytes=1000)
+    worker = Worker(short, Client(), Agent())  # type: ignore[arg-type]
+    os.write(1, b"a line\n" * 1000)
+    worker.check_connection(1000)
+    assert (len(capfd.readouterr().out) < 1000) == by_script
 
 
 def test_a_worker_without_an_argument_says_how_to_use_it(

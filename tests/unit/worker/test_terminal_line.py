@@ -6,12 +6,13 @@ import io
 import logging
 import os
 import pty
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from gridengine.worker.terminal_line import TerminalLine, write_above
+from gridengine.worker.terminal_line import TerminalLine, is_terminal, write_above
 from tests.support.script_driver import screen
 
 
@@ -98,3 +99,35 @@ class Gone(Terminal):
 def test_a_terminal_that_is_gone_ends_nothing() -> None:
     with closing(TerminalLine(Gone())) as line:
         line.show("--- 1 ---")
+
+
+def test_a_terminal_that_is_closed_meanwhile_ends_nothing(terminal: Terminal) -> None:
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        terminal.close()
+        line.show("--- 2 ---")
+
+
+class Writer:
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def test_what_cannot_say_whether_it_is_a_terminal_is_none() -> None:
+    assert not is_terminal(Writer())
+    assert not is_terminal(None)
+    with open(os.devnull) as closed:
+        pass
+    assert not is_terminal(closed)
+
+
+def test_standard_streams_may_be_anything_that_is_written_to(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detached = io.TextIOWrapper(io.BytesIO())
+    detached.detach()
+    for name, one in (("stdout", Writer()), ("__stdout__", detached), ("__stderr__", None)):
+        monkeypatch.setattr(sys, name, one)
+    with closing(TerminalLine(terminal)) as line:
+        line.show("--- 1 ---")
+        assert screen(terminal.getvalue()) == ["--- 1 ---"]

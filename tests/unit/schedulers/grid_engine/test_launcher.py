@@ -43,6 +43,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ('unknown resource "nosuch"', "`qconf -sc`"),
         ('denied: missing value for resource "gpu"', "`qconf -sc`"),
         ('job rejected: the requested project "nosuch" does not exist', "`qconf -sprjl`"),
+        ('Unknown option "/project/me"', "`man qsub`"),
         ('job rejected: no access to project "it" for user "me"', "`qconf -sprj NAME`"),
         ('invalid option argument "-nosuch"', "`man qsub`"),
         ('attribute "h_rt" is not a time value', "h_rt='2:00:00'"),

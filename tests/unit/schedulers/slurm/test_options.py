@@ -142,3 +142,18 @@ def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:
 )
 def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
     assert slurm_words.parse_time(text) == seconds
+
+
+class Loud(Capacity):
+    def _native(self, system: str) -> Sequence[str]:
+        return ["-o/tmp/loud"]
+
+
+def test_options_that_would_be_dropped_are_refused_whoever_says_them() -> None:
+    for resources, site in (
+        (ZERO, SlurmSite(native="--output=/tmp/log")),
+        (Token("big"), SlurmSite(tokens={"big": "-C big -J big"})),
+        (Loud(1), SlurmSite()),
+    ):
+        with pytest.raises(ConfigurationError, match="is not for users to set"):
+            slurm(resources, site=site)
