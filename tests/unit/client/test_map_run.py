@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gridengine.client import map_run
 from gridengine.client.map_run import Results
 from gridengine.client.outcomes import Outcome
+from gridengine.errors import Cancelled
 
 
 @pytest.fixture
@@ -55,3 +57,15 @@ def test_an_error_stands_in_its_calls_place(results: Results) -> None:
     results.put(Outcome(0, 6, "abcdef", None))
     results.put(Outcome(1, 3, (), error))
     assert results.with_errors() == ["a", error, error, "d", "e", "f"]
+
+
+def test_of_very_many_calls_that_were_not_sent_some_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(map_run, "MOST_UNSENT", 5)
+    results = Results()
+    results.expect(3)
+    results.put(Outcome(1, 2, ["b"], None))
+    kinds = [Cancelled, str, Cancelled, Cancelled, Cancelled]
+    for total, count in ((None, 3), (2, 3), (10**9, 5)):
+        assert [type(one) for one in results.so_far(total)] == kinds[:count]
