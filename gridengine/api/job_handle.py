@@ -19,7 +19,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.errors import Cancelled, WorkerCrashed
+from gridengine.errors import Cancelled, PicklingError, WorkerCrashed
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
+UNPICKLABLE = PicklingError.__name__
 """What a call returned, and what it raised."""
 log = logging.getLogger("gridengine")
 
@@ -67,9 +68,12 @@ class JobHandle:
         self._dispatcher.submit(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
+        error: BaseException | None = event.error
+        if event.raised and event.payload and pickling.raised_type(event.payload) == UNPICKLABLE:
+            error = pickling.load_exception(event.payload)  # that of a result: nobody printed it
         # Of the others a process would print nothing either.
-        if not isinstance(event.error, Cancelled | WorkerCrashed | None):
-            log.error("%s could not be run to its end: %s", self._name, event.error)
+        if not isinstance(error, Cancelled | WorkerCrashed | None):
+            log.error("%s could not be run to its end: %s", self._name, error)
         with self._changed:
             self.end = event
             for act in self._at_end:

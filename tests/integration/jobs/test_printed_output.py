@@ -209,6 +209,17 @@ with Refused(1) as scheduler:
     assert "the dog could not be run to its end: no such queue" in done.stderr
 
 
+def test_a_job_whose_result_cannot_travel_says_so(with_head: MakeScript) -> None:
+    done = with_head("""
+job = Job(target=open, args=("/dev/null",), name="the dog", scheduler=ProcessScheduler(1))
+job.start()
+job.join()
+print(job.exitcode)
+""").run()
+    assert (done.stdout, done.returncode) == ("1\n", 0)
+    assert "the dog could not be run to its end: the result of the call" in done.stderr
+
+
 def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(
     with_head: MakeScript,
 ) -> None:
