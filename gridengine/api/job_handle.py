@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-UNPICKLABLE = PicklingError.__name__
 """What a call returned, and what it raised."""
+UNPICKLABLE = PicklingError.__name__
 log = logging.getLogger("gridengine")
 
 

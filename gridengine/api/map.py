@@ -125,14 +125,9 @@ def imap(
     raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
     it, and its calls are cancelled.
     """
-    form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    request = _request(f, form, scheduler, reraise, chunksize, options)
-    from gridengine.api.map_results import ResultIterator
-
-    return ResultIterator(
-        request, calls, ordered=True, total=length_of(iterables), progress=progress
-    )
+    how = {"ordered": True, "progress": progress}
+    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
 
 
 @overload
@@ -186,19 +181,9 @@ def imap_unordered(
     """Return an iterator over the results of `map` in the order in which they come, or over
     `(number of the call, result)` with `with_index`; all else is as for `imap`.
     """
-    form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    request = _request(f, form, scheduler, reraise, chunksize, options)
-    from gridengine.api.map_results import ResultIterator
-
-    return ResultIterator(
-        request,
-        calls,
-        ordered=False,
-        with_index=with_index,
-        total=length_of(iterables),
-        progress=progress,
-    )
+    how = {"ordered": False, "with_index": with_index, "progress": progress}
+    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
@@ -221,6 +206,23 @@ def _short(value: object) -> str:
     if not isinstance(value, (str, int, float, complex, bytes, type(None))):
         value = getattr(value, "__name__", type(value).__name__)
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
+
+
+def _iterator(
+    f: Callable[..., Any],
+    iterables: tuple[Iterable[Any], ...],
+    place: SchedulerSpec,
+    reraise: bool,
+    chunksize: int,
+    options: tuple[Any, ...],
+    **how: Any,
+) -> ResultIterator[Any]:
+    """Return the iterator of `imap` and its kin; `how` says in what way it gives its results."""
+    form, calls = zipped(f, iterables)
+    request = _request(f, form, place, reraise, chunksize, options)
+    from gridengine.api.map_results import ResultIterator
+
+    return ResultIterator(request, calls, total=length_of(iterables), **how)
 
 
 def _request(

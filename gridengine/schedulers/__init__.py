@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.detect import said_setting
 from gridengine.schedulers.registry import (
@@ -142,7 +143,7 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     if not system or os.getpid() in _ANNOUNCED:
         return
     _ANNOUNCED.add(os.getpid())
-    what = "calls" if calls is None else f"map of {calls:,} call{'s' * (calls != 1)}"
+    what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
     if scheduler.local:
         most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
     else:
