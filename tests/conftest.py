@@ -10,7 +10,6 @@ GRIDENGINE_REQUIRE_GRID_ENGINE=1, or GRIDENGINE_REQUIRE_SLURM=1.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +21,7 @@ from tests.support.clusters import (
     account_on,
     why_none,
 )
-from tests.support.scenario import bring_up
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -54,17 +53,9 @@ def skip_without(kind: type[Cluster]) -> None:
 def grid_engine(_grid_engine: GridEngine) -> Iterator[GridEngine]:
     """The Grid Engine of this machine. Scripts that a test started and left are killed at its end.
 
-    Its master has been seen to abort by itself some seconds after a restart (version 8.1.9:
-    "JB_ja_n_h_ids not found in element").
+    Its master may just be starting again after it aborted (see schedulers/gridengine/run-qmaster).
     """
-    if (
-        "unable to send message to qmaster" in _grid_engine.command("qconf", "-sh")
-        and not os.getuid()
-    ):
-        warnings.warn(
-            "Grid Engine's master was gone before this test, and is started again", stacklevel=1
-        )
-        bring_up()
+    wait_until(lambda: "unable to send message" not in _grid_engine.command("qconf", "-sh"), 60)
     yield _grid_engine
     _grid_engine.kill_children()
 

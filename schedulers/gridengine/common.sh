@@ -27,6 +27,13 @@ execd_is_there() {
     is_there sge_execd "$execd_pid" && timeout 5 qhost -h "$host" 2> /dev/null | grep -q "^$host  *lx-"
 }
 
+# An execution daemon takes a minute to notice a new master, and registers at once when it starts: with each master it is started anew. Its jobs go on meanwhile.
+run_execd() {
+    stop_daemon sge_execd "$execd_pid"
+    rm -f "$execd_pid"
+    "${clean[@]}" /usr/sbin/sge_execd > "$run_directory/execd.out" 2>&1 < /dev/null
+}
+
 discard_state() {
     rm -rf "$spool/spooldb" "$spool/qmaster" "${spool:?}/execd/$host"
 }
