@@ -43,7 +43,7 @@ class SlotGroup(Struct, eq=False):
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
     nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
-    share the workers.
+    share the workers. `late` of its runs take longer than was thought.
     """
 
     worker: Worker
@@ -51,6 +51,7 @@ class SlotGroup(Struct, eq=False):
     slots: int
     allocation: int = 0
     batches: int = 0
+    late: int = 0
     packed: list[int] = field(default_factory=list)
 
 
@@ -58,7 +59,8 @@ class Run(Struct):
     """A span that a worker was assigned; the calls before `done` are settled.
 
     `since`: when it was assigned, or began; `touched`: when its last result came, or it was
-        recalled; `recalled`: whether it was recalled;
+        recalled; `recalled`: whether it was recalled; `late`: whether it takes longer than was
+        thought;
     `limit`: the seconds that each of its calls may take, None when nothing limits them.
     """
 
@@ -71,6 +73,7 @@ class Run(Struct):
     touched: float
     limit: float | None = None
     recalled: bool = False
+    late: bool = False
 
     @property
     def worker(self) -> Worker:
@@ -179,7 +182,8 @@ class TaskQueue:
     """The spans of one demand that wait, and the slots of workers that they may have.
 
     `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
-    `ahead` may be given what their slots will want next, when calls are quick. `hard` and `soft`
+    `ahead` may be given what their slots will want next, when calls are quick, but for the slots
+    of late runs: another queue may have a free slot. `hard` and `soft`
     are how many seconds a call of this demand may take, and how many it is expected to take.
     """
 
@@ -227,7 +231,7 @@ class TaskQueue:
             return
         if group.batches < group.slots:
             self.idle[group] = None
-        elif share is None and group.batches < 2 * group.slots:
+        elif share is None and group.batches < 2 * group.slots - group.late:
             self.ahead[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
