@@ -250,7 +250,7 @@ Examples:
 @click.option(
     "--scheduler",
     type=click.Choice(tuple(BY_NAME)),
-    help="Look at this one alone, and fail when it is not here.",
+    help="Look at this one alone, and fail when it is not here (default: the setting, else all).",
 )
 @click.option(
     "--wait",
@@ -269,18 +269,18 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
     returns.
 
-    The exit status is 1 when something that is here is broken, or when what --scheduler asks for is
-    not here.
+    The exit status is 1 when something that is here is broken, or when what --scheduler or the
+    setting `scheduler` names is not here.
     """
     from gridengine.cli import doctor as looks
 
     found: list[Finding] = []
     console = _console()
-    for finding in looks.examine((scheduler,) if scheduler else STARTERS, os.environ, wait=wait):
+    for finding in looks.examine(scheduler, os.environ, wait=wait):
         found.append(finding)
         if not as_json:
             _show(console, finding)
-    broken = looks.is_broken(found, scheduler)
+    broken = looks.is_broken(found)
     if as_json:
         click.echo(looks.as_json(found, broken))
     sys.exit(1 if broken else 0)

@@ -43,6 +43,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
+from gridengine.schedulers.options import split_words
 from gridengine.settings.values import said_in, settings
 
 logger = logging.getLogger("gridengine")
@@ -218,7 +219,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         native = self._request_for(demand).specification()
         is_grid_engine = self._system.kind == GRID_ENGINE
         name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
-        named = is_grid_engine and "-N" in native.split()
+        named = is_grid_engine and "-N" in split_words(native)
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
