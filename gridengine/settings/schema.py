@@ -97,7 +97,7 @@ class Settings(Struct, frozen=True):
         tried).
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
     progress: show how far a map is that takes over two seconds: a bar on a terminal and in a
-        notebook, else a line for each tenth, one a minute at most (default yes).
+        notebook, else lines on standard error: see docs/watching.md (default yes).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
         (default 10,000,000).
