@@ -61,11 +61,12 @@ def main() -> None:
 
 
 @main.command(
+    short_help="Show each setting, and who said it.",
     epilog="""\b
 Examples:
   gridengine settings
   gridengine settings --json | jq .max_workers.value
-"""
+""",
 )
 @click.option(
     "--json",
@@ -114,13 +115,14 @@ def settings(as_json: bool) -> None:
 
 
 @main.command(
+    short_help="Start more workers for a script.",
     epilog="""\b
 Examples:
   gridengine up --scheduler processes
   gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
   gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
   gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
-"""
+""",
 )
 @click.argument(
     "connection_files",
@@ -240,12 +242,13 @@ def _scheduler(name: str | None, count: int | None) -> Scheduler:
 
 
 @main.command(
+    short_help="Say which schedulers work here.",
     epilog="""\b
 Examples:
   gridengine doctor
   gridengine doctor --scheduler grid_engine --wait 600
   gridengine doctor --json
-"""
+""",
 )
 @click.option(
     "--scheduler",

@@ -112,11 +112,11 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
         ValueError,
         RecursionError,
     ) as error:  # numbers of thousands of digits, and brackets in brackets, are no TOMLDecodeError
-        line = re.search(r"at line (\d+)", str(error))
-        at = f":{line[1]}" if line else ""
+        reason, _, place = str(error).partition(" (at line ")
+        number = place.partition(",")[0]
         raise ConfigurationError(
-            f"{path}{at}: {error}", hint=_as_toml(text, int(line[1]) if line else 0)
-        ) from error
+            f"{path}{number and f':{number}'}: {reason}", hint=_as_toml(text, int(number or 0))
+        ) from None
     lines, kinds = lines_of(text), setting_types()
     said = {}
     for keys, value in _flat(content):
