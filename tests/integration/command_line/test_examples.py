@@ -26,7 +26,7 @@ def start_example(
     return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": search},
+        env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
         capture_output=True,
         text=True,
         timeout=110,
