@@ -217,7 +217,10 @@ class ResultIterator(Generic[T]):
         self._show_progress()
 
     def _show_progress(self) -> None:
-        self._bar.update(self._given + len(self._ready), self._failed, self._total)
+        done = self._given + len(self._ready)
+        self._bar.update(done, self._failed, self._total)
+        if done == self._total:  # the last results may be long in being taken
+            self._bar.close()
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._submission.outcomes(timeout):

@@ -592,6 +592,25 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
 
 
+def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) -> None:
+    one = script(
+        """
+        import time
+        two = gridengine.ProcessScheduler(2)
+        results = gridengine.imap(time.sleep, [0.5] * 12, scheduler=two)
+        for _ in range(12):
+            next(results)
+        print("all are taken")
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    shown, _, after = printed.partition("all are taken")
+    assert " of 12 calls done" in shown
+    assert "calls done" not in after
+
+
 @pytest.mark.parametrize(
     "run",
     [
