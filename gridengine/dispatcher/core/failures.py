@@ -91,6 +91,8 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
         )
     elif report is not None and report.fault is not None:
         kind, hint = report.fault, "ask for more of it in the scheduler's resources"
+    elif report is not None and report.blameless:
+        hint = "with retries=0 what may have begun is not run again; raise retries= if it may be"
     facts = _facts(worker, span, span.start)
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
 
