@@ -81,6 +81,33 @@ tell(good=good, bad=bad, runs=len(list(FOLDER.glob("begun-*"))))
     assert told["runs"] >= 3 + 3 * 2
 
 
+def test_with_no_retries_no_call_begins_twice_though_processes_die_and_jobs_are_deleted(
+    cluster: Cluster,
+) -> None:
+    scenario = play(
+        cluster,
+        """
+def call(x, begun=str(FOLDER / "begun")):
+    with open(begun, "a") as file:
+        print(x, file=file)
+    if x % 40 == 20:
+        os._exit(1)
+    return hold(x) if x == 70 else x
+
+results = gridengine.map(call, range(200), scheduler=CLUSTER(max_workers=1), retries=0,
+                         chunksize=10, reraise=False)
+begun = [int(line) for line in open("begun")]
+bad = {x: type(result).__name__ for x, result in enumerate(results) if result != x}
+tell(begun=begun, bad=bad)
+""",
+    )
+    cluster.delete_worker(scenario.began(1)[0])
+    told = scenario.result(200)
+    assert sorted(told["begun"]) == list(range(200))
+    crashed = {str(x): "WorkerCrashed" for x in range(20, 200, 40)}
+    assert told["bad"] == {**crashed, "70": "JobDeleted"}
+
+
 # ------------------------------------------------------------------ deleted jobs
 
 

@@ -32,7 +32,6 @@ from gridengine.worker.process_setup import Controller
 from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from tests.support.runner_driver import RunnerDriver
 
-
 SENT: list[Any] = []
 """What a runner has sent so far: its calls are made in this process."""
 
