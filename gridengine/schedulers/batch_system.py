@@ -39,7 +39,7 @@ from gridengine.schedulers.launcher import (
     Report,
     TryAgain,
 )
-from gridengine.schedulers.logs import log_tail
+from gridengine.schedulers.logs import NO_ANSWER, log_tail
 from gridengine.schedulers.script import (
     job_name,
     launch_script,
@@ -95,7 +95,7 @@ CAUSES = {
         "its Python could not be run",
         "name a Python by python= that is there on the nodes too, on a shared file system, say",
     ),
-    "gets no answer of its dispatcher": ("it could not connect", UNREACHABLE),
+    NO_ANSWER: ("it could not connect", UNREACHABLE),
     "connection.json is not a connection file": (
         "it cannot read the run directory",
         "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",

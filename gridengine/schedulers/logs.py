@@ -44,6 +44,17 @@ def is_empty(path: Path) -> bool:
     return not size or bool(text and not CANCELLED.sub("", text))
 
 
+NO_ANSWER = "gets no answer of its dispatcher"
+
+
+def unanswered(path: str) -> str:
+    """Return which addresses of the dispatcher a worker has tried in vain, and why, as its log has
+    it; empty when it has not.
+    """
+    found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
+    return found[1] if found else ""
+
+
 def log_tail(path: str) -> str:
     """Return the last lines of a worker's log, for an error's text."""
     return "\n".join(tail(Path(path), TAIL_BYTES).splitlines()[-TAIL_LINES:]) if path else ""
