@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
-from gridengine.schedulers.logs import log_tail
+from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
@@ -99,7 +99,7 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
 def _with_log(error: GridEngineError | None) -> GridEngineError | None:
     """Add to an error that was made in this process the end of the log that it names."""
     if error is not None and error.log and error.log_tail is None:
-        error.log_tail = log_tail(error.log) or None
+        add_log(error, error.log)
     return error
 
 
@@ -109,13 +109,9 @@ def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt
     """
     history = [f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)]
     if isinstance(error, OutOfMemory) and attempts:  # its text has what the notes say of others
-        error.host, error.job, error.log = (
-            attempts[-1].host,
-            attempts[-1].job or None,
-            attempts[-1].log or None,
-        )
+        error.host, error.job = attempts[-1].host, attempts[-1].job or None
         error.attempts = tuple(map(str, attempts))
-        error.log_tail = log_tail(attempts[-1].log) or None
+        add_log(error, attempts[-1].log)
         facts, history = facts[1:], []
     elif attempts:
         facts += [f"on {attempts[-1].host}"]

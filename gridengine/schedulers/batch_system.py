@@ -39,7 +39,7 @@ from gridengine.schedulers.launcher import (
     Report,
     TryAgain,
 )
-from gridengine.schedulers.logs import NO_ANSWER, log_tail
+from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
 from gridengine.schedulers.script import (
     job_name,
     launch_script,
@@ -344,8 +344,7 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
         f"the cluster job ended before its worker connected: {reason}",
         host=host or None,
         job=handle.id,
-        log=handle.log or None,
-        log_tail=tail or None,
         hint=None if end.deleted else hint,
     )
+    add_log(error, handle.log)
     return end._replace(error=error)

@@ -75,7 +75,7 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     """
     kind: type[GridEngineError] = WorkerLost
     hint = (
-        "look at the log and at the batch system's record of this job; raise retries= if the "
+        "look at the batch system's record of this job, and at its log; raise retries= if the "
         "machines are to blame"
     )
     if not worker.job:

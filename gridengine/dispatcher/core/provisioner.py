@@ -264,8 +264,8 @@ class Provisioner(Struct, eq=False):
             return report.error
         reason = (report.reason if report is not None else "") or "no reason is given"
         hint = (
-            "read the log; check that the interpreter and the package are there on the node, and "
-            "the prologue"
+            "check that the interpreter and the package are there on the node, and the prologue; "
+            "its log may tell"
         )
         if deleted:
             text = f"was deleted: {reason}"
