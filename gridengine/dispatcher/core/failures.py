@@ -97,9 +97,9 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
 
 
-def why_relieved(worker: Worker, span: Span) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had."""
-    seconds = worker.leave_at - worker.since
+def why_relieved(worker: Worker, span: Span, began: float) -> TimeoutError:
+    """Return the error of a call that took all the time that its worker had left."""
+    seconds = worker.leave_at - began
     text = (
         f"{name_of(span, span.start)} took longer than its worker may be there: of its "
         f"walltime {seconds:.1f} s were left when it began"

@@ -177,7 +177,7 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, "the walltime of its worker was over")
-        error = failures.why_relieved(worker, span)
+        error = failures.why_relieved(worker, span, run.touched)
         settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker, now)
     state.scale_due = True
@@ -275,7 +275,11 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
             requeue(state, replace(span, start=span.start + 1))
             span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, f"the worker {reason}")
-        _retry_lost(state, worker, span, reason)
+        if now >= worker.leave_at and not span.open_task.task.retries:
+            error = failures.why_relieved(worker, span, run.touched)
+            settle_failed(state, span, error, -signal.SIGKILL)
+        else:
+            _retry_lost(state, worker, span, reason)
     state.scale_due = True
 
 

@@ -19,6 +19,7 @@ from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import (
     JobDeleted,
+    TimeoutError,
     WorkerLost,
 )
 from gridengine.resources import Memory
@@ -261,6 +262,7 @@ def test_of_a_worker_that_is_relieved_what_may_run_only_once_goes_on_to_its_end(
     play.say(Goodbye("told to stop", [one.run]))
     [settled] = play.seen(CallsFinished)
     assert (settled.start, settled.stop) == (0, 1)
+    assert type(settled.error) is TimeoutError
     assert "had to leave: its walltime was nearly over" in str(settled.error)
     assert play.core.state.calls_waiting == 1
 
