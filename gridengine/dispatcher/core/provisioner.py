@@ -251,7 +251,7 @@ class Provisioner(Struct, eq=False):
         report = one.report
         if report is not None and report.blameless:
             return None
-        deleted, failed = report is not None and report.deleted, one.ended_at is not None
+        deleted = report is not None and report.deleted
         if deleted and one.launched_at < self.deleted_at:
             return None
         self.deleted_at = now if deleted else self.deleted_at
@@ -262,6 +262,12 @@ class Provisioner(Struct, eq=False):
         count, self.failures = self.failures, 0
         if report is not None and report.error is not None:
             return report.error
+        return self._start_error(one, count)
+
+    def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
+        """Return the error of so many workers in a row, the last of which is this one."""
+        report = one.report
+        deleted, failed = report is not None and report.deleted, one.ended_at is not None
         reason = (report.reason if report is not None else "") or "no reason is given"
         hint = (
             "check that the interpreter and the package are there on the node, and the prologue; "
