@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
+from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 
 T = TypeVar("T")
@@ -152,6 +153,7 @@ class ResultIterator(Generic[T]):
             if isinstance(error, StopIteration):
                 # it would end the iteration as if all were done: see PEP 479
                 raise RuntimeError("a call raised StopIteration") from error
+            warn_of_exit(error)
             raise error
         finally:
             del error  # the traceback would hold it, and it the traceback

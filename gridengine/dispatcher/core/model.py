@@ -114,8 +114,9 @@ class Worker(Struct):
     `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
     life. `fruitless`: how often in a row it gave work back and did none. `since`: when it
     connected. `leave_at`: when it is to leave, before its walltime is over. `blamed_runs`: of one
-    that said goodbye, the runs that may be to blame. `exit_reason`: what it said, until the batch
-    system says how it ended. `generation`: of the caller's modules, the last that it was told of.
+    that said goodbye, the runs that may be to blame; `knows_begun`: whether it said what had begun.
+    `exit_reason`: what it said, until the batch system says how it ended. `generation`: of the
+    caller's modules, the last that it was told of.
     """
 
     id: bytes
@@ -136,6 +137,7 @@ class Worker(Struct):
     fruitless: int = 0
     stopping_since: float = 0.0
     blamed_runs: set[int] | None = None
+    knows_begun: bool = False
     exit_reason: str = ""
     generation: int = 0
 

@@ -362,7 +362,7 @@ def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> No
     play.here()
     play.done(play.assigned()[0])
     play.later(900, beats=[b"w"])
-    play.ask(calls=1, retries=0)
+    play.ask(calls=1, retries=1)
     assert play.assigned()[0].attempt == 1
     for _ in range(10):
         play.later(10, beats=[b"w"])
