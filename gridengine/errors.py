@@ -25,12 +25,22 @@ The user's own exception is not in the tree: it arrives as itself, with a `Remot
 from __future__ import annotations
 
 import builtins
+import functools
+import logging
 import math
 import pickle
 import reprlib
 import signal
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
 
 class GridEngineError(Exception):
@@ -127,10 +137,12 @@ UNNUMBERED = -1
 """In the place of the number of a task's first call: its calls were submitted one by one."""
 
 
-def call_words(name: str, first: int, index: int) -> str:
-    """Return what a call is called in errors: by its number among all that the user asked for, if
-    it has one.
+def call_words(name: str, first: int, index: int, job: str = "") -> str:
+    """Return what a call is called in errors: a job by its name, others by their number among all
+    that the user asked for, if they have one.
     """
+    if job:
+        return f"job {job}"
     return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"
 
 
@@ -223,6 +235,46 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'
+
+
+def is_own(file: str) -> bool:
+    """Return whether this is a file of this package."""
+    return file.startswith(__file__.removesuffix("errors.py"))
+
+
+def users_frames(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback without the frames of this package that called the user's
+    code; None when there are no others.
+    """
+    inner = error.__traceback__
+    while inner is not None and is_own(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner
+
+
+def trim(error: BaseException) -> None:
+    """Take the frames of this package off the traceback of an error of its own, or of what a call
+    raised: they say nothing to users. Not while the logger "gridengine" is at DEBUG.
+
+    The bare `raise` that is to follow adds no frame of where it stands.
+    """
+    ours = isinstance(error, GridEngineError) or isinstance(error.__cause__, RemoteTraceback)
+    if ours and not logging.getLogger("gridengine").isEnabledFor(logging.DEBUG):
+        BaseException.with_traceback(error, users_frames(error))
+
+
+def trimmed(f: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with its errors as `trim` has them, for what is not called often."""
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return f(*args, **kwargs)
+        except BaseException as error:
+            trim(error)
+            raise
+
+    return call
 
 
 def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:

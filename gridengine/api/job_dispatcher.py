@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
-from gridengine.errors import ConfigurationError, TimeoutError
+from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -30,6 +30,7 @@ class JobDispatcher:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
     """
 
+    @trimmed
     def __init__(
         self,
         scheduler: SchedulerSpec = None,
@@ -67,6 +68,7 @@ class JobDispatcher:
             return None
         return time.monotonic() - self._began if self.end_time is None else self._elapsed
 
+    @trimmed
     def dispatch(self, jobs: Iterable[Job]) -> None:
         """Start these jobs, none of which has been started.
 

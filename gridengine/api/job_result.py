@@ -10,7 +10,7 @@ from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
-from gridengine.errors import TimeoutError
+from gridengine.errors import TimeoutError, trim
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 
@@ -54,9 +54,13 @@ class JobResult:
             TimeoutError: it has not ended within `timeout` seconds; it runs on.
         """
         value, error = self._outcome_within(timeout)
-        if error is not None:
+        if error is None:
+            return value
+        try:
             raise error
-        return value
+        except BaseException as raised:
+            trim(raised)
+            raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that `result` would raise, or None.

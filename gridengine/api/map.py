@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from gridengine.client.chunking import length_of, zipped
+from gridengine.errors import trim
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import STAR
@@ -75,10 +76,14 @@ def map(
     form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
     total = length_of(iterables)
-    request = _request(f, form, scheduler, reraise, chunksize, options, total)
-    from gridengine.api.map_results import gather
+    try:
+        request = _request(f, form, scheduler, reraise, chunksize, options, total)
+        from gridengine.api.map_results import gather
 
-    return gather(request, calls, total, progress)
+        return gather(request, calls, total, progress)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def starmap(
@@ -98,10 +103,14 @@ def starmap(
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     options = (retries, timeout, retry_on, escalate_memory, resources)
     total = length_of([iterable])
-    request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
-    from gridengine.api.map_results import gather
+    try:
+        request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
+        from gridengine.api.map_results import gather
 
-    return gather(request, builtins.map(tuple, iterable), total, progress)
+        return gather(request, builtins.map(tuple, iterable), total, progress)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def imap(
@@ -127,7 +136,11 @@ def imap(
     """
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": True, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    try:
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 @overload
@@ -183,7 +196,11 @@ def imap_unordered(
     """
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": False, "with_index": with_index, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    try:
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:

@@ -12,6 +12,7 @@ from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.submission import MapRequest, Submission
+from gridengine.errors import trim
 
 T = TypeVar("T")
 
@@ -153,6 +154,9 @@ class ResultIterator(Generic[T]):
                 # it would end the iteration as if all were done: see PEP 479
                 raise RuntimeError("a call raised StopIteration") from error
             raise error
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             del error  # the traceback would hold it, and it the traceback
 

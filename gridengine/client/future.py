@@ -24,6 +24,7 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.errors import trim
 
 MOST_CALLS: Final = 1024
 """How many calls travel as one task at most."""
@@ -287,6 +288,9 @@ class CallFuture(Future[Any]):
         if type(outcome) is Failed:
             try:
                 raise outcome.error
+            except BaseException as error:
+                trim(error)
+                raise
             finally:
                 self = outcome = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
         return outcome

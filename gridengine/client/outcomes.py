@@ -63,12 +63,14 @@ def outcomes_of(
     if event.recalled:
         error = CancelledError()
     elif event.payload is None:
-        error = _with_log(event.error)
+        error = event.error
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
         add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
+    if isinstance(error, GridEngineError) and error.log and error.log_tail is None:
+        error.log_tail = log_tail(error.log) or None
     return [Outcome(start, stop, (), error)]
 
 
@@ -96,13 +98,6 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
     ]
 
 
-def _with_log(error: GridEngineError | None) -> GridEngineError | None:
-    """Add to an error that was made in this process the end of the log that it names."""
-    if error is not None and error.log and error.log_tail is None:
-        error.log_tail = log_tail(error.log) or None
-    return error
-
-
 def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt]) -> None:
     """Note on an exception that a worker sent these facts, and what only the dispatcher knows: the
     cluster job, its log, and the outcome of each attempt.
@@ -115,7 +110,6 @@ def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt
             attempts[-1].log or None,
         )
         error.attempts = tuple(map(str, attempts))
-        error.log_tail = log_tail(attempts[-1].log) or None
         facts, history = facts[1:], []
     elif attempts:
         facts += [f"on {attempts[-1].host}"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +13,13 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, WorkerCrashed
+from gridengine.errors import (
+    Cancelled,
+    GridEngineError,
+    RemoteTraceback,
+    WorkerCrashed,
+    is_own,
+)
 
 HERE = f"on {socket.gethostname()}"
 
@@ -112,6 +120,55 @@ WAYS: dict[str, tuple[Callable[[gridengine.Scheduler], Any], str]] = {
     "a job": (run_job, "job sweep, argument -1.5"),
     "a mutable job": (run_mutable_job, "job sweep"),
 }
+
+
+def own_frames(error: BaseException) -> list[str]:
+    files = [entry.filename for entry in traceback.extract_tb(error.__traceback__)]
+    assert __file__ in files
+    return list(filter(is_own, files))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
+    scheduler: gridengine.Scheduler, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level, some in ((logging.INFO, False), (logging.DEBUG, True)):
+        caplog.set_level(level, "gridengine")
+        with pytest.raises(ValueError, match="no") as caught:
+            WAYS[way][0](scheduler)
+        assert bool(own_frames(caught.value)) == some
+        assert isinstance(caught.value.__cause__, RemoteTraceback)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: gridengine.map(abs, [1], retries=-1),
+        lambda: gridengine.imap(abs, [threading.Lock()], chunksize=0),
+        lambda: gridengine.map(lambda x, lock=threading.Lock(): x, [1]),
+        lambda: gridengine.Job(target=abs, retries=-1),
+        lambda: gridengine.Job(target=abs, args=[threading.Lock()]).start(),
+        lambda: gridengine.Executor(retries=-1),
+        lambda: gridengine.Pool(retries=-1),
+        lambda: gridengine.JobDispatcher(retries=-1),
+    ],
+)
+def test_no_frame_of_this_package_is_above_its_own_refusals(act: Callable[[], Any]) -> None:
+    with pytest.raises(GridEngineError) as caught:
+        act()
+    assert own_frames(caught.value) == []
+
+
+def test_frames_of_the_users_own_code_stay_in_the_traceback(
+    scheduler: gridengine.Scheduler,
+) -> None:
+    def sweep() -> Iterator[int]:
+        gridengine.map(risky, [-1], scheduler=scheduler)
+        yield 1
+
+    with pytest.raises(ValueError, match="no -1") as caught:
+        gridengine.map(risky, sweep(), scheduler=scheduler)
+    assert "sweep" in [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
 
 
 @pytest.mark.parametrize("way", WAYS)
