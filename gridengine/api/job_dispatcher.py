@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from gridengine.api.job_result import JobResult
 from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
@@ -73,10 +75,15 @@ class JobDispatcher:
         """Start these jobs, none of which has been started.
 
         Raises:
+            TypeError: these are no jobs.
             RuntimeError: jobs that were dispatched before have not been joined.
             ConfigurationError: the dispatcher is closed.
             PicklingError: a job cannot be pickled; none is run.
         """
+        chosen = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+        for job in chosen:
+            if not (isinstance(job, JobResult) and isinstance(jobs, Iterable)):
+                raise TypeError(f"dispatch takes jobs, as [Job(target=f)], not {job!r}")
         with self._lock:
             if self._closed:
                 raise ConfigurationError(
@@ -84,7 +91,7 @@ class JobDispatcher:
                 )
             if self._jobs:
                 raise RuntimeError("jobs have been dispatched already; join them first")
-            chosen, started, now = list(jobs), [], time.monotonic()
+            started, now = [], time.monotonic()
             start_time = time.time()
             try:
                 for job in chosen:
@@ -112,8 +119,9 @@ class JobDispatcher:
             job.join(None if until is None else max(0.0, until - time.monotonic()))
             if job.is_alive():
                 alive, count = sum(one.is_alive() for one in self._jobs), len(self._jobs)
+                verb, rest = ("is", "it runs on") if alive == 1 else ("are", "they run on")
                 raise TimeoutError(
-                    f"{alive} of {count} jobs are not done after {timeout} s; they run on"
+                    f"{alive} of {plural(count, 'job')} {verb} not done after {timeout} s; {rest}"
                 )
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]

@@ -57,7 +57,7 @@ class JobResult:
         if error is None:
             return value
         try:
-            raise error
+            raise error.with_traceback(None)  # that of an earlier `result`
         except BaseException as raised:
             trim(raised)
             raise

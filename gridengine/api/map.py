@@ -10,7 +10,7 @@ import builtins
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.errors import trim
@@ -39,6 +39,7 @@ def map(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several
     iterables are zipped.
@@ -65,6 +66,7 @@ def map(
             default it is a failure at once.
         resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see
             `docs/reliability.md`.
+        unknown: other keywords are an error: `functools.partial(f, b=2)` gives each call one.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note of
@@ -77,6 +79,8 @@ def map(
     options = (retries, timeout, retry_on, escalate_memory, resources)
     total = length_of(iterables)
     try:
+        if unknown or progress is not None:
+            _check_keywords("map", unknown, progress)
         request = _request(f, form, scheduler, reraise, chunksize, options, total)
         from gridengine.api.map_results import gather
 
@@ -99,11 +103,14 @@ def starmap(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     options = (retries, timeout, retry_on, escalate_memory, resources)
     total = length_of([iterable])
     try:
+        if unknown or progress is not None:
+            _check_keywords("starmap", unknown, progress)
         request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
         from gridengine.api.map_results import gather
 
@@ -125,6 +132,7 @@ def imap(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -137,6 +145,8 @@ def imap(
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": True, "progress": progress}
     try:
+        if unknown or progress is not None:
+            _check_keywords("imap", unknown, progress)
         return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
     except BaseException as error:
         trim(error)
@@ -190,6 +200,7 @@ def imap_unordered(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> ResultIterator[Any]:
     """Return an iterator over the results of `map` in the order in which they come, or over
     `(number of the call, result)` with `with_index`; all else is as for `imap`.
@@ -197,6 +208,8 @@ def imap_unordered(
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": False, "with_index": with_index, "progress": progress}
     try:
+        if unknown or progress is not None:
+            _check_keywords("imap_unordered", unknown, progress)
         return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
     except BaseException as error:
         trim(error)
@@ -223,6 +236,27 @@ def _short(value: object) -> str:
     if not isinstance(value, (str, int, float, complex, bytes, type(None))):
         value = getattr(value, "__name__", type(value).__name__)
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
+
+
+def _check_keywords(called: str, unknown: dict[str, Any], progress: Any) -> None:
+    """Check what is seldom given.
+
+    Raises:
+        TypeError: there is no such keyword, or `progress` is none of True, False and None.
+    """
+    if isinstance(progress, str):  # "no" would be true
+        raise TypeError(f"progress must be True, False or None, not {progress!r}")
+    for name in unknown:
+        import difflib
+
+        known = map.__kwdefaults__
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"what each call is to have is given by functools.partial(f, {name}=...)"
+        )
+        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 def _iterator(

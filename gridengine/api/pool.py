@@ -66,6 +66,7 @@ class Pool:
             initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
             options=options,
             daemon=True,
+            word="processes",
         )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
@@ -286,7 +287,7 @@ class AsyncResult(Generic[T]):
         if error is None:
             return value  # type: ignore[no-any-return]
         try:
-            raise error
+            raise error.with_traceback(None)  # that of an earlier `get`
         except BaseException as raised:
             trim(raised)
             raise

@@ -273,7 +273,8 @@ class Batcher(Lifetime):
         elif event.recalled:
             futures = self._given_back(futures, batch)
         if futures:
-            self._settle(futures, UndecodedResult(event), batch.load)
+            call = None if event.error is None else futures[0].call
+            self._settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(self, futures: Sequence[CallFuture], batch: Batch) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
+from gridengine.resources.units import plural
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on
@@ -80,11 +81,10 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
     except PicklingError as error:
         return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
-        count = (
-            f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        )
+        is_list = isinstance(values, list)
+        count = plural(len(values), "result") if is_list else f"a {type(values).__name__}"
         wrong = ProtocolError(
-            f"the worker answered {stop - start} calls with {count}",
+            f"the worker answered {plural(stop - start, 'call')} with {count}",
             hint="report this as a fault of gridengine",
         )
         return [Outcome(start, stop, (), wrong)]

@@ -147,8 +147,8 @@ def _first_failing(
 
 _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
     (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event): (
-        "multiprocessing.Lock() and its kin travel to calls on this machine; a lock of one call "
-        "alone is made in the function",
+        "make it in the function, or leave it out of what is pickled (`__getstate__`); one that "
+        "calls on this machine share is a multiprocessing.Manager().Lock()",
         "return what it guards, without it",
     ),
     (threading.Thread,): ("start it in the function", "return what it made"),

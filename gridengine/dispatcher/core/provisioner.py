@@ -12,6 +12,7 @@ from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.errors import UNREACHABLE, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 
 EXPLAIN_SECONDS = 60.0
@@ -267,7 +268,8 @@ class Provisioner(Struct, eq=False):
             text = f"ran, but its worker never connected within {seconds:g} s to {places}"
             hint = f"{UNREACHABLE}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
         return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}",
+            f"{plural(self.policy.failed_starts, 'worker')} in a row could not be started; the "
+            f"last {text}",
             job=one.handle.id,
             log=one.handle.log or None,
             hint=hint,

@@ -8,6 +8,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
     [
         lambda: gridengine.map(abs, [1], retries=-1),
         lambda: gridengine.imap(abs, [threading.Lock()], chunksize=0),
-        lambda: gridengine.map(lambda x, lock=threading.Lock(): x, [1]),
+        lambda: gridengine.starmap(pow, [(2, threading.Lock())]),
         lambda: gridengine.Job(target=abs, retries=-1),
         lambda: gridengine.Job(target=abs, args=[threading.Lock()]).start(),
         lambda: gridengine.Executor(retries=-1),
@@ -208,13 +209,66 @@ def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
     assert [note[:15] for note in error.__notes__] == ["call 1 of risky", "call 1 of outer"]
 
 
-def die(x: int) -> None:
+def die(x: object) -> None:
     os._exit(3)
 
 
 def test_of_a_call_submitted_alone_an_error_says_no_number() -> None:
     with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
         futures = [executor.submit(die, number) for number in range(3)]
-        for future in futures:
-            with pytest.raises(WorkerCrashed, match="the process that ran the call of die exited"):
+        for number, future in enumerate(futures):
+            with pytest.raises(WorkerCrashed, match="ran the call of die exited") as caught:
                 future.result()
+            assert caught.value.__notes__ == [f"argument {number}"]
+
+
+def test_of_a_crashed_call_what_it_was_given_is_told_once_however_often_it_is_asked_for() -> None:
+    given = [str(number) for number in range(300)]  # it travels as a snapshot
+    with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
+        future = executor.submit(die, given)
+        shown = [traceback.format_exception(future.exception()) for _ in range(2)]
+        for _ in range(2):
+            with pytest.raises(WorkerCrashed) as caught:
+                future.result()
+    assert caught.value.__notes__ == ["argument ['0', '1', '2', '3', '4', '5', ...]"]
+    assert shown[0] == shown[1]
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [entry.filename for entry in frames] == [__file__]
+
+
+def fill(size: int) -> int:
+    return len(bytearray(size))
+
+
+def test_a_call_out_of_memory_shows_each_thing_once() -> None:
+    with (
+        gridengine.ProcessScheduler(max_workers=1) as scheduler,
+        pytest.raises(gridengine.OutOfMemory) as caught,
+    ):
+        gridengine.map(fill, [10**10], scheduler=scheduler, resources=gridengine.Memory(1))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("ran out of memory: its limit was") == 1
+    assert shown.count("MemoryError") == 1
+    assert "argument 10000000000" in shown
+    assert f"{Path('gridengine', 'worker')}" not in shown
+
+
+def test_a_job_out_of_memory_or_crashed_is_named_on_standard_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        for target, argument, words in (
+            (fill, 10**10, ["job sweep ran out of memory: its limit was 1.00 GB"]),
+            (die, 1, ["the process that ran job sweep exited with status 3", *["attempt: "] * 3]),
+        ):
+            caplog.clear()
+            job = gridengine.Job(
+                target=target,
+                args=(argument,),
+                name="sweep",
+                scheduler=scheduler,
+                resources=gridengine.Memory(1),
+            )
+            job.start()
+            job.join()
+            assert [caplog.text.count(one) for one in words] == [words.count(one) for one in words]
