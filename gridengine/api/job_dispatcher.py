@@ -104,6 +104,7 @@ class JobDispatcher:
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
 
+    @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
         """Wait for all jobs and return their results in order, a failed job's exception in its
         place.

@@ -249,7 +249,7 @@ def _check_keywords(called: str, unknown: dict[str, Any], progress: Any) -> None
     for name in unknown:
         import difflib
 
-        known = map.__kwdefaults__
+        known = map.__kwdefaults__ or {}
         near = difflib.get_close_matches(name, known, n=1)
         hint = (
             f"did you mean {near[0]!r}?"

@@ -388,7 +388,9 @@ class CallFuture(Future[Any]):
         self.set_result(None)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a future cannot be pickled; pass its result")
+        refusal = TypeError("a future cannot be pickled; pass its result")
+        vars(refusal)["refused"] = self  # named itself, not a part of it
+        raise refusal
 
 
 def release(locks: Sequence[threading.Lock]) -> None:

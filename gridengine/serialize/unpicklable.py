@@ -170,7 +170,9 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
 
 
 def _named(obj: Any) -> tuple[str, str] | None:
-    return next((known for kinds, known in _REMEDIES.items() if isinstance(obj, kinds)), None)
+    """Return the remedies for an object, if its class or `_REMEDIES` has some."""
+    own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
+    return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
 
 
 def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:

@@ -152,6 +152,7 @@ def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
         lambda: gridengine.Executor(retries=-1),
         lambda: gridengine.Pool(retries=-1),
         lambda: gridengine.JobDispatcher(retries=-1),
+        lambda: gridengine.map(abs, [gridengine.InlineScheduler()]),
     ],
 )
 def test_no_frame_of_this_package_is_above_its_own_refusals(act: Callable[[], Any]) -> None:

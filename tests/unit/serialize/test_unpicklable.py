@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gridengine import InlineScheduler
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
@@ -160,6 +161,12 @@ def test_an_error_says_what_to_do_about_what_it_is(
     texts = [text_of(pickling.dump_calls, [[one]]), text_of(pickling.dump_values, [[one]])]
     for text, remedy in zip(texts, [to_a_call, back], strict=True):
         assert remedy in text.rpartition("  try: ")[2]
+
+
+def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -> None:
+    text = text_of(pickling.dump_calls, [Holder(InlineScheduler())])
+    assert "argument 1 of call 0, at .model (a gridengine.schedulers.inline.Inline" in text
+    assert "try: leave it out: what a call runs in turn" in text
 
 
 def test_what_a_function_captures_may_be_made_in_a_module() -> None:
