@@ -32,6 +32,7 @@ import pickle
 import reprlib
 import signal
 from collections.abc import Sequence
+from opcode import opmap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -253,14 +254,27 @@ def users_frames(error: BaseException) -> TracebackType | None:
 
 
 def trim(error: BaseException) -> None:
-    """Take the frames of this package off the traceback of an error of its own, or of what a call
-    raised: they say nothing to users. Not while the logger "gridengine" is at DEBUG.
+    """Take the frames of this package off the traceback of an error of its own, of its `TypeError`
+    for an argument, or of what a call raised: they say nothing to users. Not while the logger
+    "gridengine" is at DEBUG.
 
     The bare `raise` that is to follow adds no frame of where it stands.
     """
-    ours = isinstance(error, GridEngineError) or isinstance(error.__cause__, RemoteTraceback)
+    remote = isinstance(error.__cause__, RemoteTraceback)
+    ours = remote or isinstance(error, GridEngineError) or _is_refusal(error)
     if ours and not logging.getLogger("gridengine").isEnabledFor(logging.DEBUG):
         BaseException.with_traceback(error, users_frames(error))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether this is a `TypeError` that a `raise` of this package made."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None or not isinstance(error, TypeError):
+        return False
+    code, at = innermost.tb_frame.f_code, innermost.tb_lasti
+    return is_own(code.co_filename) and code.co_code[at] == opmap["RAISE_VARARGS"]
 
 
 def trimmed(f: Callable[P, T]) -> Callable[P, T]:

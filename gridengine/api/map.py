@@ -75,12 +75,12 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    total = length_of(iterables)
     try:
         if unknown or progress is not None:
             _check_keywords("map", unknown, progress)
+        form, calls = zipped(f, iterables)
+        total = length_of(iterables)
         request = _request(f, form, scheduler, reraise, chunksize, options, total)
         from gridengine.api.map_results import gather
 

@@ -153,12 +153,22 @@ def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
         lambda: gridengine.Pool(retries=-1),
         lambda: gridengine.JobDispatcher(retries=-1),
         lambda: gridengine.map(abs, [gridengine.InlineScheduler()]),
+        lambda: gridengine.map(abs),
+        lambda: gridengine.map(abs, [1], retry_on="OSError"),
+        lambda: gridengine.imap(abs, [1], steps=3),  # type: ignore[arg-type]
+        lambda: gridengine.Pool("slurm"),  # type: ignore[arg-type]
     ],
 )
 def test_no_frame_of_this_package_is_above_its_own_refusals(act: Callable[[], Any]) -> None:
-    with pytest.raises(GridEngineError) as caught:
+    with pytest.raises((GridEngineError, TypeError)) as caught:
         act()
     assert own_frames(caught.value) == []
+
+
+def test_an_error_that_this_package_did_not_make_keeps_all_frames() -> None:
+    with pytest.raises(TypeError, match="'int' object is not iterable") as caught:
+        gridengine.map(abs, 5)  # type: ignore[arg-type]
+    assert own_frames(caught.value) != []
 
 
 def test_frames_of_the_users_own_code_stay_in_the_traceback(
