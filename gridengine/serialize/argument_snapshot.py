@@ -11,12 +11,9 @@ from typing import Any
 from gridengine.errors import short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, STAR, Payload, size_of
-from gridengine.serialize.shared_objects import needs_of
 
 MOST_SHOWN = 6
 """How many positional arguments of a call that failed are shown at most, and how many by name."""
-MOST_REBUILT = 64 * 1024
-"""A snapshot of more bytes is not rebuilt to be shown."""
 SHORT = 256
 """Strings and tuples up to that length wait as they are."""
 
@@ -55,15 +52,10 @@ def snapshot(call: Any, form: int, name: str = "the function") -> Any:
 
 def given_words(call: Any, form: int) -> str:
     """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
-    empty for a snapshot that is large, or cannot be rebuilt here.
+    empty for a snapshot, which is not rebuilt here: that may be what the call died of.
     """
     if type(call) is CallSnapshot:
-        if call.size > MOST_REBUILT or needs_of(call.payload):
-            return ""
-        try:
-            call = restore(*call.payload)
-        except Exception:  # of the user's own class
-            return ""
+        return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]
     shown += [f"{name}={short_repr(named[name])}" for name in itertools.islice(named, MOST_SHOWN)]
