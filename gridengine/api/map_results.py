@@ -13,6 +13,7 @@ from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
+from gridengine.errors import trim
 
 T = TypeVar("T")
 
@@ -155,6 +156,9 @@ class ResultIterator(Generic[T]):
                 raise RuntimeError("a call raised StopIteration") from error
             warn_of_exit(error)
             raise error
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             del error  # the traceback would hold it, and it the traceback
 
