@@ -40,7 +40,9 @@ class Task(Struct, frozen=True, gc=False):
     is the index of its first call among all that the user asked for, or `UNNUMBERED`.
     `escalate_memory` is by how much a call's memory is multiplied when it is run again because it
     ran out of it. `needs` are the shared objects that the calls refer to. `submitter` is whose it
-    is: calls of several submitters take turns, and jobs have one together.
+    is: calls of several submitters take turns, and jobs have one together. `after` are the
+    references of the results that its one call needs; `kept` names calls whose results others need:
+    their indices, each with the reference that stands for its result.
     """
 
     id: int
@@ -57,6 +59,23 @@ class Task(Struct, frozen=True, gc=False):
     escalate_memory: float = 1.0
     needs: tuple[SharedObject, ...] = ()
     submitter: int = 0
+    after: tuple[int, ...] = ()
+    kept: tuple[tuple[int, int], ...] = ()
+
+
+class ResultData(Struct, frozen=True):
+    """The outcome of one call as it travels: what a reference stands for once it is there.
+
+    `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
+    pickled exception; or it is None and `error` says why there is none, or the call was
+    `cancelled`.
+    """
+
+    payload: Payload | None = None
+    item: int = 0
+    raised: bool = False
+    error: GridEngineError | None = None
+    cancelled: bool = False
 
 
 class Attempt(Struct, frozen=True):
@@ -99,7 +118,8 @@ class CallsFinished(Struct, frozen=True):
     or it is None and `error` says why there is none. `exitcode` is as that of a
     `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
     before they began, on request. `seconds` is how long they took together; None when that is not
-    known.
+    known. `path`: of a call that failed because another had, the names of those calls, from the first
+    that failed to the last before this one.
     """
 
     task: int
@@ -115,6 +135,7 @@ class CallsFinished(Struct, frozen=True):
     last: bool = False
     recalled: bool = False
     seconds: float | None = None
+    path: tuple[str, ...] = ()
 
 
 class TaskStarted(Struct, frozen=True):
