@@ -28,11 +28,19 @@ from gridengine.dispatcher.core.events import (
     Received,
     Send,
     Submitted,
+    Supplied,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
@@ -43,7 +51,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
@@ -58,6 +66,7 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Started,
+    input_name,
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
@@ -85,6 +94,9 @@ class InlineDispatcher:
         self._runs: dict[int, InlineRun] = {}
         """By the number of each task that is being run; calls may submit in turn."""
         self._closed = False
+        self.results: dict[int, ResultData] = {}
+        """What calls may refer to, by its references."""
+        self._arrived = threading.Condition()
 
     def new_id(self) -> int:
         """Return an id for a task."""
@@ -99,10 +111,14 @@ class InlineDispatcher:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        run = InlineRun(function, tasks, listener)
+        made = {reference for task in tasks for _, reference in task.kept}
+        inputs = {reference for task in tasks for reference in task.after} - made
+        with self._arrived:  # of futures of others, or that another thread works at
+            self._arrived.wait_for(lambda: self.results.keys() >= inputs)
+        run = InlineRun(self, function, tasks, listener)
         self._runs.update((task.id, run) for task in tasks)
         try:
-            run.run()
+            run.run(inputs)
         finally:
             for task in tasks:
                 del self._runs[task.id]
@@ -131,6 +147,27 @@ class InlineDispatcher:
     def release(self, name: bytes) -> None:
         """Nothing is kept of shared objects."""
 
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
+        later.
+        """
+        missing()
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for."""
+        with self._arrived:
+            if reference not in self.results:
+                self.results[reference] = data
+                load = partial(pickling.load_result, data.payload or (), data.item)
+                register_result(input_name(reference), load)
+            self._arrived.notify_all()
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Let go of these results."""
+        for reference in references:
+            if self.results.pop(reference, None) is not None:
+                unregister(input_name(reference))
+
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Snapshot(workers=1)
@@ -150,7 +187,14 @@ class InlineRun:
         Exception: what loading the function raises.
     """
 
-    def __init__(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+    def __init__(
+        self,
+        dispatcher: InlineDispatcher,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
+    ) -> None:
+        self._dispatcher = dispatcher
         with resolving_locally():
             self._f, self._retry_on = pickling.load_function(function.payload)
         self._function = function
@@ -169,7 +213,7 @@ class InlineRun:
         self._assigned: deque[Assignment] = deque()
         self._performers: dict[type, Callable[[Any], None]] = {
             Send: self._receive,
-            CallsFinished: self._unsettled.settle,
+            CallsFinished: self._settle,
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
             Inform: inform,
@@ -179,9 +223,13 @@ class InlineRun:
         self.requests: deque[CancelRequested] = deque()
         """Any thread may add; they are handled between two calls."""
 
-    def run(self) -> None:
-        """Run all calls; those that an exception keeps from being run are settled as cancelled."""
+    def run(self, inputs: Iterable[int]) -> None:
+        """Run all calls, which need these results of others; those that an exception keeps from
+        being run are settled as cancelled.
+        """
         try:
+            for reference in inputs:
+                self._handle(Supplied(reference, self._dispatcher.results[reference]))
             self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
             self._handle(Submitted(self._function, list(self._tasks.values())))
             while self._assigned:
@@ -253,6 +301,13 @@ class InlineRun:
             asked = task.demand.request
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
+
+    def _settle(self, event: CallsFinished) -> None:
+        for _, reference in self._tasks[event.task].kept:
+            awaited = self._core.state.awaited.get(reference)
+            if awaited is not None and awaited.data is not None:
+                self._dispatcher.supply(reference, awaited.data)
+        self._unsettled.settle(event)
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""

@@ -204,7 +204,11 @@ class Runner:
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
         self._result_buffer.begin(
-            assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
+            assignment.run,
+            assignment.start,
+            named=assignment.first,
+            measured=assignment.watched,
+            apart=assignment.apart,
         )
         if assignment.watched:
             reset_peak_memory()
@@ -213,6 +217,8 @@ class Runner:
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
         try:
+            if assignment.inputs:
+                payload = self.functions.register_inputs(assignment, payload)
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )
@@ -222,6 +228,8 @@ class Runner:
                 function = self._with_background(function, assignment.name)
             GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
+            if assignment.inputs:
+                self.functions.forget_inputs(assignment)
             call = function
             if not complete or assignment.form != SINGLE:
                 call = taking_item(function, assignment, complete)
@@ -270,6 +278,7 @@ class Runner:
                 Exception
             ):  # user code may have closed or replaced standard error
                 traceback.print_exception(error)  # as a process that cannot begin does
+        self.functions.forget_inputs(assignment)
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)
