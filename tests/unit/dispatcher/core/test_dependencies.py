@@ -212,7 +212,8 @@ def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: 
     assert play.seen(ResultExpected) == [ResultExpected(R + 99)]
     play.add(Task(50, (b"calls",), after=(R + 99,)))
     play.say(Results([Result(one.run, 0, 3, VALUES, 1.0)]), b"all three")
-    [dependent] = play.assigned()
+    play.finish(one.task)
+    _, dependent = play.assignments[50]
     assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 99, 1)]
 
 
