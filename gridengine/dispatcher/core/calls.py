@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
@@ -101,7 +103,8 @@ class OpenTask(Struct, gc=False):
     tell. `settled` are the calls that are, as ranges, unless all are at once.
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue. `kept` are its calls whose results others need, by their indices.
+    there it waits in no queue. `kept` are the references of results that others need, by the
+    indices of their calls; of those `wanted_late` that was known only after they were assigned.
     """
 
     task: Task
@@ -118,7 +121,8 @@ class OpenTask(Struct, gc=False):
     settled: list[tuple[int, int]] | None = None
     inputs: tuple[AwaitedResult, ...] = ()
     missing: int = 0
-    kept: dict[int, AwaitedResult] | None = None
+    kept: dict[int, int] | None = None
+    wanted_late: Set[int] = frozenset()
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""
