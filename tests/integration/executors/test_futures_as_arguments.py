@@ -230,7 +230,7 @@ def test_a_future_that_never_ends_keeps_nobody_waiting(
         done = executor.submit(add, done, 1)
     assert done.result() == 301
     assert [one.result() for one in [executor.submit(add, 1) for _ in range(500)]] == [1] * 500
-    executor.shutdown(wait=False, cancel_futures=True)
+    executor.shutdown(cancel_futures=True)
     assert all(one.cancelled() for one in waiting)
 
 
