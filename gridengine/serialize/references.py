@@ -14,8 +14,6 @@ from typing import Any, Protocol, TypeAlias
 
 from gridengine.serialize.payload import Payload
 
-KNOWN_CLASS = b"find_class"
-"""Is in a pickle that names a class which the caller alone is sure to know."""
 RESULT_NAME_BYTES = 8
 """How long the name of a result is: no shared object's or function's is of that length."""
 
