@@ -20,7 +20,10 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
+<<<<<<< HEAD
+=======
 from gridengine.serialize.references import can_go_on
+>>>>>>> refs/heads/depsclient
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -50,7 +53,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
                 wrong = "needs its own result"
             elif early and reference in early:
                 wrong = "needs a result that was let go"
-        elif _has_failed(awaited.data):
+        elif has_failed(awaited.data):
             failed = awaited
     one.inputs = tuple(inputs)
     if failed is not None:
@@ -78,7 +81,8 @@ def _span(one: OpenTask) -> Span:
     return Span(one, 0, 1, one.task.demand)
 
 
-def _has_failed(data: ResultData) -> bool:
+def has_failed(data: ResultData) -> bool:
+    """Return whether there is no value: whoever needs it fails too."""
     return data.payload is None or data.raised
 
 
@@ -95,10 +99,7 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
             state.effects.append(ResultMissing(reference))
             continue
         one.kept = {**(one.kept or {}), index: reference}
-        if one.runs:
-            one.wanted_late = {*one.wanted_late, index}
-        else:
-            state.effects.append(ResultExpected(reference))
+        state.effects.append(ResultExpected(reference))
 
 
 def supplied(state: CoreState, event: Supplied, now: float) -> None:
@@ -146,6 +147,13 @@ def settle(state: CoreState) -> None:
 
 
 def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:
+<<<<<<< HEAD
+    """Take in what came of a call whose result others need. One that was taken back is handed in
+    again, or the client supplies what became of it.
+    """
+    assert one.kept is not None
+    reference, payload = one.kept.pop(index), finished.payload
+=======
     """Take in what came of a call whose result others need.
 
     One that was taken back is handed in again, or the client supplies what became of it. So it does
@@ -161,6 +169,7 @@ def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index
             state.effects.append(ResultMissing(reference))
             return
         state.effects.append(ResultExpected(reference))
+>>>>>>> refs/heads/depsclient
     if finished.recalled and not finished.path:
         return
     awaited = state.awaited.get(reference) or _made(state, reference)
@@ -193,7 +202,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     if awaited.data is not None:
         return
     awaited.data = data
-    failed = _has_failed(data)
+    failed = has_failed(data)
     if not failed:
         objects.keep_result(state, awaited, data)
     if awaited.waiting:
