@@ -20,10 +20,6 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
-<<<<<<< HEAD
-=======
-from gridengine.serialize.references import can_go_on
->>>>>>> refs/heads/depsclient
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -95,7 +91,7 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
     """
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
-        if one is None or one.is_settled(index):
+        if one is None or one.runs or one.is_settled(index):
             state.effects.append(ResultMissing(reference))
             continue
         one.kept = {**(one.kept or {}), index: reference}
@@ -147,29 +143,11 @@ def settle(state: CoreState) -> None:
 
 
 def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:
-<<<<<<< HEAD
     """Take in what came of a call whose result others need. One that was taken back is handed in
     again, or the client supplies what became of it.
     """
     assert one.kept is not None
     reference, payload = one.kept.pop(index), finished.payload
-=======
-    """Take in what came of a call whose result others need.
-
-    One that was taken back is handed in again, or the client supplies what became of it. So it does
-    when others were found to need the result only after the call had been assigned, and it cannot
-    go on as it came.
-    """
-    assert one.kept is not None
-    reference, payload = one.kept.pop(index), finished.payload
-    if index in one.wanted_late:
-        one.wanted_late -= {index}
-        values = finished.stop - finished.start
-        if payload is not None and not finished.raised and not can_go_on(payload, values):
-            state.effects.append(ResultMissing(reference))
-            return
-        state.effects.append(ResultExpected(reference))
->>>>>>> refs/heads/depsclient
     if finished.recalled and not finished.path:
         return
     awaited = state.awaited.get(reference) or _made(state, reference)
