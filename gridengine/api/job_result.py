@@ -10,14 +10,14 @@ from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
-from gridengine.client.dependencies import Found, ResultHolder, pickled, supply, unread
+from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import TimeoutError
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.references import Reference
+from gridengine.serialize.references import Reference, ResultHolder
 
 
 class Host:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
-from gridengine.client.dependencies import CallSource, Found, ResultHolder, pickled
+from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
@@ -23,7 +23,7 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
-from gridengine.serialize.references import Reference
+from gridengine.serialize.references import Reference, ResultHolder
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
