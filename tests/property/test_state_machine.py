@@ -152,6 +152,7 @@ class Item:
     stop: int
     watched: bool
     allocation: int
+    once: bool
 
 
 @dataclass
@@ -164,6 +165,8 @@ class Peer:
     version: str
     needs: dict[int, set[bytes]]
     """The shared objects that must be there for each task."""
+    begun_once: set[tuple[int, int]]
+    """The calls that may begin only once and have, at whatever worker."""
     shared: bool = False
     called: bool = False
     alive: bool = True
@@ -227,7 +230,15 @@ class Peer:
         )
         self.batches.append(
             [
-                Item(one.run, one.task, one.start, one.stop, one.watched, message.allocation)
+                Item(
+                    one.run,
+                    one.task,
+                    one.start,
+                    one.stop,
+                    one.watched,
+                    message.allocation,
+                    one.once,
+                )
                 for one in message.assignments
             ]
         )
@@ -261,6 +272,7 @@ class Peer:
                 if item.run not in message.runs:
                     continue
                 if item is batch[0] and any(batch is one for one in running):
+                    self.begin(item, item.done + 1)
                     self.say(Crashed(item.run, item.done, -message.signal, CANCELLED, 1), b"", b"")
                     self.say(Returned([other.run for other in batch[1:]]))
                     self.batches.remove(batch)
@@ -287,11 +299,25 @@ class Peer:
             self.say(Returned(back))
 
     def leave(self, reason: str) -> None:
-        self.say(Goodbye(reason))
+        running = self.running
+        for batch in running:
+            self.begin(batch[0], batch[0].done + 1)
+        self.say(Goodbye(reason, [batch[0].run for batch in running]))
         self.said_goodbye = True
+        self.batches.clear()
         self.end()
 
+    def begin(self, item: Item, stop: int) -> None:
+        """Have the next calls of a run begin."""
+        if item.once:
+            calls = {(item.task, index) for index in range(item.done, stop)}
+            assert not calls & self.begun_once, "begun twice, for all that it has no retries"
+            self.begun_once |= calls
+
     def end(self) -> None:
+        for batch in self.running:  # nobody knows how far they had come
+            for item in batch:
+                self.begin(item, item.stop)
         self.alive = False
         self.allocations.clear()
         self.batches.clear()
@@ -313,12 +339,14 @@ class Peer:
             self.say(Returned([one.run for one in batch]))
         else:
             culprit = min(item.done + many - 1, item.stop - 1)
+            self.begin(item, culprit + 1)
             self.batches.remove(batch)
             self.say(Crashed(item.run, culprit, -signal.SIGSEGV, CRASHES[act], 1), b"out", b"err")
             self.say(Returned([one.run for one in batch[1:]]))
 
     def answer(self, batch: list[Item], status: int, stop: int) -> None:
         item = batch[0]
+        self.begin(item, stop)
         if item.watched:
             self.say(Started(item.run, 1))
         buffers = (
@@ -426,6 +454,7 @@ class Play(RuleBasedStateMachine):
         self.stopped: set[bytes] = set()
         self.launches: deque[Launch] = deque()
         self.needs: dict[int, set[bytes]] = {}
+        self.begun_once: set[tuple[int, int]] = set()
         self.released: set[bytes] = set()
         self.recalled: dict[int, set[int]] = {}
         self.counts: dict[int, int] = {}
@@ -435,8 +464,6 @@ class Play(RuleBasedStateMachine):
         self.kept: dict[int, dict[int, int]] = {}
         self.unmade: set[int] = set()
         self.made: dict[int, ResultData] = {}
-        self.wanted: dict[tuple[int, int], int] = {}
-        self.to_supply: list[tuple[int, ResultData]] = []
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
         self.honest = False
@@ -487,10 +514,6 @@ class Play(RuleBasedStateMachine):
                 for peer in self.peers:
                     if peer.handle in effect.handles:
                         peer.end()
-        while self.to_supply:
-            reference, data = self.to_supply.pop()
-            self.made[reference] = data
-            self.perform(Supplied(reference, data))
 
     def settle(self, effect: CallsFinished) -> None:
         calls = set(range(effect.start, effect.stop))
@@ -516,13 +539,10 @@ class Play(RuleBasedStateMachine):
             item = 0 if effect.raised else index - effect.start
             data = ResultData(effect.payload, item, effect.raised, effect.error)
             kept = self.kept.get(effect.task, {}).pop(index, None)
-            wanted = self.wanted.pop((effect.task, index), None)
-            if effect.recalled and not effect.path:
-                self.unmade |= {kept, wanted} - {None}
+            if kept is not None and effect.recalled and not effect.path:
+                self.unmade.add(kept)
             elif kept is not None:
                 self.made.setdefault(kept, data)
-            elif wanted is not None:
-                self.to_supply.append((wanted, data))
 
     def check_failed_for_another(self, effect: CallsFinished) -> None:
         failed = [
@@ -705,18 +725,12 @@ class Play(RuleBasedStateMachine):
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
         task = self.last_task - which
-        asked = index in self.kept.get(task, {}) or (task, index) in self.wanted
-        if index < self.counts.get(task, 0) and not asked:
+        if index < self.counts.get(task, 0) and index not in self.kept.get(task, {}):
             reference, ended = self.new_reference(), index not in self.left[task]
-            begun = not ended and bool(self.core.state.open_tasks[task].runs)
-            if begun:
-                self.wanted[task, index] = reference
-            elif not ended:
+            if not ended:
                 self.keep(task, index, reference)
             self.play(ResultWanted([(task, index, reference)]))
-            assert (ended or begun) == (reference in self.unmade)
-            if begun:
-                self.unmade.discard(reference)
+            assert ended == (reference in self.unmade)
 
     @precondition(lambda self: self.unmade)
     @rule(
@@ -836,6 +850,7 @@ class Play(RuleBasedStateMachine):
             self.policy.slots,
             version,
             self.needs,
+            self.begun_once,
             self.policy.resources is not None,
         )
         self.peers.append(peer)
@@ -1001,7 +1016,7 @@ class Play(RuleBasedStateMachine):
             assert awaited.open == len(its)
             assert awaited.waiting == ({} if awaited.data else {one.task.id: one for one in its})
         coming = {one for kept in self.kept.values() for one in kept.values()}
-        coming |= self.unmade | set(self.wanted.values())
+        coming |= self.unmade
         assert state.released_early <= coming - self.held, "noted for ever"
 
     # ------------------------------------------------------------ the end
