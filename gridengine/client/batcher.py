@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gridengine.client.batch import Batch
+from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.flow_control import Window
 from gridengine.client.future import (
     MOST_CALLS,
@@ -27,7 +28,9 @@ from gridengine.client.future import (
     Done,
     Failed,
     FutureOutcome,
+    Phase,
     UndecodedResult,
+    Waiters,
     release,
 )
 from gridengine.client.initializer import Initializer
@@ -39,11 +42,21 @@ from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.references import Reference, numbers
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
 MOST_BYTES = 64 * 1024
 """A batch is closed when its arguments are of that many bytes."""
+
+
+def _note_kept(future: CallFuture, reference: Reference) -> bool:
+    """Note, under the lock, that others need the result of a call; return False if it has ended."""
+    if future.done():
+        return False
+    future.waiters = future.waiters or Waiters()
+    future.waiters.kept = reference
+    return True
 
 
 class Batcher(Lifetime):
@@ -78,7 +91,8 @@ class Batcher(Lifetime):
         self._submissions: set[Submission] = set()
         self._window = Window(dispatcher.slots, most)
         self._recalled_at = 0.0
-        self._cancels = self._killed = False
+        self._cancels = self._killed = self._asked = False
+        self._at_once = dispatcher.at_once
         self._handing_over = threading.RLock()
 
     def add(self, future: CallFuture) -> None:
@@ -88,6 +102,12 @@ class Batcher(Lifetime):
             self._open += 1  # first: a Ctrl-C may come after the other
             self._waiting.append(future)
         waiting = len(self._waiting)
+        if type(future.call) is CallSnapshot and future.call.references and not self._at_once:
+            # It cannot begin yet, and others like it are likely to follow at once.
+            if not self._asked:
+                self._asked = True
+                self._courier.do(self._hand_over_gathered)
+            return
         # The others gather until there are many, or until the next of those before them have ended.
         if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
             self.hand_over()
@@ -105,7 +125,6 @@ class Batcher(Lifetime):
         """Note that all calls of a submission have ended, and give its future an outcome."""
         with self.lock:
             self._submissions.discard(submission)
-            self._window.enter(1, 0)
         self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
@@ -153,7 +172,6 @@ class Batcher(Lifetime):
             waits = future.outcome is WAITING
             if waits:
                 future.outcome = RUNNING
-                self._window.enter(1, 0)
         if waits:
             name = call_words(future.template.function.name, UNNUMBERED, 0)
             error = Cancelled(f"{name} was ended before it began")
@@ -194,6 +212,10 @@ class Batcher(Lifetime):
             finally:
                 self._handing_over.release()
 
+    def _hand_over_gathered(self) -> None:
+        self._asked = False
+        self.hand_over()
+
     def _next_batch(self) -> Batch | None:
         """Take from the front of the queue what is to travel as one task."""
         window, waiting = self._window, self._waiting
@@ -203,11 +225,12 @@ class Batcher(Lifetime):
             if not waiting:
                 window.empty()
                 return None
-            template = waiting[0].template
-            load = window.load_of(template)
-            room = window.room_for(template, load)
-            if not room:
-                return None
+            template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
+            if type(call) is not CallSnapshot or not call.references:
+                load = window.load_of(template)
+                room = window.room_for(template, load)
+                if not room:
+                    return None
             futures = self._take(min(room, MOST_CALLS))
             window.enter(len(futures), load)
             if not waiting:
@@ -215,7 +238,9 @@ class Batcher(Lifetime):
         return Batch(futures, load, self._on_event)
 
     def _take(self, most: int) -> list[CallFuture]:
-        """Take from the front of the queue up to so many calls like the first; the lock is held."""
+        """Take from the front of the queue up to so many calls like the first; the lock is held.
+        Another that waits for results of others is not taken with it.
+        """
         taken: list[CallFuture] = []
         size, waiting = 0, self._waiting
         template = waiting[0].template
@@ -224,26 +249,34 @@ class Batcher(Lifetime):
             if future.outcome is WAITING:
                 if future.template is not template:
                     break
+                if type(future.call) is CallSnapshot:
+                    if taken and future.call.references:
+                        break
+                    size += future.call.size
                 future.outcome = RUNNING
                 taken.append(future)
-                if type(future.call) is CallSnapshot:
-                    size += future.call.size
             waiting.popleft()
         return taken
 
     def _send(self, batch: Batch) -> None:
         template, id = batch.template, self.dispatcher.new_id()
+        kept: list[tuple[int, int]] = []
         try:
+            payload = batch.payload()
+            for place, future in enumerate(batch.futures, id * MOST_CALLS):
+                future.place = place
+                if future.waiters is not None and future.waiters.kept is not None:
+                    kept.append((place % MOST_CALLS, future.waiters.kept.number))
             task = template.options.task(
                 id,
-                batch.payload(),
+                payload,
                 len(batch.futures),
                 template.form,
                 first=UNNUMBERED,
                 submitter=self.submitter,
+                after=() if batch.load else numbers(batch.futures[0].call.references),
+                kept=tuple(kept),
             )
-            for place, future in enumerate(batch.futures, id * MOST_CALLS):
-                future.place = place
             self._batches[id] = batch
             self.dispatcher.submit(template.function, [task], batch)
         except BaseException as error:
@@ -272,19 +305,21 @@ class Batcher(Lifetime):
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
         elif event.recalled:
-            futures = self._given_back(futures, batch)
+            futures = self._given_back(futures, batch, cancelled_before=bool(event.path))
         if futures:
             call = None if event.error is None else futures[0].call
             self._settle(futures, UndecodedResult(event, call), batch.load)
 
-    def _given_back(self, futures: Sequence[CallFuture], batch: Batch) -> Sequence[CallFuture]:
+    def _given_back(
+        self, futures: Sequence[CallFuture], batch: Batch, *, cancelled_before: bool
+    ) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
-        have ended for having been killed.
+        have ended for having been killed. What they need may have been `cancelled_before`.
         """
         with self.lock:  # else what waits again could be missed by who ends all
             if self._killed:
                 return futures
-            unwanted = set(futures if self._cancels else batch.unwanted)
+            unwanted = set(futures if self._cancels or cancelled_before else batch.unwanted)
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
@@ -312,13 +347,13 @@ class Batcher(Lifetime):
                 [
                     (task, 0, len(one.futures))
                     for task, one in list(self._batches.items())
-                    if one.template is template
+                    if one.template is template and one.load
                 ]
             )
 
     def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
         """Give those of these futures an outcome that have none; the calls are of this load."""
-        with_condition, called, locks, ended = [], [], [], 0
+        with_condition, called, awaited, locks, ended = [], [], [], [], 0
         with self.lock:
             for future in futures:
                 if future.outcome is not RUNNING:
@@ -332,8 +367,12 @@ class Batcher(Lifetime):
                     locks += waiters.take_locks()
                     if waiters.callbacks:
                         called.append(future)
+                    if waiters.kept is not None or waiters.acts:
+                        awaited.append(future)
                 future.outcome = outcome
                 future.call = None
+        for future in awaited:
+            self.pass_on(future, outcome)
         for future in called:
             self._call_back(future)
         self._progress(ended, load, ended - len(with_condition))
@@ -346,6 +385,50 @@ class Batcher(Lifetime):
         self._call_back(future)
         with self.lock:
             self._note_ended(1)
+
+    # ---------------------------------------------------------------- results that others need
+
+    def keep(self, future: CallFuture, reference: Reference) -> bool:
+        """Have the dispatcher know the result of a call by a reference; return False when the call
+        has ended.
+        """
+        with self.lock:
+            if future.outcome is not RUNNING:
+                return _note_kept(future, reference)
+        task, index, _ = self._find(future)
+        with self.lock:
+            kept, running = _note_kept(future, reference), future.running()
+        if running:
+            source = CallSource(future)
+            act = functools.partial(supply, source, reference, self.dispatcher)
+            wait = functools.partial(source.when_done, act)
+            missing = functools.partial(self.do_soon, wait)
+            self.dispatcher.want(task, index, reference.number, missing)
+        return kept
+
+    def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
+        """Do something once a call has ended; now if it has."""
+        with self.lock:
+            if not future.done():
+                future.waiters = future.waiters or Waiters()
+                future.waiters.acts.append(act)
+                return
+        act()
+
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
+        """Have those who need the result of a call that has ended supplied with it, unless the
+        dispatcher did so itself.
+        """
+        waiters = future.waiters
+        assert waiters is not None
+        with self.lock:
+            acts, waiters.acts = waiters.acts, []
+        passed_on = type(outcome) is UndecodedResult and not outcome.recalled
+        if waiters.kept is not None and not passed_on:
+            source = CallSource(future)
+            acts.append(functools.partial(supply, source, waiters.kept, self.dispatcher))
+        for act in acts:
+            self.do_soon(act)
 
     def _withdraw(self, future: CallFuture) -> None:
         if future.withdraw(RUNNING):

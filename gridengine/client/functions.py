@@ -18,6 +18,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -30,6 +31,12 @@ from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.functions import global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
+from gridengine.serialize.references import (
+    ResultHolder,
+    awaited_in,
+    numbers,
+    refer_to,
+)
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
@@ -164,7 +171,8 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
         function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
         size = size_of(function.payload)
-        return function, math.inf if function.needs or size > SMALL_BYTES else size
+        kept = size <= SMALL_BYTES and not function.needs and not function.after
+        return function, size if kept else math.inf
 
     return FunctionCache(make)
 
@@ -280,6 +288,7 @@ def make_function(
         ConfigurationError: the working directory is gone.
     """
     own_modules().check()
+    refer_to((Future, ResultHolder), _find_reference)
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     directory, path, variables, arguments, around = surroundings()
     umask = present_umask()
@@ -287,7 +296,15 @@ def make_function(
     # The same function in another folder, or with another path, may do something else.
     digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments)
-    return Function(digest, payload, path, directory, str(name), needs_of(payload), caller)
+    needs, after = needs_of(payload), numbers(awaited_in(payload))
+    return Function(digest, payload, path, directory, str(name), needs, caller, after)
+
+
+def _find_reference(obj: Any) -> Any:
+    # Here: most maps need none of it, and a first result is there the sooner.
+    from gridengine.client.dependencies import known_references
+
+    return known_references().find(obj)
 
 
 def surroundings() -> Surroundings:

@@ -24,9 +24,11 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import trim
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
 """How many calls travel as one task at most."""
@@ -54,6 +56,17 @@ class FutureBatcher(Protocol):
     """
 
     lock: threading.Lock
+    dispatcher: Dispatcher
+
+    def keep(self, future: CallFuture, reference: Reference, /) -> bool:
+        """Have the dispatcher know the result by a reference; return False when it is there."""
+        ...
+
+    def when_done(self, future: CallFuture, act: Callable[[], object], /) -> None:
+        """Do something once the call has ended; now if it has."""
+
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase, /) -> None:
+        """Note that a call, whose result others may need, has ended."""
 
     def recall(self, future: CallFuture, /) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
@@ -88,12 +101,14 @@ class UndecodedResult:
     error which says nothing of that.
     """
 
-    __slots__ = ("_call", "_event", "_lock", "_values", "failed")
+    __slots__ = ("_call", "_lock", "_values", "event", "failed", "recalled")
 
     def __init__(self, event: CallsFinished, call: Any = None) -> None:
         self._call = call
         self.failed = event.raised or event.payload is None
-        self._event: CallsFinished | None = event
+        self.recalled = event.recalled
+        self.event: CallsFinished | None = event
+        """None once it has been unpickled."""
         self._lock = threading.Lock()
         self._values: dict[int, Any] = {}
 
@@ -102,32 +117,33 @@ class UndecodedResult:
         with self._lock:
             if future.outcome is not self:
                 return
-            if self._event is not None:
-                template = future.template
-                error = self._event.error
-                if error is not None and self._event.attempts:  # else it is of others too
+            if self.event is not None:
+                template, event = future.template, self.event
+                error = event.error
+                if error is not None and event.attempts:  # else it is of others too
                     note_on(error, list(filter(None, [given_words(self._call, template.form)])))
                     self._call = None
-                for outcome in outcomes_of(self._event, template.function.name, ONE_CALL):
+                for outcome in outcomes_of(event, template.function.name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
                         else dict.fromkeys(
-                            range(outcome.start, outcome.stop), Failed(outcome.error)
+                            range(outcome.start, outcome.stop), Failed(outcome.error, event)
                         )
                     )
-                self._event = None
+                self.event = None
             future.outcome = self._values.pop(future.place % MOST_CALLS)
 
 
 class Failed:
-    """An exception as an outcome."""
+    """An exception as an outcome, and as it came, if it did."""
 
-    __slots__ = ("error",)
+    __slots__ = ("error", "event")
     failed = True
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, event: CallsFinished | None = None) -> None:
         self.error = error
+        self.event = event
 
 
 class Done:
@@ -146,15 +162,20 @@ class Waiters:
     Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
     threads: it is notified while its own lock is held. There is one only for the functions of
     `concurrent.futures`, once they look in.
+
+    kept: what the dispatcher knows the result by, when other calls wait for it.
+    acts: what is to be done for other dispatchers once it is there.
     """
 
-    __slots__ = ("callbacks", "condition", "locks", "registered")
+    __slots__ = ("acts", "callbacks", "condition", "kept", "locks", "registered")
 
     def __init__(self) -> None:
         self.condition: threading.Condition | None = None
         self.locks: list[threading.Lock] = []
         self.registered: list[Any] = []
         self.callbacks: list[Callable[[Future[Any]], object]] = []
+        self.kept: Reference | None = None
+        self.acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[threading.Lock]:
         """Return the locks to release once the batcher's lock, which is held now, is free."""
@@ -258,6 +279,7 @@ class CallFuture(Future[Any]):
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
             self._condition.notify_all()
+        self.template.batcher.pass_on(self, CANCELLED)
         release(locks)
         return True
 
@@ -355,6 +377,7 @@ class CallFuture(Future[Any]):
             for waiter in self._waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             self._condition.notify_all()
+        self.template.batcher.pass_on(self, outcome)
         release(locks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
@@ -388,7 +411,9 @@ class CallFuture(Future[Any]):
         self.set_result(None)
 
     def __reduce__(self) -> Any:
-        refusal = TypeError("a future cannot be pickled; pass its result")
+        refusal = TypeError(
+            "a future travels in the arguments of calls alone; elsewhere give its result()"
+        )
         vars(refusal)["refused"] = self  # named itself, not a part of it
         raise refusal
 

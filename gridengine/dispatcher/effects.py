@@ -13,6 +13,8 @@ from gridengine.dispatcher.core.events import (
     Inform,
     Launch,
     Lost,
+    ResultExpected,
+    ResultMissing,
     Send,
     Warn,
     Withdraw,
@@ -34,6 +36,7 @@ class EffectPerformer:
 
     Args:
         held: what each worker holds for calls to share, None where it holds what one call asks for.
+        wanted: by the references of results that are wanted, what to call should they be missing.
     """
 
     def __init__(
@@ -42,11 +45,13 @@ class EffectPerformer:
         launcher: LauncherThread,
         unsettled: UnsettledTasks,
         held: Resource | None,
+        wanted: dict[int, Callable[[], object]],
     ) -> None:
         self._link = link
         self._send = link.send
         self._launcher = launcher
         self._unsettled = unsettled
+        self._wanted = wanted
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], None]] = {
             Grant: self._grant,
@@ -57,6 +62,8 @@ class EffectPerformer:
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
+            ResultMissing: self._missing,
+            ResultExpected: self._expected,
             Warn: warn,
             Inform: inform,
         }
@@ -109,6 +116,12 @@ class EffectPerformer:
 
     def _lost(self, effect: Lost) -> None:
         self._link.forget(effect.worker)
+
+    def _missing(self, effect: ResultMissing) -> None:
+        self._wanted.pop(effect.reference)()
+
+    def _expected(self, effect: ResultExpected) -> None:
+        del self._wanted[effect.reference]
 
 
 def warn(effect: Warn) -> None:

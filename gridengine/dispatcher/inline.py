@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.dependencies import has_failed
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Event,
@@ -29,11 +30,19 @@ from gridengine.dispatcher.core.events import (
     Received,
     Send,
     Submitted,
+    Supplied,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
@@ -44,7 +53,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
@@ -59,6 +68,7 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Started,
+    input_name,
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
@@ -91,9 +101,12 @@ class InlineDispatcher:
         self._ids = itertools.count(1)
         self._runs: dict[int, InlineRun] = {}
         """By the number of each task that is being run; calls may submit in turn."""
-        self._ignored: set[str] = set()
+        self.ignored: set[str] = set()
         """The kinds of limits that were warned of."""
         self._closed = False
+        self.results: dict[int, ResultData] = {}
+        """What calls may refer to, by its references."""
+        self._arrived = threading.Condition()
 
     def new_id(self) -> int:
         """Return an id for a task."""
@@ -108,10 +121,14 @@ class InlineDispatcher:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        run = InlineRun(function, tasks, listener, self._ignored)
+        made = {reference for task in tasks for _, reference in task.kept}
+        inputs = {reference for task in tasks for reference in task.after} - made
+        with self._arrived:  # of futures of others, or that another thread works at
+            self._arrived.wait_for(lambda: self.results.keys() >= inputs)
+        run = InlineRun(self, function, tasks, listener)
         self._runs.update((task.id, run) for task in tasks)
         try:
-            run.run()
+            run.run(inputs)
         finally:
             for task in tasks:
                 del self._runs[task.id]
@@ -140,6 +157,28 @@ class InlineDispatcher:
     def release(self, name: bytes) -> None:
         """Nothing is kept of shared objects."""
 
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
+        later.
+        """
+        missing()
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for."""
+        with self._arrived:
+            if reference not in self.results:
+                self.results[reference] = data
+                payload = [bytes(buffer) for buffer in data.payload or ()]  # may be of a live array
+                load = partial(pickling.load_result, payload, data.item)
+                register_result(input_name(reference), load)
+            self._arrived.notify_all()
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Let go of these results."""
+        for reference in references:
+            if self.results.pop(reference, None) is not None:
+                unregister(input_name(reference))
+
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Snapshot(workers=1)
@@ -160,12 +199,20 @@ class InlineRun:
     """
 
     def __init__(
-        self, function: Function, tasks: Sequence[Task], listener: Listener, ignored: set[str]
+        self,
+        dispatcher: InlineDispatcher,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
     ) -> None:
-        with resolving_locally():
-            self._f, self._retry_on = pickling.load_function(function.payload)
+        self._dispatcher = dispatcher
+        self._f: Callable[..., Any] | None = None
+        self._retry_on: tuple[type[BaseException], ...] = ()
+        if not any(has_failed(dispatcher.results[one]) for one in function.after):
+            with resolving_locally():
+                self._f, self._retry_on = pickling.load_function(function.payload)
         self._function = function
-        self._ignored = ignored
+        self._ignored = dispatcher.ignored
         self._tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
         """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
@@ -181,7 +228,7 @@ class InlineRun:
         self._assigned: deque[Assignment] = deque()
         self._performers: dict[type, Callable[[Any], None]] = {
             Send: self._receive,
-            CallsFinished: self._unsettled.settle,
+            CallsFinished: self._settle,
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
             Inform: inform,
@@ -191,9 +238,13 @@ class InlineRun:
         self.requests: deque[CancelRequested] = deque()
         """Any thread may add; they are handled between two calls."""
 
-    def run(self) -> None:
-        """Run all calls; those that an exception keeps from being run are settled as cancelled."""
+    def run(self, inputs: Iterable[int]) -> None:
+        """Run all calls, which need these results of others; those that an exception keeps from
+        being run are settled as cancelled.
+        """
         try:
+            for reference in inputs:
+                self._handle(Supplied(reference, self._dispatcher.results[reference]))
             self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
             self._handle(Submitted(self._function, list(self._tasks.values())))
             while self._assigned:
@@ -277,6 +328,13 @@ class InlineRun:
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
 
+    def _settle(self, event: CallsFinished) -> None:
+        for _, reference in self._tasks[event.task].kept:
+            awaited = self._core.state.awaited.get(reference)
+            if awaited is not None and awaited.data is not None:
+                self._dispatcher.supply(reference, awaited.data)
+        self._unsettled.settle(event)
+
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""
         watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
@@ -295,6 +353,7 @@ class InlineRun:
 
     def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
         f, keywords = self._f, {}
+        assert f is not None  # what it needs would have failed, and its calls with that
         if assignment.controlled:
             keywords["controller"] = Controller(
                 job_id=assignment.task,

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
+    ResultData,
     Task,
     TaskMessage,
     TaskStarted,
@@ -87,6 +88,20 @@ class Dispatcher(Protocol):
     def release(self, name: bytes) -> None:
         """Note that no new task can refer to this shared object. Waits for no lock, since the
         garbage collector calls it too.
+        """
+
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Have a reference stand for the result of a call that was handed in before. Should what
+        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
+        see that `supply` is, now or later. It is let go of when that is known.
+        """
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for that no call of this dispatcher makes."""
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Note that no new task can refer to these results. Waits for no lock, since the garbage
+        collector calls it too.
         """
 
     def snapshot(self) -> Snapshot:

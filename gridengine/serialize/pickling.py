@@ -125,7 +125,7 @@ def dump_function(
 
     def encode_with(recipes: Mapping[type, Recipe]) -> list[Buffer]:
         with contextlib.closing(BlockWriter(most_digested=most_digested)) as writer:
-            return encode(whole, recipes, writer=writer)
+            return encode(whole, recipes, takes_futures=True, writer=writer)
 
     what = f"the function {name_of(function)}"
     payload = or_explain(lambda: with_dill(encode_with), whole, what)
@@ -167,22 +167,42 @@ def dump_calls(
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
         return [pickle.dumps([calls[0]], 5)]
-    dump = functools.partial(with_dill, functools.partial(encode, list(calls), repeated=repeated))
+    how = functools.partial(encode, list(calls), takes_futures=True, repeated=repeated)
+    dump = functools.partial(with_dill, how)
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
 
 
 def dump_values(
-    values: Sequence[Any], *, describe: Callable[[int], str] = "the result of call {}".format
+    values: Sequence[Any],
+    *,
+    describe: Callable[[int], str] = "the result of call {}".format,
+    whole_classes: bool = False,
 ) -> list[Buffer]:
     """Return the payload of a list of results, to be sent back to where the calls came from.
+
+    whole_classes: from there they may go on to other processes, as what other calls are given.
 
     Raises:
         PicklingError: the text names the result and what in it cannot be pickled.
     """
     if len(values) == 1 and type(values[0]) in ATOMS:
         return [pickle.dumps([values[0]], 5)]
-    dump = functools.partial(with_dill, functools.partial(encode, list(values), for_caller=True))
+    how = functools.partial(encode, list(values), for_caller=True, whole_classes=whole_classes)
+    dump = functools.partial(with_dill, how)
     return or_explain_item(dump, values, describe, parts_of, for_caller=True)
+
+
+def load_result(payload: Payload, item: int) -> Any:
+    """Return one of the results of a payload, made anew; what of it lies in buffers that may be
+    written to stays there.
+
+    Raises:
+        Exception: what rebuilding it raised.
+    """
+    value = load_items(payload)[0][item]
+    if type(value) is Unloadable:
+        raise value.error
+    return value
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:

@@ -81,7 +81,9 @@ def or_explain_item(
 def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
     """Return why an object cannot be pickled; None when it can."""
     try:
-        with_dill(functools.partial(encode, obj, for_caller=for_caller))
+        with_dill(
+            functools.partial(encode, obj, for_caller=for_caller, takes_futures=not for_caller)
+        )
     except Exception as error:
         return error
     return None

@@ -20,7 +20,7 @@ from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
-from gridengine.wire.messages import Assignment, Define
+from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
@@ -43,6 +43,9 @@ class LoadedFunctions:
 
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
+        if message.result:
+            self._defined[message.function] = [], "", message, buffers
+            return
         if message.shared:
             shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
         given = list(map(os.fsdecode, message.path))
@@ -63,6 +66,25 @@ class LoadedFunctions:
             # a function may be part of a circle, and then its memory would stay until some other
             # time
             gc.collect()
+
+    def register_inputs(self, assignment: Assignment, payload: Payload) -> Payload:
+        """Have the results of others that calls refer to at hand, until they are forgotten; return
+        of the payload what is the calls' own.
+        """
+        offset = own = len(payload) - sum(one.buffers for one in assignment.inputs)
+        for one in assignment.inputs:
+            name, begin, offset = input_name(one.reference), offset, offset + one.buffers
+            load = functools.partial(pickling.load_result, payload[begin:offset], one.item)
+            if not one.buffers:
+                _, _, message, buffers = self._defined[name]
+                load = functools.partial(_load_large, message, buffers, one.item)
+            shared_objects.register_result(name, load)
+        return payload[:own]
+
+    def forget_inputs(self, assignment: Assignment) -> None:
+        """Let go of what `register_inputs` has at hand."""
+        for one in assignment.inputs:
+            shared_objects.unregister(input_name(one.reference))
 
     def load(self, digest: bytes, given: Variables = NONE_GIVEN, *, alone: bool = False) -> Loaded:
         """Return a function with the caller's environment, directory, path and `__main__` in place,
@@ -141,6 +163,12 @@ def _load(define: Define, payload: Payload) -> Loaded:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         note_on(error, [f"while loading the function {where}"])
         raise
+
+
+def _load_large(define: Define, payload: Payload, item: int) -> Any:
+    if define.block:
+        return pickling.load_result(_fetch(define, payload), item)
+    return pickling.load_result([memoryview(buffer).toreadonly() for buffer in payload], item)
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:

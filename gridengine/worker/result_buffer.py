@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from itertools import chain
 from time import monotonic, sleep
 
@@ -51,7 +52,7 @@ class ResultBuffer:
         self._buffers: list[Payload] = []
         self._run = self._first = self._named = 0
         self._job = ""
-        self._measured = False
+        self._measured = self._apart = False
         self._began = 0.0
         self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
@@ -80,17 +81,18 @@ class ResultBuffer:
         job: str = "",
         measured: bool = False,
         once: bool = False,
+        apart: bool = False,
     ) -> None:
         """Note whose calls follow, and the index of the first.
 
         named: what people call the call with index 0. job: the name of the job that it is, if any.
         measured: whether to tell how much memory this process has had. once: have the loop `flush`
-        whenever it looks.
+        whenever it looks. apart: whether each value is pickled on its own, for any process.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self._job = job
         self.ended = self._began
-        self._measured = measured
+        self._measured, self._apart = measured, apart
         self._loop_seconds = 0.0 if once else _LOOP_SECONDS
         if once:
             self.due = 0.0
@@ -172,9 +174,12 @@ class ResultBuffer:
             if ended <= self._began:  # the loop is just about to note it
                 ended = began
             if values := self.values[:]:
-                payload = pickling.dump_values(values)
+                groups = [[value] for value in values] if self._apart else [values]
+                dump = partial(pickling.dump_values, whole_classes=self._apart)
+                payloads = list(map(dump, groups))
                 del self.values[: len(values)]  # the loop may have appended more meanwhile
-                self._add(len(values), VALUES, payload, ended + monotonic() - began)
+                for group, payload in zip(groups, payloads, strict=True):
+                    self._add(len(group), VALUES, payload, ended + monotonic() - began)
                 self._began = ended
             self._send()
         except BaseException:
@@ -186,6 +191,9 @@ class ResultBuffer:
     def _join_values(self) -> None:
         """Pickle the values that wait as one result."""
         if not self.values:
+            return
+        if self._apart:
+            self._join_one_by_one()
             return
         try:
             values = self.values[:]
@@ -204,7 +212,9 @@ class ResultBuffer:
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
             what = f"the result of {f'job {self._job}' if self._job else number}"
             try:
-                payload = pickling.dump_values([value], describe=[what].__getitem__)
+                payload = pickling.dump_values(
+                    [value], describe=[what].__getitem__, whole_classes=self._apart
+                )
                 self._add(1, VALUES, payload, monotonic())
             except BaseException as error:
                 # Without its traceback, which is of this package alone.

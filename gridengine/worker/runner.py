@@ -211,6 +211,7 @@ class Runner:
             job=assignment.name,
             measured=assignment.watched,
             once=assignment.once,
+            apart=assignment.apart,
         )
         if assignment.watched:
             reset_peak_memory()
@@ -219,6 +220,8 @@ class Runner:
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
         try:
+            if assignment.inputs:
+                payload = self.functions.register_inputs(assignment, payload)
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )
@@ -228,6 +231,8 @@ class Runner:
                 function = self._with_background(function, assignment.name)
             GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
+            if assignment.inputs:
+                self.functions.forget_inputs(assignment)
             call = function
             if not complete or assignment.form != SINGLE:
                 call = taking_item(function, assignment, complete)
@@ -278,6 +283,7 @@ class Runner:
                 Exception
             ):  # user code may have closed or replaced standard error
                 traceback.print_exception(error)  # as a process that cannot begin does
+        self.functions.forget_inputs(assignment)
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from msgspec.structs import replace
+
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
@@ -47,9 +49,15 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     batch = Batch(answered_at=None if group.batches >= group.slots else now)
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
-        assignments.append(_begin_run(state, span, group, batch, now))
-        payload += span.open_task.task.payload
-        for shared in span.open_task.needs:
+        one = span.open_task
+        begin = len(payload)
+        payload += one.task.payload
+        assignment = _begin_run(state, span, group, batch, now)
+        if one.inputs:
+            inputs = objects.give_inputs(state, worker, one.inputs, payload)
+            assignment = replace(assignment, inputs=inputs, buffers=len(payload) - begin)
+        assignments.append(assignment)
+        for shared in one.needs:
             if worker.id not in shared.workers:
                 objects.define(state, worker, shared)
     if worker.id not in span.open_task.function.workers:
@@ -101,4 +109,5 @@ def _begin_run(
         len(task.payload),
         task.name,
         not task.retries,
+        bool(one.kept),
     )

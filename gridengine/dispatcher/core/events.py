@@ -7,7 +7,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -55,6 +62,27 @@ class Released(Struct, frozen=True):
     """Nobody can hand in this shared object any more."""
 
     name: bytes
+
+
+class ResultWanted(Struct, frozen=True):
+    """Others need the results of these calls, which were handed in before: the number of each task,
+    the call, and the reference that stands for its result from now on.
+    """
+
+    calls: Sequence[tuple[int, int, int]]
+
+
+class Supplied(Struct, frozen=True):
+    """What a reference stands for is here, and comes from the client."""
+
+    reference: int
+    data: ResultData
+
+
+class ReferencesReleased(Struct, frozen=True):
+    """No new task can refer to these results."""
+
+    references: Sequence[int]
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -120,6 +148,9 @@ Event: TypeAlias = (
     | CancelRequested
     | RecallRequested
     | Released
+    | ResultWanted
+    | Supplied
+    | ReferencesReleased
     | Received
     | Launched
     | LaunchFailed
@@ -173,6 +204,20 @@ class Lost(Struct, frozen=True):
     worker: bytes
 
 
+class ResultMissing(Struct, frozen=True):
+    """A result that is wanted was told before that was known: the client, who has it, is to supply
+    it.
+    """
+
+    reference: int
+
+
+class ResultExpected(Struct, frozen=True):
+    """A result that is wanted will be kept when it is there."""
+
+    reference: int
+
+
 class Explain(Struct, frozen=True):
     """Tell the user what these queued workers wait for, in the batch system's words; or, of those
     that are `running`, what keeps the first from connecting, in its own.
@@ -204,6 +249,8 @@ Effect: TypeAlias = (
     | TaskStarted
     | TaskMessage
     | Lost
+    | ResultMissing
+    | ResultExpected
     | Explain
     | Warn
     | Inform

@@ -17,8 +17,8 @@ class Function(Struct, frozen=True):
     """A pickled callable, named by its digest, with the caller's `sys.path` and working directory,
     encoded as the file system has them; `name` is for people.
 
-    `needs` are the shared objects that it refers to, `caller` is what else its calls have of the
-    caller's process.
+    `needs` are the shared objects that it refers to, `after` the references of the results, which
+    its tasks have in theirs too; `caller` is what else its calls have of the caller's process.
     """
 
     digest: bytes
@@ -28,6 +28,7 @@ class Function(Struct, frozen=True):
     name: str
     needs: tuple[SharedObject, ...] = ()
     caller: CallerState | None = None
+    after: tuple[int, ...] = ()
 
 
 class Task(Struct, frozen=True, gc=False):
@@ -40,7 +41,9 @@ class Task(Struct, frozen=True, gc=False):
     is the index of its first call among all that the user asked for, or `UNNUMBERED`.
     `escalate_memory` is by how much a call's memory is multiplied when it is run again because it
     ran out of it. `needs` are the shared objects that the calls refer to. `submitter` is whose it
-    is: calls of several submitters take turns, and jobs have one together.
+    is: calls of several submitters take turns, and jobs have one together. `after` are the
+    references of the results that its one call needs; `kept` names calls whose results others need:
+    their indices, each with the reference that stands for its result.
     """
 
     id: int
@@ -57,6 +60,25 @@ class Task(Struct, frozen=True, gc=False):
     escalate_memory: float = 1.0
     needs: tuple[SharedObject, ...] = ()
     submitter: int = 0
+    after: tuple[int, ...] = ()
+    kept: tuple[tuple[int, int], ...] = ()
+
+
+class ResultData(Struct, frozen=True):
+    """The outcome of one call as it travels: what a reference stands for once it is there.
+
+    `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
+    pickled exception; or it is None and `error` says why there is none, or the call was
+    `cancelled`. `path`: of one that failed, as that of `CallsFinished`, with this call as the
+    last.
+    """
+
+    payload: Payload | None = None
+    item: int = 0
+    raised: bool = False
+    error: GridEngineError | None = None
+    cancelled: bool = False
+    path: tuple[str, ...] = ()
 
 
 class Attempt(Struct, frozen=True):
@@ -98,8 +120,11 @@ class CallsFinished(Struct, frozen=True):
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
     or it is None and `error` says why there is none. `exitcode` is as that of a
     `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
-    before they began, on request. `seconds` is how long they took together; None when that is not
-    known.
+    before they began, on request; with a `path` because a call that they need was cancelled.
+    `seconds` is how long they took together; None when that is not known. `path`: of a call that
+    never ran because one that it needs has failed, what the call that failed first is called, and
+    the names of the functions by which its failure came, up to this call's; of many the first and
+    the last.
     """
 
     task: int
@@ -115,6 +140,7 @@ class CallsFinished(Struct, frozen=True):
     last: bool = False
     recalled: bool = False
     seconds: float | None = None
+    path: tuple[str, ...] = ()
 
 
 class TaskStarted(Struct, frozen=True):
