@@ -27,6 +27,7 @@ from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.worker.coroutines import synchronous
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -127,8 +128,9 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             self._submitter = None
 
 
-def run_batch(batch: Callable[[], Any]) -> Any:
+def run_batch(batch: Any) -> Any:
     """Make the calls of a batch; run by a worker."""
+    batch.items = [(synchronous(f), args, kwargs) for f, args, kwargs in batch.items]
     return batch()
 
 

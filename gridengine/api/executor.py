@@ -6,7 +6,7 @@ import concurrent.futures
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
@@ -19,10 +19,15 @@ from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-T = TypeVar("T")
+    class AwaitableFuture(concurrent.futures.Future[T], Awaitable[T]):
+        """What type checkers are told of a `CallFuture`."""
+
+
 log = logging.getLogger("gridengine")
 
 
@@ -80,11 +85,9 @@ class Executor(concurrent.futures.Executor):
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
-    def submit(
-        self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
-    ) -> concurrent.futures.Future[T]:
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> AwaitableFuture[T]:
         """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the
-        future's exception.
+        future's exception. In a task of asyncio or trio `await` it: see `docs/async.md`.
 
         Function and arguments are taken as they are now: what is changed in them later does not
         arrive changed.
@@ -92,7 +95,7 @@ class Executor(concurrent.futures.Executor):
         Raises:
             RuntimeError: the executor was shut down, or is broken: its initializer has failed.
         """
-        return self._submitter.submit(fn, args, kwargs)
+        return self._submitter.submit(fn, args, kwargs)  # type: ignore[return-value]
 
     def map(
         self,
@@ -142,6 +145,21 @@ class Executor(concurrent.futures.Executor):
         if isinstance(error, KeyboardInterrupt):
             self._submitter.batcher.kill_all()
         self.shutdown(wait=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        """As `__exit__`, in a task of asyncio or trio: others run while it waits. A task that is
+        cancelled ends the calls, as a Ctrl-C does.
+        """
+        from gridengine.client.event_loops import in_thread, is_cancellation
+
+        if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
+            self._submitter.batcher.kill_all()
+        await in_thread(self.shutdown, self._submitter.batcher.kill_all)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
         """End a call, even one that runs: its future's exception is then `Cancelled`. Return False

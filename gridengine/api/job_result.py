@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
@@ -57,6 +57,22 @@ class JobResult:
         if error is not None:
             raise error
         return value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in a task of asyncio or trio for what `result` gives. The job runs on when the task
+        is cancelled meanwhile, as a process does.
+        """
+        yield from self._ended().__await__()
+        return self.result()
+
+    async def _ended(self) -> None:
+        from gridengine.client.event_loops import in_thread, task_waiter
+
+        handle, waiter = self._started(), task_waiter()
+        handle.when_ended(waiter.release)
+        await waiter.wait()
+        if handle.ours:
+            await in_thread(self._end, lambda: None)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that `result` would raise, or None.

@@ -10,6 +10,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from gridengine.client.connect import connect
+from gridengine.client.event_loops import task_waiter
 from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
@@ -102,6 +103,8 @@ class Submission(OutcomeListener):
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
+        self._wake: Callable[[], object] | None = None
+        """Wakes the task that waits for outcomes."""
 
     @classmethod
     def of(cls, request: MapRequest) -> Self:
@@ -197,6 +200,8 @@ class Submission(OutcomeListener):
             return
         if not self._discards:
             self._events.put((block.first, event))
+            if (wake := self._wake) is not None:
+                wake()
         block.unsettled -= event.stop - event.start
         if not block.unsettled:
             del self._blocks[event.task]
@@ -223,6 +228,16 @@ class Submission(OutcomeListener):
                 self._unread, timeout = None, 0
         except queue.Empty:
             return
+
+    async def wait(self, timeout: float | None) -> None:
+        """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
+        waiter = task_waiter()
+        self._wake = waiter.release
+        try:
+            if self._unread is None and self._events.empty():
+                await waiter.wait(timeout)
+        finally:
+            self._wake = None
 
     def unsettled_calls(self) -> list[tuple[int, int, int]]:
         """Return the tasks not all of whose calls have ended: the number of each, its first call
