@@ -6,8 +6,8 @@ import concurrent.futures
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 
@@ -85,7 +85,15 @@ class Executor(concurrent.futures.Executor):
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> AwaitableFuture[T]:
+    @overload
+    def submit(
+        self, fn: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> AwaitableFuture[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> AwaitableFuture[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the
         future's exception. In a task of asyncio or trio `await` it: see `docs/async.md`.
 
@@ -95,7 +103,7 @@ class Executor(concurrent.futures.Executor):
         Raises:
             RuntimeError: the executor was shut down, or is broken: its initializer has failed.
         """
-        return self._submitter.submit(fn, args, kwargs)  # type: ignore[return-value]
+        return self._submitter.submit(fn, args, kwargs)
 
     def map(
         self,
