@@ -22,8 +22,10 @@ from typing import Any, TypeAlias
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.running_loop import in_trio
 
-Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""What a coroutine returned, and what it raised."""
+Outcome: TypeAlias = list[tuple[Any, BaseException | None]]
+"""What a coroutine returned and what it raised, to be taken out: the frames of the event loop are
+kept by a traceback, and must not keep the error.
+"""
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -32,7 +34,9 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     Where an event loop runs already, as around a call that is made in the caller's own process,
     another thread runs it: a thread has one loop at most. The caller waits all the same.
     """
-    value, error = _outcome(coroutine)
+    outcome: Outcome = []
+    _run(_complete(coroutine, outcome))
+    value, error = outcome.pop()
     if error is None:
         return value
     try:
@@ -41,19 +45,20 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
         del error  # the traceback would hold it, and it the traceback
 
 
-def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+def _run(coroutine: Coroutine[Any, Any, None]) -> None:
     if in_trio() or asyncio._get_running_loop() is not None:
         context = contextvars.copy_context()
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(context.run, _run_apart, coroutine).result()
-    if not GVAR.in_runner or threading.current_thread() is not threading.main_thread():
-        return _run_apart(coroutine)
-    return _kept(os.getpid()).run(coroutine)
+            thread.submit(context.run, _run_apart, coroutine).result()
+    elif not GVAR.in_runner or threading.current_thread() is not threading.main_thread():
+        _run_apart(coroutine)
+    else:
+        _kept(os.getpid()).run(coroutine)
 
 
-def _run_apart(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
+def _run_apart(coroutine: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner() as runner:
-        return runner.run(_complete(coroutine), context=contextvars.copy_context())
+        runner.run(coroutine, context=contextvars.copy_context())
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,21 +81,21 @@ class CallLoop:
         self._threads = Threads()
         self._runner.get_loop().set_default_executor(self._threads)
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-        """Run a coroutine to its end, and end what it leaves behind."""
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine, which is to leave nothing behind."""
         loop = self._runner.get_loop()
-        # Not the runner's own `run`: it sets signal handlers, which takes ten times as long.
-        task = loop.create_task(_complete(coroutine), context=contextvars.copy_context())
         try:
-            outcome = loop.run_until_complete(task)
+            # Not the runner's own `run`: it sets signal handlers, which takes ten times as long.
+            loop.run_until_complete(loop.create_task(coroutine, context=contextvars.copy_context()))
         except BaseException:  # it may have been cut off, as by `sys.exit` in another of its tasks
-            self._runner.close()
-            self._open()
+            try:
+                self._runner.close()
+            finally:
+                self._open()
             raise
         if self._threads.used:
             self._threads.shutdown()
             self._use_threads()
-        return outcome
 
 
 class Threads(ThreadPoolExecutor):
@@ -104,9 +109,9 @@ class Threads(ThreadPoolExecutor):
         return super().submit(*args, **kwargs)
 
 
-async def _complete(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Return what a coroutine returns, and what it raises, so that no frame of asyncio is in the
-    traceback; by then nothing of it runs any more.
+async def _complete(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
+    """Note what a coroutine returns, and what it raises, so that no frame of asyncio is in the
+    traceback, and end what it leaves behind.
     """
     generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
     begin, _ = sys.get_asyncgen_hooks()
@@ -121,11 +126,11 @@ async def _complete(coroutine: Coroutine[Any, Any, Any]) -> Outcome:
 
     sys.set_asyncgen_hooks(firstiter=note)  # until the loop stops
     try:
-        return await coroutine, None
+        outcome.append((await coroutine, None))
     except asyncio.CancelledError:
         raise  # by it a Ctrl-C comes here
     except BaseException as error:
-        return None, error
+        outcome.append((None, error))
     finally:
         if iterates:
             # one turn of the loop to begin the closing of those that were dropped, one to do it
