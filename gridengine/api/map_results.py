@@ -10,7 +10,6 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
-from gridengine.client.event_loops import checkpoint, in_thread
 from gridengine.client.map_run import MapRun
 from gridengine.client.submission import MapRequest, Submission
 
@@ -250,6 +249,8 @@ class AsyncResultIterator(Generic[T]):
 
     async def aclose(self) -> None:
         """Cancel the calls that have not ended; the iterator ends. May be called twice."""
+        from gridengine.client.event_loops import in_thread
+
         await in_thread(self._results.close, lambda: None)
 
     async def __aenter__(self) -> Self:
@@ -262,6 +263,8 @@ class AsyncResultIterator(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        from gridengine.client.event_loops import checkpoint
+
         results = self._results
         try:
             await checkpoint()

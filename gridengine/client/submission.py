@@ -10,7 +10,6 @@ from typing import Any, Self
 from msgspec import Struct
 
 from gridengine.client.connect import connect
-from gridengine.client.event_loops import task_waiter
 from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
@@ -231,6 +230,8 @@ class Submission(OutcomeListener):
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
+        from gridengine.client.event_loops import task_waiter
+
         waiter = task_waiter()
         self._wake = waiter.release
         try:
