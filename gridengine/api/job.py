@@ -60,7 +60,7 @@ class Job(JobResult):
             has.
         escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by
             default it is a failure at once.
-        resources: what it needs; `Memory(0.5)` is its memory limit in GB.
+        resources: what it needs; `Memory(0.5)` is its memory limit in GB: see `docs/resources.md`.
 
     Of the last five, None is what the `JobDispatcher` says that the job is given to, else the
     default.

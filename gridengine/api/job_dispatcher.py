@@ -11,6 +11,7 @@ from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources.base import Resource
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
@@ -109,10 +110,9 @@ class JobDispatcher:
         for job in self._jobs:
             job.join(None if until is None else max(0.0, until - time.monotonic()))
             if job.is_alive():
-                alive, count = sum(one.is_alive() for one in self._jobs), len(self._jobs)
-                raise TimeoutError(
-                    f"{alive} of {count} jobs are not done after {timeout} s; they run on"
-                )
+                alive = sum(one.is_alive() for one in self._jobs)
+                of = f"of {plural(len(self._jobs), 'job')} not done after {timeout} s"
+                raise TimeoutError(f"{alive} {of}; what runs goes on")
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()

@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
+from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 
 T = TypeVar("T")
@@ -160,6 +161,7 @@ class ResultIterator(Generic[T]):
             if isinstance(error, StopIteration | StopAsyncIteration):
                 # it would end the iteration as if all were done: see PEP 479
                 raise RuntimeError(f"a call raised {type(error).__name__}") from error
+            warn_of_exit(error)
             raise error
         finally:
             del error  # the traceback would hold it, and it the traceback
@@ -228,7 +230,10 @@ class ResultIterator(Generic[T]):
         self._show_progress()
 
     def _show_progress(self) -> None:
-        self._bar.update(self._given + len(self._ready), self._failed, self._total)
+        done = self._given + len(self._ready)
+        self._bar.update(done, self._failed, self._total)
+        if done == self._total:  # the last results may be long in being taken
+            self._bar.close()
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._submission.outcomes(timeout):

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from multiprocessing import TimeoutError
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
@@ -152,19 +152,46 @@ class Pool:
         """
         return self._imap(func, iterable, chunksize, ordered=True)
 
+    @overload
     def imap_unordered(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
-    ) -> PoolIterator[T]:
-        """As `imap`, in the order in which results come."""
-        return self._imap(func, iterable, chunksize, ordered=False)
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: Literal[True],
+    ) -> PoolIterator[tuple[int, T]]: ...
+
+    @overload
+    def imap_unordered(
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: Literal[False] = False,
+    ) -> PoolIterator[T]: ...
+
+    def imap_unordered(
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: bool = False,
+    ) -> PoolIterator[Any]:
+        """As `imap`, in the order in which results come, or over `(number of the call, result)`
+        with `with_index`.
+        """
+        return self._imap(func, iterable, chunksize, ordered=False, with_index=with_index)
 
     def _imap(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, *, ordered: bool
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, **how: bool
     ) -> PoolIterator[T]:
         self._check_running()
         form, calls = zipped(func, [iterable])
         made: PoolIterator[T] = PoolIterator(
-            self._submitter.request(func, form, chunksize), calls, ordered=ordered
+            self._submitter.request(func, form, chunksize), calls, **how
         )
         self._iterators.add(made)
         return made

@@ -16,7 +16,7 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 4
+VERSION = 5
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -56,7 +56,8 @@ class Assignment(_Item, frozen=True):
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls,
     or `UNNUMBERED`.
-    `name` is the name of a job; its process has it while the job runs.
+    `name` is the name of a job; its process has it while the job runs. Calls that are run `once`
+    are never run again: each is answered before the next begins.
     """
 
     run: int
@@ -73,6 +74,7 @@ class Assignment(_Item, frozen=True):
     first: int = 0
     buffers: Count = 1
     name: str = ""
+    once: bool = False
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
@@ -323,9 +325,12 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside."""
+    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside; `begun`
+    are the runs that its runners were at, where that is known.
+    """
 
     reason: str
+    begun: list[int] | None = None
 
 
 TERMINATED = "terminated"

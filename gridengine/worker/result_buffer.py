@@ -52,6 +52,7 @@ class ResultBuffer:
         self._run = self._first = self._named = 0
         self._measured = False
         self._began = 0.0
+        self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
         self.threads = 0
         """How many threads it has started, daemons."""
@@ -69,15 +70,20 @@ class ResultBuffer:
         """
         return os.getpid() != self._pid
 
-    def begin(self, run: int, start: int, *, named: int = 0, measured: bool = False) -> None:
+    def begin(
+        self, run: int, start: int, *, named: int = 0, measured: bool = False, once: bool = False
+    ) -> None:
         """Note whose calls follow, and the index of the first.
 
         named: what people call the call with index 0. measured: whether to tell how much memory
-        this process has had.
+        this process has had. once: have the loop `flush` whenever it looks.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self.ended = self._began
         self._measured = measured
+        self._loop_seconds = 0.0 if once else _LOOP_SECONDS
+        if once:
+            self.due = 0.0
 
     def add_raised(
         self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0
@@ -117,7 +123,7 @@ class ResultBuffer:
             threading.Thread(target=self._watch, name="gridengine-results", daemon=True).start()
             self.threads = 1
         self._in_batch = True
-        self.due = monotonic() + _LOOP_SECONDS
+        self.due = monotonic() + self._loop_seconds
         if not self._looking:
             self._wanted.set()
 
@@ -218,7 +224,7 @@ class ResultBuffer:
         results, payloads = self._results, self._buffers
         self._results, self._buffers = [], []
         now = monotonic()
-        self._due, self.due = now + _HOLD_SECONDS, now + _LOOP_SECONDS
+        self._due, self.due = now + _HOLD_SECONDS, now + self._loop_seconds
         self._stuck = False
         if results:
             buffers = payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads))

@@ -204,7 +204,11 @@ class Runner:
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
         self._result_buffer.begin(
-            assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
+            assignment.run,
+            assignment.start,
+            named=assignment.first,
+            measured=assignment.watched,
+            once=assignment.once,
         )
         if assignment.watched:
             reset_peak_memory()
@@ -236,7 +240,7 @@ class Runner:
 
     def _end_run(self, assignment: Assignment) -> None:
         """Pickle what the calls of a run have returned; what that takes is not their own. Of a
-        watched run send it, too.
+        watched run, or one whose calls run once, send it, too.
         """
         if self._memory.wanted:
             with self._memory.lifted():
@@ -250,6 +254,8 @@ class Runner:
             if self._finished:
                 self._words[RUN] = 0
                 exit_process(0)
+        elif assignment.once:
+            self._flush()
 
     def _job_of(self, assignment: Assignment) -> CurrentJob:
         first, words = assignment.first, self._words
@@ -280,7 +286,8 @@ class Runner:
         """Make the calls of a run. What stands in the inner loop is paid for each call."""
         words, result_buffer = self._words, self._result_buffer
         append, run = result_buffer.values.append, assignment.run
-        step = STEP if assignment.stop - assignment.start > MANY else 1
+        many = assignment.stop - assignment.start > MANY
+        step = STEP if many and not assignment.once else 1
         try:
             for first in range(assignment.start, assignment.stop, step):
                 for index in range(first, min(first + step, assignment.stop)):
@@ -295,7 +302,7 @@ class Runner:
                         self._add_raised(index, error, assignment, calls[index])
                 result_buffer.ended = now = monotonic()
                 if now >= result_buffer.due:
-                    self._flush()
+                    self._answer(assignment)
         except ValueError:
             # the words are gone in a process that user code forked and that came back out of it
             self._exit_if_forked()
@@ -332,8 +339,18 @@ class Runner:
                 self._add_raised(index, error, assignment, calls[index])
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
-                self._flush()
+                self._answer(assignment)
         words[START] = 0
+
+    def _answer(self, assignment: Assignment) -> None:
+        """Send all there is. Where calls run once, end if too little of a memory limit is left for
+        the next: that it fails here would be no reason to make it again.
+        """
+        self._flush()
+        grown = data_bytes() - self._words[DATA] if assignment.once and assignment.memory else 0
+        if grown > assignment.memory // 2:
+            self._words[RUN] = 0
+            exit_process(0)
 
     def _exit_if_late(self) -> None:
         """End with a call that was asked to end for being over its time and has come back: it has
@@ -367,13 +384,13 @@ class Runner:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 
-        When calls before it, of the same run, may have had the memory, it is not answered: it is
-        made again by a new runner.
+        When calls before it, of the same run, may have had the memory, and it may run twice, it is
+        not answered: it is made again by a new runner.
         """
         limit = self._memory.limit
         self._memory.set(0)  # before anything that takes memory
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
-        if index == assignment.start or not assignment.memory:
+        if index == assignment.start or not assignment.memory or assignment.once:
             name = self.functions.name_of(assignment.function)
             what = call_words(name, assignment.first, index)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())

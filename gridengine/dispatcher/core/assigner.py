@@ -90,4 +90,5 @@ def _begin_run(
         task.first,
         len(task.payload),
         task.name,
+        not task.retries,
     )

@@ -75,7 +75,7 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     """
     kind: type[GridEngineError] = WorkerLost
     hint = (
-        "look at the log and at the batch system's record of this job; raise retries= if the "
+        "look at the batch system's record of this job, and at its log; raise retries= if the "
         "machines are to blame"
     )
     if not worker.job:
@@ -91,13 +91,15 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
         )
     elif report is not None and report.fault is not None:
         kind, hint = report.fault, "ask for more of it in the scheduler's resources"
+    elif report is not None and report.blameless:
+        hint = "with retries=0 what may have begun is not run again; raise retries= if it may be"
     facts = _facts(worker, span, span.start)
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
 
 
-def why_relieved(worker: Worker, span: Span) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had."""
-    seconds = worker.leave_at - worker.since
+def why_relieved(worker: Worker, span: Span, began: float) -> TimeoutError:
+    """Return the error of a call that took all the time that its worker had left."""
+    seconds = worker.leave_at - began
     text = (
         f"{name_of(span, span.start)} took longer than its worker may be there: of its "
         f"walltime {seconds:.1f} s were left when it began"

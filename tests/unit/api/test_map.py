@@ -395,6 +395,8 @@ def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
     first, second, third = caught.value.results  # type: ignore[attr-defined]
     assert (first, third) == (0, 4)
     assert isinstance(second, Cancelled)
+    [note] = caught.value.__notes__
+    assert note.startswith("`results` of this exception has what 2 of 3 calls gave")
 
 
 def broken(count: int) -> Iterator[int]:
