@@ -163,7 +163,7 @@ class Executor(concurrent.futures.Executor):
         """As `__exit__`, in a task of asyncio or trio: others run while it waits. A task that is
         cancelled ends the calls, as a Ctrl-C does.
         """
-        from gridengine.client.event_loops import in_thread, is_cancellation
+        from gridengine.client.async_waiting import in_thread, is_cancellation
 
         if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
             self._submitter.batcher.kill_all()

@@ -66,7 +66,7 @@ class JobResult:
         return self.result()
 
     async def _ended(self) -> None:
-        from gridengine.client.event_loops import in_thread, task_waiter
+        from gridengine.client.async_waiting import in_thread, task_waiter
 
         handle, waiter = self._started(), task_waiter()
         handle.when_ended(waiter.release)

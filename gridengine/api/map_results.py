@@ -254,7 +254,7 @@ class AsyncResultIterator(Generic[T]):
 
     async def aclose(self) -> None:
         """Cancel the calls that have not ended; the iterator ends. May be called twice."""
-        from gridengine.client.event_loops import in_thread
+        from gridengine.client.async_waiting import in_thread
 
         await in_thread(self._results.close, lambda: None)
 
@@ -268,7 +268,7 @@ class AsyncResultIterator(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        from gridengine.client.event_loops import checkpoint
+        from gridengine.client.async_waiting import checkpoint
 
         results = self._results
         try:

@@ -314,7 +314,7 @@ class AsyncResult(Generic[T]):
         if not self._future.done():
             await self._future.ended()
         while not self._has_returned(0):
-            from gridengine.client.event_loops import task_waiter
+            from gridengine.client.async_waiting import task_waiter
 
             waiter = task_waiter()
             self._batcher.call_back(waiter.release)  # its callback is before that

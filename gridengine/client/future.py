@@ -345,14 +345,14 @@ class CallFuture(Future[Any]):
         if not self.done():
             yield from self.ended().__await__()
         if self.outcome is CANCELLED:
-            from gridengine.client.event_loops import cancelled_error
+            from gridengine.client.async_waiting import cancelled_error
 
             raise cancelled_error()
         return self.result()
 
     async def ended(self) -> None:
         """Wait for the end, likewise."""
-        from gridengine.client.event_loops import task_waiter
+        from gridengine.client.async_waiting import task_waiter
 
         waiter = task_waiter()
         if self._release_at_end(waiter):

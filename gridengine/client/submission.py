@@ -230,7 +230,7 @@ class Submission(OutcomeListener):
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
-        from gridengine.client.event_loops import task_waiter
+        from gridengine.client.async_waiting import task_waiter
 
         waiter = task_waiter()
         self._wake = waiter.release

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from gridengine.client.event_loops import (
+from gridengine.client.async_waiting import (
     TaskWaiter,
     cancelled_error,
     checkpoint,
