@@ -16,7 +16,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
@@ -74,6 +74,7 @@ class Job(JobResult):
 
     _numbers = itertools.count(1)
 
+    @trimmed
     def __init__(
         self,
         group: None = None,
@@ -126,6 +127,7 @@ class Job(JobResult):
             kwargs = {**kwargs, "controller": controller}
         return self._target(*self._args, **kwargs)
 
+    @trimmed
     def start(self) -> None:
         """Submit the job to its scheduler. May be called once.
 

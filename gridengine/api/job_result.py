@@ -10,7 +10,7 @@ from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
-from gridengine.errors import TimeoutError
+from gridengine.errors import TimeoutError, trim, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 
@@ -40,6 +40,7 @@ class JobResult:
     _closed: bool
     _host: Host | None
 
+    @trimmed
     def outcome(self, timeout: float | None = None) -> Any:
         """Return the result, or the exception that `result` would raise."""
         value, error = self._outcome_within(timeout)
@@ -53,10 +54,14 @@ class JobResult:
             CallError, ClusterError: what kept it from ending.
             TimeoutError: it has not ended within `timeout` seconds; it runs on.
         """
-        value, error = self._outcome_within(timeout)
-        if error is not None:
-            raise error
-        return value
+        try:
+            value, error = self._outcome_within(timeout)
+            if error is None:
+                return value
+            raise error.with_traceback(None)  # that of an earlier `result`
+        except BaseException as raised:
+            trim(raised)
+            raise
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in a task of asyncio or trio for what `result` gives. The job runs on when the task
@@ -74,6 +79,7 @@ class JobResult:
         if handle.ours:
             await in_thread(self._end, lambda: None)
 
+    @trimmed
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that `result` would raise, or None.
 
@@ -155,7 +161,7 @@ class JobResult:
 
     def _outcome_within(self, timeout: float | None) -> Outcome:
         if not self._wait(timeout):
-            raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
+            raise TimeoutError(f"job {self._name} has not ended within {timeout:g} s; it runs on")
         return self._outcome()
 
     def _outcome(self) -> Outcome:

@@ -13,6 +13,7 @@ from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
+from gridengine.errors import trim
 
 T = TypeVar("T")
 Value = TypeVar("Value")
@@ -163,6 +164,9 @@ class ResultIterator(Generic[T]):
                 raise RuntimeError(f"a call raised {type(error).__name__}") from error
             warn_of_exit(error)
             raise error
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             del error  # the traceback would hold it, and it the traceback
 

@@ -17,6 +17,7 @@ from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable
 from gridengine.client.submitter import Submitter
+from gridengine.errors import trim, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
@@ -41,6 +42,7 @@ class Pool:
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 
+    @trimmed
     def __init__(
         self,
         processes: int | None = None,
@@ -64,6 +66,7 @@ class Pool:
             initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
             options=options,
             daemon=True,
+            word="processes",
         )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
@@ -78,7 +81,11 @@ class Pool:
         kwds: Mapping[str, Any] | None = None,
     ) -> T:
         """Return `func(*args, **kwds)`, called by a worker."""
-        return self.apply_async(func, args, kwds).get()
+        try:
+            return self.apply_async(func, args, kwds).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def apply_async(
         self,
@@ -102,7 +109,11 @@ class Pool:
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[T]:
         """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
-        return self.map_async(func, iterable, chunksize).get()
+        try:
+            return self.map_async(func, iterable, chunksize).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def starmap(
         self,
@@ -111,7 +122,11 @@ class Pool:
         chunksize: int | None = None,
     ) -> list[T]:
         """Return `[func(*args) for args in iterable]`; all else is as for `map`."""
-        return self.starmap_async(func, iterable, chunksize).get()
+        try:
+            return self.starmap_async(func, iterable, chunksize).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def map_async(
         self,
@@ -299,7 +314,10 @@ class AsyncResult(Generic[T]):
         if error is None:
             return value  # type: ignore[no-any-return]
         try:
-            raise error
+            raise error.with_traceback(None)  # that of an earlier `get`
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             self = error = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
 
@@ -394,8 +412,12 @@ class PoolIterator(ResultIterator[T]):
         super().__init__(*arguments, **options)
 
     def __next__(self) -> T:
-        with self._taking:
-            return super().__next__()
+        try:
+            with self._taking:
+                return super().__next__()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def next(self, timeout: float | None = None) -> T:
         """Return the next result.
@@ -403,10 +425,14 @@ class PoolIterator(ResultIterator[T]):
         Raises:
             multiprocessing.TimeoutError: it is not there within `timeout` seconds.
         """
-        with self._taking:
-            if timeout is not None:
-                self._await_within(timeout)
-            return self.__next__()
+        try:
+            with self._taking:
+                if timeout is not None:
+                    self._await_within(timeout)
+                return super().__next__()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout

@@ -35,7 +35,7 @@ from gridengine.client.lifetime import Lifetime
 from gridengine.client.submission import Submission
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import UNNUMBERED, Cancelled
+from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
@@ -155,7 +155,8 @@ class Batcher(Lifetime):
                 future.outcome = RUNNING
                 self._window.enter(1, 0)
         if waits:
-            error = Cancelled("the call was ended before it began")
+            name = call_words(future.template.function.name, UNNUMBERED, 0)
+            error = Cancelled(f"{name} was ended before it began")
             self._settle([future], Failed(error), 0)
             return True
         task, index, batch = self._find(future)
@@ -273,7 +274,8 @@ class Batcher(Lifetime):
         elif event.recalled:
             futures = self._given_back(futures, batch)
         if futures:
-            self._settle(futures, UndecodedResult(event), batch.load)
+            call = None if event.error is None else futures[0].call
+            self._settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(self, futures: Sequence[CallFuture], batch: Batch) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that

@@ -24,6 +24,9 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.errors import trim
+from gridengine.serialize.argument_snapshot import given_words
+from gridengine.serialize.exceptions import note_on
 
 MOST_CALLS: Final = 1024
 """How many calls travel as one task at most."""
@@ -81,12 +84,14 @@ class CallTemplate(Struct, frozen=True, eq=False):
 
 class UndecodedResult:
     """The outcome of calls that ended together, as it came. The first future whose result is asked
-    for unpickles all of it; each takes its own.
+    for unpickles all of it; each takes its own. `call` is what the one call was given that has an
+    error which says nothing of that.
     """
 
-    __slots__ = ("_event", "_lock", "_values", "failed")
+    __slots__ = ("_call", "_event", "_lock", "_values", "failed")
 
-    def __init__(self, event: CallsFinished) -> None:
+    def __init__(self, event: CallsFinished, call: Any = None) -> None:
+        self._call = call
         self.failed = event.raised or event.payload is None
         self._event: CallsFinished | None = event
         self._lock = threading.Lock()
@@ -98,8 +103,12 @@ class UndecodedResult:
             if future.outcome is not self:
                 return
             if self._event is not None:
-                name = future.template.function.name
-                for outcome in outcomes_of(self._event, name, ONE_CALL):
+                template = future.template
+                error = self._event.error
+                if error is not None and self._event.attempts:  # else it is of others too
+                    note_on(error, list(filter(None, [given_words(self._call, template.form)])))
+                    self._call = None
+                for outcome in outcomes_of(self._event, template.function.name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
@@ -292,7 +301,10 @@ class CallFuture(Future[Any]):
             outcome = self.outcome
         if type(outcome) is Failed:
             try:
-                raise outcome.error
+                raise outcome.error.with_traceback(None)  # that of an earlier `result`
+            except BaseException as error:
+                trim(error)
+                raise
             finally:
                 self = outcome = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
         return outcome
@@ -417,7 +429,9 @@ class CallFuture(Future[Any]):
         self.set_result(None)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a future cannot be pickled; pass its result")
+        refusal = TypeError("a future cannot be pickled; pass its result")
+        vars(refusal)["refused"] = self  # named itself, not a part of it
+        raise refusal
 
 
 def release(locks: Sequence[Releasable]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
-from gridengine.errors import Cancelled
+from gridengine.errors import Cancelled, trim
 from gridengine.serialize.exceptions import PartialResults, note_on, twin_of
 
 GATHER_SECONDS = 0.001
@@ -210,5 +210,8 @@ class MapRun:
                 yield from map(list.pop, itertools.repeat(coming, len(coming)))
                 results.raise_first_error()
                 position = stop
+        except BaseException as error:
+            trim(error)
+            raise
         finally:
             self.submission.cancel()

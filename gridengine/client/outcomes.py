@@ -19,6 +19,7 @@ from gridengine.errors import (
     ProtocolError,
     safe_repr,
 )
+from gridengine.resources.units import plural
 from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on
@@ -72,12 +73,14 @@ def outcomes_of(
     if event.recalled:
         error = CancelledError()
     elif event.payload is None:
-        error = _with_log(event.error)
+        error = event.error
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
         add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
+    if isinstance(error, GridEngineError) and error.log and error.log_tail is None:
+        add_log(error, error.log)
     return [Outcome(start, stop, (), error)]
 
 
@@ -87,11 +90,10 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
     except PicklingError as error:
         return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
-        count = (
-            f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        )
+        is_list = isinstance(values, list)
+        count = plural(len(values), "result") if is_list else f"a {type(values).__name__}"
         wrong = ProtocolError(
-            f"the worker answered {stop - start} calls with {count}",
+            f"the worker answered {plural(stop - start, 'call')} with {count}",
             hint="report this as a fault of gridengine",
         )
         return [Outcome(start, stop, (), wrong)]
@@ -103,13 +105,6 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
         else Outcome(index, index + 1, [value], None)
         for index, value in enumerate(values, start)
     ]
-
-
-def _with_log(error: GridEngineError | None) -> GridEngineError | None:
-    """Add to an error that was made in this process the end of the log that it names."""
-    if error is not None and error.log and error.log_tail is None:
-        add_log(error, error.log)
-    return error
 
 
 def warn_of_exit(error: BaseException) -> None:

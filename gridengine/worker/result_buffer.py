@@ -50,6 +50,7 @@ class ResultBuffer:
         self._results: list[Result] = []
         self._buffers: list[Payload] = []
         self._run = self._first = self._named = 0
+        self._job = ""
         self._measured = False
         self._began = 0.0
         self._loop_seconds = _LOOP_SECONDS
@@ -71,14 +72,23 @@ class ResultBuffer:
         return os.getpid() != self._pid
 
     def begin(
-        self, run: int, start: int, *, named: int = 0, measured: bool = False, once: bool = False
+        self,
+        run: int,
+        start: int,
+        *,
+        named: int = 0,
+        job: str = "",
+        measured: bool = False,
+        once: bool = False,
     ) -> None:
         """Note whose calls follow, and the index of the first.
 
-        named: what people call the call with index 0. measured: whether to tell how much memory
-        this process has had. once: have the loop `flush` whenever it looks.
+        named: what people call the call with index 0. job: the name of the job that it is, if any.
+        measured: whether to tell how much memory this process has had. once: have the loop `flush`
+        whenever it looks.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
+        self._job = job
         self.ended = self._began
         self._measured = measured
         self._loop_seconds = 0.0 if once else _LOOP_SECONDS
@@ -192,7 +202,7 @@ class ResultBuffer:
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
-            what = f"the result of {number}"
+            what = f"the result of {f'job {self._job}' if self._job else number}"
             try:
                 payload = pickling.dump_values([value], describe=[what].__getitem__)
                 self._add(1, VALUES, payload, monotonic())
@@ -205,7 +215,8 @@ class ResultBuffer:
                         f"{what} (a {type(value).__qualname__}) cannot be pickled: {reason(error)}"
                     )
                 )
-                self._add(1, RAISED, pickling.dump_exception(problem), monotonic())
+                payload = pickling.dump_exception(problem, origin=error.__cause__)
+                self._add(1, RAISED, payload, monotonic())
 
     def _add(
         self, calls: int, status: int, payload: Payload, ended: float, peak_memory: int = 0

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.channel import Channel
@@ -207,6 +208,7 @@ class Runner:
             assignment.run,
             assignment.start,
             named=assignment.first,
+            job=assignment.name,
             measured=assignment.watched,
             once=assignment.once,
         )
@@ -270,7 +272,7 @@ class Runner:
         """Answer each call of a run that cannot even begin."""
         self._exit_if_forked(error)
         if self._memory.was_met(error):
-            self._fail_for_memory(assignment, assignment.start, error)
+            self._fail_for_memory(assignment, assignment.start, error, Unloadable(error))
         if assignment.watched:
             with contextlib.suppress(
                 Exception
@@ -373,13 +375,13 @@ class Runner:
             self._flush()
             raise EOFError
         if self._memory.was_met(error):
-            self._fail_for_memory(assignment, index, error)
+            self._fail_for_memory(assignment, index, error, call)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         payload = pickling.dump_exception(error, arguments_text(call, assignment))
         self._result_buffer.add_raised(index, payload, status)
 
     def _fail_for_memory(
-        self, assignment: Assignment, index: int, error: BaseException
+        self, assignment: Assignment, index: int, error: BaseException, call: Any
     ) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
@@ -392,13 +394,11 @@ class Runner:
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory or assignment.once:
             name = self.functions.name_of(assignment.function)
-            what = call_words(name, assignment.first, index)
+            what = call_words(name, assignment.first, index, assignment.name)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            late.__cause__ = error
-            late.__traceback__ = error.__traceback__
-            self._result_buffer.add_raised(
-                index, pickling.dump_exception(late), OUT_OF_MEMORY, peak
-            )
+            told = arguments_text(call, assignment)
+            payload = pickling.dump_exception(late, told, origin=error)
+            self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
         self._words[RUN] = 0
         self._flush()
         exit_process(0)

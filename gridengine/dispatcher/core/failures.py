@@ -65,7 +65,8 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
     when it did not.
     """
     facts = {} if worker is None else _facts(worker, span, span.start)
-    name = span.open_task.function.function.name
+    one = span.open_task
+    name = name_of(span, span.start) if span.calls == 1 else one.function.function.name
     return Cancelled(f"{name} was ended before it was done", **facts)
 
 
@@ -125,7 +126,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 def name_of(span: Span, index: int) -> str:
     """Return what a call is called in messages to people."""
     one = span.open_task
-    return call_words(one.function.function.name, one.task.first, index)
+    return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
 
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:

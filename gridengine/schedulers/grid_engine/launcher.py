@@ -362,8 +362,9 @@ REMEDIES = {
     "h_vmem='4G'; or leave it to the Memory of calls",
     "resolve hostname": "`qhost` lists the hosts",
     r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
-    r"not allowed to submit|userset|department|minimum uid": "the administrators say who may "
-    "submit jobs here; root may not, as a rule: run this as a plain user",
+    r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
+    "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
+    "user",
     r"reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
     "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
     r"JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",

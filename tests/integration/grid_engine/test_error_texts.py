@@ -241,7 +241,7 @@ def test_timeout_error(told: dict[str, Any]) -> None:
 
 
 def test_cancelled(told: dict[str, Any]) -> None:
-    error = check(told, "Cancelled", "hold was ended before it was done")
+    error = check(told, "Cancelled", "job Job-", "was ended before it was done")
     assert error["kind"] == "Cancelled"
 
 

@@ -800,3 +800,25 @@ def test_async_generator_functions_are_refused_before_anything_is_submitted() ->
         with pytest.raises(TypeError, match="is an async generator function"):
             call(numbers, [1], scheduler=FakeScheduler(dispatcher))
     assert not dispatcher.entries
+
+
+@pytest.mark.parametrize(
+    ("act", "calls"),
+    [
+        (gridengine.map, [1]),
+        (gridengine.starmap, [(1,)]),
+        (gridengine.imap, [1]),
+        (gridengine.imap_unordered, [1]),
+    ],
+)
+def test_other_keywords_are_refused_with_how_to_give_each_call_one(
+    scheduler: FakeScheduler, act: Callable[..., Any], calls: list[Any]
+) -> None:
+    words = rf"{act.__name__}\(\) got an unexpected keyword argument"
+    with pytest.raises(TypeError, match=rf"{words} 'steps'; .* functools.partial\(f, steps=...\)"):
+        act(square, calls, scheduler=scheduler, steps=3)
+    with pytest.raises(TypeError, match=rf"{words} 'reties'; did you mean 'retries'\?"):
+        act(square, calls, scheduler=scheduler, reties=3)
+    with pytest.raises(TypeError, match="progress must be True, False or None, not 'no'"):
+        act(square, calls, scheduler=scheduler, progress="no")
+    assert scheduler.dispatcher.entries == []

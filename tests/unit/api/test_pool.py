@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine import ConfigurationError
 from gridengine.client.map_run import Results
 from gridengine.client.outcomes import Outcome
 from tests.support.event_loops import LOOPS, cancelled_once, run_in, until
@@ -159,3 +160,12 @@ def test_a_call_that_waits_is_withdrawn_with_the_task_that_awaits_its_result(
     results = [pool.apply_async(square, (index,)) for index in range(300)]
     run_in(loop, main)
     pool.terminate()
+
+
+def test_a_pool_calls_its_number_by_its_own_name() -> None:
+    with pytest.raises(TypeError, match="processes is a number; for 'slurm' say scheduler="):
+        gridengine.Pool("slurm")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="processes must be at least 1"):
+        gridengine.Pool(0)
+    with pytest.raises(ConfigurationError, match="processes is given beside a scheduler instance"):
+        gridengine.Pool(2, scheduler=FakeScheduler())

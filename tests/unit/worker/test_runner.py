@@ -226,7 +226,9 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
     ]
     reason = "TypeError: cannot pickle 'generator' object"
     text = f"the result of call 3 (a generator) cannot be pickled: {reason}"
-    assert str(driver.outcomes()[3][1]) == text
+    error = driver.outcomes()[3][1]
+    assert str(error) == f"{text}\n  try: return list() of it"
+    assert error.__cause__ is None  # its text has it all
 
 
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(
