@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -50,6 +51,13 @@ def submit_noops(peer: Peer, calls: int) -> Measured:
             lambda: peer.gather([peer.submit(noop, x) for x in range(calls)]), list(range(calls))
         )
     }
+
+
+def await_noops(peer: Peer, calls: int) -> Measured:
+    async def main() -> list[object]:
+        return await asyncio.gather(*(peer.awaitable(noop, x) for x in range(calls)))
+
+    return {"seconds": timed(lambda: asyncio.run(main()), list(range(calls)))}
 
 
 def round_trips(peer: Peer, calls: int) -> Measured:
@@ -195,6 +203,24 @@ ROWS = (
         LOCAL,
         submit_noops,
         warm=10_000,
+    ),
+    Row(
+        "await",
+        "1,000 awaits of a noop at once, in one event loop",
+        (
+            Column(
+                "seconds",
+                "time",
+                "ms",
+                1e3,
+                want="half of run_in_executor on ProcessPoolExecutor",
+                limit=lambda medians: medians[PROCESS_POOL] / 2,
+            ),
+        ),
+        1_000,
+        ("gridengine", PROCESS_POOL, "loky"),
+        await_noops,
+        warm=100,
     ),
     Row(
         "queued",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
     from gridengine.api.map import (
+        aimap as aimap,
         imap as imap,
         imap_unordered as imap_unordered,
         map as map,
@@ -77,7 +78,7 @@ _MODULES = {
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",
-        "api.map": "imap imap_unordered map partial starmap",
+        "api.map": "aimap imap imap_unordered map partial starmap",
         "api.pool": "Pool",
         "api.share": "share",
         "dispatcher.core.tasks": "Attempt",

@@ -33,6 +33,7 @@ from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
+from gridengine.worker.coroutines import synchronous
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -154,7 +155,7 @@ def run_batch(batch: Batch) -> Any:
 
 def _noted(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
-        return f(*args, **kwargs)
+        return synchronous(f)(*args, **kwargs)
     except BaseException as error:
         note_on(error, [f"the call of {name_of(f)}, {given_words((args, kwargs), FULL)}"])
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 Call = Callable[..., object]
 
@@ -30,6 +30,10 @@ class Peer:
     def gather(self, handles: Sequence[object]) -> list[object]:
         """Return the results of calls that were handed in."""
         return [handle.result() for handle in handles]  # type: ignore[attr-defined]
+
+    def awaitable(self, f: Call, x: object) -> Awaitable[object]:
+        """Hand in one call, and return what a task of asyncio may await."""
+        raise NotImplementedError("nothing to await")
 
     def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
         """Return `[f(big, x) for x in xs]`, told in the peer's own words that `big` is to be

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 
 from benchmarks.peers.base import Call, Peer
@@ -23,6 +24,9 @@ class Futures(Peer):
 
     def submit(self, f: Call, x: object) -> object:
         return self.executor.submit(f, x)
+
+    def awaitable(self, f: Call, x: object) -> Awaitable[object]:
+        return asyncio.get_running_loop().run_in_executor(self.executor, f, x)
 
     def close(self) -> None:
         self.executor.shutdown()

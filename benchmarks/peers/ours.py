@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import gridengine
 from benchmarks.peers.base import Absent, Call, Peer
@@ -27,6 +27,9 @@ class Ours(Peer):
         return gridengine.map(f, xs, scheduler=self.scheduler, progress=False)
 
     def submit(self, f: Call, x: object) -> object:
+        return self.executor.submit(f, x)
+
+    def awaitable(self, f: Call, x: object) -> Awaitable[object]:
         return self.executor.submit(f, x)
 
     def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:

@@ -6,8 +6,8 @@ import concurrent.futures
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 
@@ -20,10 +20,15 @@ from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-T = TypeVar("T")
+    class AwaitableFuture(concurrent.futures.Future[T], Awaitable[T]):
+        """What type checkers are told of a `CallFuture`."""
+
+
 log = logging.getLogger("gridengine")
 
 
@@ -82,11 +87,17 @@ class Executor(concurrent.futures.Executor):
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
+    @overload
     def submit(
-        self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
-    ) -> concurrent.futures.Future[T]:
+        self, fn: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> AwaitableFuture[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> AwaitableFuture[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the
-        future's exception.
+        future's exception. In a task of asyncio or trio `await` it: see `docs/async.md`.
 
         Function and arguments are taken as they are now: what is changed in them later does not
         arrive changed. A future among them, or in them, stands for its result: the call is made
@@ -145,6 +156,21 @@ class Executor(concurrent.futures.Executor):
         if isinstance(error, KeyboardInterrupt):
             self._submitter.batcher.kill_all()
         self.shutdown(wait=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        """As `__exit__`, in a task of asyncio or trio: others run while it waits. A task that is
+        cancelled ends the calls, as a Ctrl-C does.
+        """
+        from gridengine.client.async_waiting import in_thread, is_cancellation
+
+        if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
+            self._submitter.batcher.kill_all()
+        await in_thread(self.shutdown, self._submitter.batcher.kill_all)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
         """End a call, even one that runs: its future's exception is then `Cancelled`. Return False

@@ -24,6 +24,7 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
 from gridengine.serialize.references import numbers
+from gridengine.worker.coroutines import synchronous
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
@@ -318,6 +319,8 @@ class Job(JobResult):
         arguments = self._args, self._kwargs
         whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
         is_whole = has_own_run or self._mutable
+        if has_own_run:
+            synchronous(self.run)  # or refused here
         called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
         function = make_function(called, options.exceptions)
         make_task = functools.partial(

@@ -57,7 +57,7 @@ class JobHandle:
         self._changed = threading.Condition()
         self.dispatcher = dispatcher
         self._scheduler = scheduler
-        self._ours = ours
+        self.ours = ours
 
     def submit(self, function: Function, make_task: Callable[[int], Task]) -> None:
         """Submit the job's one call; `make_task` makes its task of a number.
@@ -102,8 +102,8 @@ class JobHandle:
             )
         if self.end is not None and timeout != 0:
             self.dispatcher.flush_output(timeout)
-        if self.end is not None and self._ours and self._scheduler is not None:
-            self._ours = False
+        if self.end is not None and self.ours and self._scheduler is not None:
+            self.ours = False
             self._scheduler.close()
         return come
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
@@ -121,6 +121,22 @@ class JobResult(ResultHolder):
         except BaseException as raised:
             trim(raised)
             raise
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in a task of asyncio or trio for what `result` gives. The job runs on when the task
+        is cancelled meanwhile, as a process does.
+        """
+        yield from self._ended().__await__()
+        return self.result()
+
+    async def _ended(self) -> None:
+        from gridengine.client.async_waiting import in_thread, task_waiter
+
+        handle, waiter = self._started(), task_waiter()
+        handle.when_ended(waiter.release)
+        await waiter.wait()
+        if handle.ours:
+            await in_thread(self._end, lambda: None)
 
     @trimmed
     def exception(self, timeout: float | None = None) -> BaseException | None:

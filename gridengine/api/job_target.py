@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
+from gridengine.worker.coroutines import finished, synchronous
 
 
 class Runnable(Protocol):
@@ -47,7 +48,7 @@ class Target:
     """A job's target as it is submitted: the same bytes for all jobs with the same target."""
 
     def __init__(self, target: Callable[..., Any] | None) -> None:
-        self.target = target
+        self.target = None if target is None else synchronous(target)
         self.__name__ = getattr(target, "__name__", type(target).__name__)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +75,7 @@ def run_job(job: Runnable, controller: Any = None) -> Any:
     """Run a job that was pickled as a whole."""
     job._is_running_here = True
     try:
-        value = job.run() if controller is None else job.run(controller)
+        value = finished(job.run() if controller is None else job.run(controller))
     except BaseException as error:
         print_uncaught(error)
         if not job._mutable:

@@ -1,4 +1,4 @@
-"""Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, and `partial`.
+"""Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, `aimap`, `partial`.
 
 Little is imported here: workers on this machine begin to start before all that sends them calls is,
 which takes as long.
@@ -19,7 +19,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:
-    from gridengine.api.map_results import ResultIterator
+    from gridengine.api.map_results import AsyncResultIterator, ResultIterator
     from gridengine.client.options import Raisable
     from gridengine.client.submission import MapRequest
     from gridengine.resources.base import Resource
@@ -214,6 +214,41 @@ def imap_unordered(
     except BaseException as error:
         trim(error)
         raise
+
+
+def aimap(
+    f: Callable[..., T],
+    *iterables: Iterable[Any],
+    scheduler: SchedulerSpec = None,
+    reraise: bool = True,
+    chunksize: int = 1,
+    progress: bool | None = None,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+) -> AsyncResultIterator[T]:
+    """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or of
+    trio, `async for result in aimap(f, xs)`. Other tasks run while it waits; when its own is
+    cancelled meanwhile the calls are, too.
+
+    Arguments are taken, and pickled, in the loop's thread.
+
+    Raises:
+        TypeError: an iterable is an asynchronous one.
+    """
+    for one in iterables:
+        if hasattr(type(one), "__aiter__"):
+            raise TypeError(
+                f"{one!r} is an asynchronous iterable: submit to an Executor what comes of it"
+            )
+    options = (retries, timeout, retry_on, escalate_memory, resources)
+    how = {"ordered": True, "progress": progress}
+    results = _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    from gridengine.api.map_results import AsyncResultIterator
+
+    return AsyncResultIterator(results)
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:

@@ -16,6 +16,7 @@ from gridengine.client.submission import MapRequest, Submission
 from gridengine.errors import trim
 
 T = TypeVar("T")
+Value = TypeVar("Value")
 
 
 def gather(
@@ -137,7 +138,14 @@ class ResultIterator(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if not self._or_close(self._await_next):
+        self._or_close(self._await_next)
+        return self._give()
+
+    def _give(self) -> T:
+        """Return the next result, or raise the error in its place; at the end `StopIteration`, or
+        what the iterable raised.
+        """
+        if not self._has_next():
             self.close()
             fault, self._fault = self._fault or StopIteration(), None
             try:
@@ -151,9 +159,9 @@ class ResultIterator(Generic[T]):
             value = value if error is None else error
             return (index, value) if self._with_index else value  # type: ignore[return-value]
         try:
-            if isinstance(error, StopIteration):
+            if isinstance(error, StopIteration | StopAsyncIteration):
                 # it would end the iteration as if all were done: see PEP 479
-                raise RuntimeError("a call raised StopIteration") from error
+                raise RuntimeError(f"a call raised {type(error).__name__}") from error
             warn_of_exit(error)
             raise error
         except BaseException as raised:
@@ -162,7 +170,7 @@ class ResultIterator(Generic[T]):
         finally:
             del error  # the traceback would hold it, and it the traceback
 
-    def _or_close(self, act: Callable[[], bool]) -> bool:
+    def _or_close(self, act: Callable[[], Value]) -> Value:
         """Do it; an error, or a Ctrl-C, cancels everything."""
         try:
             return act()
@@ -170,17 +178,20 @@ class ResultIterator(Generic[T]):
             self.close()
             raise
 
-    def _await_next(self) -> bool:
-        """Wait for the next result; return False when there is none to come."""
+    def _await_next(self) -> None:
+        for patience in self._waits():
+            self._take(patience)
+
+    def _waits(self) -> Iterator[float | None]:
+        """Yield, until the next result or the end is there, for how long to wait for outcomes
+        before they are taken.
+        """
         if not (self._at_once and self._has_next()):
             self._fill()
-        while not self._has_next():
-            if not self._fill():
-                return False
+        while not self._has_next() and self._fill():
             waits = self._bar.patience(), self._submission.patience()
-            self._take(min((one for one in waits if one is not None), default=None))
+            yield min((one for one in waits if one is not None), default=None)
             self._show_progress()
-        return True
 
     def _has_next(self) -> bool:
         return self._given in self._ready if self._ordered else bool(self._ready)
@@ -235,6 +246,53 @@ class ResultIterator(Generic[T]):
             for index in range(outcome.start, outcome.stop):
                 value = outcome.values[index - outcome.start] if outcome.error is None else None
                 self._ready[index] = (value, outcome.error)
+
+
+class AsyncResultIterator(Generic[T]):
+    """The asynchronous iterator that `aimap` returns. It has `aclose()`, is an asynchronous context
+    manager, and belongs to one task at a time.
+    """
+
+    def __init__(self, results: ResultIterator[T]) -> None:
+        self._results = results
+
+    async def aclose(self) -> None:
+        """Cancel the calls that have not ended; the iterator ends. May be called twice."""
+        from gridengine.client.async_waiting import in_thread
+
+        await in_thread(self._results.close, lambda: None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        from gridengine.client.async_waiting import checkpoint
+
+        results = self._results
+        try:
+            await checkpoint()
+            for patience in results._waits():
+                await results._submission.wait(patience)
+                results._take(0)
+        except GeneratorExit:  # nothing will go on here
+            results._submission.cancel()
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+        if results._has_next():
+            return results._give()
+        await self.aclose()
+        try:
+            return results._give()
+        except StopIteration:
+            raise StopAsyncIteration from None
 
 
 def _abandon(submission: Submission, bar: ProgressBar) -> None:

@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from multiprocessing import TimeoutError
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
@@ -327,6 +327,23 @@ class AsyncResult(Generic[T], ResultHolder):
             raise
         finally:
             self = error = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait in a task of asyncio or trio for what `get` gives. When the task is cancelled
+        meanwhile a call that has not begun is withdrawn.
+        """
+        yield from self._ended().__await__()
+        return self.get()
+
+    async def _ended(self) -> None:
+        if not self._future.done():
+            await self._future.ended()
+        while not self._has_returned(0):
+            from gridengine.client.async_waiting import task_waiter
+
+            waiter = task_waiter()
+            self._batcher.call_back(waiter.release)  # its callback is before that
+            await waiter.wait()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end, up to `timeout` seconds."""

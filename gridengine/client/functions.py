@@ -40,6 +40,7 @@ from gridengine.serialize.references import (
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
+from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import Variables, own_variables
 
 T = TypeVar("T")
@@ -285,11 +286,13 @@ def make_function(
 
     Raises:
         PicklingError: it cannot travel.
+        TypeError: it is an async generator function.
         ConfigurationError: the working directory is gone.
     """
     own_modules().check()
     refer_to((Future, ResultHolder), _find_reference)
-    digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
+    called = synchronous(f)
+    digest, payload = pickling.dump_function(called, retry_on, most_digested=most_digested)
     directory, path, variables, arguments, around = surroundings()
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__

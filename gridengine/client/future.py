@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
@@ -156,6 +156,12 @@ class Done:
 FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 
 
+class Releasable(Protocol):
+    """What somebody waits with: a lock, or what wakes a task of an event loop."""
+
+    def release(self) -> None: ...
+
+
 class Waiters:
     """What a future has once somebody waits for it.
 
@@ -171,13 +177,13 @@ class Waiters:
 
     def __init__(self) -> None:
         self.condition: threading.Condition | None = None
-        self.locks: list[threading.Lock] = []
+        self.locks: list[Releasable] = []
         self.registered: list[Any] = []
         self.callbacks: list[Callable[[Future[Any]], object]] = []
         self.kept: Reference | None = None
         self.acts: list[Callable[[], object]] = []
 
-    def take_locks(self) -> list[threading.Lock]:
+    def take_locks(self) -> list[Releasable]:
         """Return the locks to release once the batcher's lock, which is held now, is free."""
         locks, self.locks = self.locks, []
         return locks
@@ -343,18 +349,53 @@ class CallFuture(Future[Any]):
         """Wait for the end; return whether it has come within `timeout` seconds."""
         lock = threading.Lock()
         lock.acquire()
-        batcher = self.template.batcher
-        with batcher.lock:
-            if self.outcome is not WAITING and self.outcome is not RUNNING:
-                return True
-            waiters = self.waiters = self.waiters or Waiters()
-            waiters.locks.append(lock)
+        if not self._release_at_end(lock):
+            return True
         try:
             return lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
-            with batcher.lock:
-                if lock in waiters.locks:
-                    waiters.locks.remove(lock)
+            self._forget_waiter(lock)
+
+    def _release_at_end(self, waiter: Releasable) -> bool:
+        """Have a lock or the like released when the call ends; return whether it is still to."""
+        with self.template.batcher.lock:
+            if self.outcome is not WAITING and self.outcome is not RUNNING:
+                return False
+            self.waiters = self.waiters or Waiters()
+            self.waiters.locks.append(waiter)
+            return True
+
+    def _forget_waiter(self, waiter: Releasable) -> None:
+        """Let go of a lock that was not released."""
+        waiters = self.waiters
+        with self.template.batcher.lock:
+            if waiters is not None and waiter in waiters.locks:
+                waiters.locks.remove(waiter)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in a task of asyncio or trio for what `result` gives. When the task is cancelled
+        meanwhile the call is withdrawn if it has not begun, as by `asyncio.wrap_future`.
+        """
+        if not self.done():
+            yield from self.ended().__await__()
+        if self.outcome is CANCELLED:
+            from gridengine.client.async_waiting import cancelled_error
+
+            raise cancelled_error()
+        return self.result()
+
+    async def ended(self) -> None:
+        """Wait for the end, likewise."""
+        from gridengine.client.async_waiting import task_waiter
+
+        waiter = task_waiter()
+        if self._release_at_end(waiter):
+            try:
+                await waiter.wait()
+            except BaseException:
+                self._forget_waiter(waiter)
+                self.template.batcher.call_back(self.cancel)  # not here: it may have to wait
+                raise
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
@@ -418,7 +459,7 @@ class CallFuture(Future[Any]):
         raise refusal
 
 
-def release(locks: Sequence[threading.Lock]) -> None:
+def release(locks: Sequence[Releasable]) -> None:
     """Wake those who sleep on these locks."""
     for lock in locks:
         lock.release()

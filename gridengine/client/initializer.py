@@ -15,6 +15,7 @@ from gridengine.resources.units import whole
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import changes_since, own_variables, set_variables
 
 TOKEN = "initializer"
@@ -33,7 +34,7 @@ class Initializer:
         most_calls: int | None,
     ) -> None:
         self.token = secrets.token_hex(8)
-        self._initializer = initializer
+        self._initializer = None if initializer is None else synchronous(initializer)
         self._arguments = arguments
         self._most_calls = most_calls
 
@@ -108,7 +109,7 @@ class Prepared:
     """A function that is called only in processes that its initializer has prepared."""
 
     def __init__(self, function: Callable[..., Any], initializer: Initializer) -> None:
-        self._function = function
+        self._function = synchronous(function)
         self._initializer = initializer
         self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
 

@@ -106,6 +106,8 @@ class Submission(OutcomeListener):
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
+        self._wake: Callable[[], object] | None = None
+        """Wakes the task that waits for outcomes."""
 
     @classmethod
     def of(cls, request: MapRequest) -> Self:
@@ -236,6 +238,8 @@ class Submission(OutcomeListener):
             return
         if not self._discards:
             self._events.put((block.first, event))
+            if (wake := self._wake) is not None:
+                wake()
         block.unsettled -= event.stop - event.start
         if not block.unsettled:
             del self._blocks[event.task]
@@ -263,6 +267,18 @@ class Submission(OutcomeListener):
                 self._unread, timeout = None, 0
         except queue.Empty:
             return
+
+    async def wait(self, timeout: float | None) -> None:
+        """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
+        from gridengine.client.async_waiting import task_waiter
+
+        waiter = task_waiter()
+        self._wake = waiter.release
+        try:
+            if self._unread is None and self._events.empty():
+                await waiter.wait(timeout)
+        finally:
+            self._wake = None
 
     def unsettled_calls(self) -> list[tuple[int, int, int]]:
         """Return the tasks not all of whose calls have ended: the number of each, its first call

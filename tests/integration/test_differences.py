@@ -590,6 +590,30 @@ os._exit(0)
 """) == {"theirs": [False, False], "ours": [False, True]}
 
 
+def test_a_coroutine_function_runs_to_its_end(compare: Compare) -> None:
+    assert compare("""
+async def double(x):
+    return 2 * x
+with ProcessPoolExecutor(1) as theirs, Executor(1) as ours:
+    for name, executor in {"theirs": theirs, "ours": ours}.items():
+        tell(**{name: tried(executor.submit(double, 2).result)})
+""") == {"theirs": "TypeError", "ours": 4}
+
+
+def test_futures_are_awaited(compare: Compare) -> None:
+    assert compare("""
+import asyncio
+async def awaited(executor):
+    try:
+        return await executor.submit(abs, -2)
+    except TypeError as error:
+        return str(error)
+with ProcessPoolExecutor(1) as theirs, Executor(1) as ours:
+    for name, executor in {"theirs": theirs, "ours": ours}.items():
+        tell(**{name: asyncio.run(awaited(executor))})
+""") == {"theirs": "object Future can't be used in 'await' expression", "ours": 2}
+
+
 # ---------------------------------------------------------------- failures
 
 

@@ -82,6 +82,13 @@ def test_executor(scheduler: str, tmp_path: Path) -> None:
 
 
 @LOCAL
+def test_event_loop(scheduler: str, tmp_path: Path) -> None:
+    printed = run_example("event_loop.py", scheduler, tmp_path)
+    assert "farther than 150: [3, 8, 21, 22, 26]" in printed
+    assert "the farthest is 8: 666" in printed
+
+
+@LOCAL
 def test_mixed_resources(scheduler: str, tmp_path: Path) -> None:
     printed = run_example("mixed_resources.py", scheduler, tmp_path)
     assert printed.count("on Cores(2, [") == 2

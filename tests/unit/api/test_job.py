@@ -11,13 +11,14 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from gridengine import Job
 from gridengine.errors import ConfigurationError, PicklingError, WorkerCrashed
+from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
 
@@ -339,3 +340,59 @@ def test_a_controller_of_the_users_own_is_left_alone(scheduler: FakeScheduler) -
 def test_a_mutable_job_with_a_target_is_given_one_too(scheduler: FakeScheduler) -> None:
     job = ended(Job(target=push_all, args=(1,), mutable=True, scheduler=scheduler))
     assert list(job.messages()) == [1]
+
+
+# ------------------------------------------------------------------ in tasks of event loops
+
+
+async def double(x: int) -> int:
+    return 2 * x
+
+
+class Doubling(Job):
+    async def run(self) -> int:  # type: ignore[override]
+        return await double(self.number)
+
+
+class Yielding(Job):
+    async def run(self) -> AsyncIterator[int]:  # type: ignore[override]
+        yield 1
+
+
+@pytest.mark.parametrize("mutable", [False, True])
+def test_a_target_and_a_run_may_be_coroutine_functions(
+    scheduler: FakeScheduler, mutable: bool
+) -> None:
+    job = Doubling(scheduler=scheduler, mutable=mutable)
+    job.number = 4
+    assert ended(job).result() == 8
+    job = Job(target=double, args=(4,), scheduler=scheduler, mutable=mutable)
+    assert ended(job).result() == 8
+
+
+@pytest.mark.parametrize("make", [lambda: Job(target=Yielding.run), Yielding])
+def test_a_job_that_is_an_async_generator_is_refused_at_its_start(
+    make: Callable[[], Job], scheduler: FakeScheduler
+) -> None:
+    with pytest.raises(TypeError, match="is an async generator function"):
+        make().start_at(scheduler.dispatcher)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_job_is_awaited_and_runs_on_when_that_is_cancelled(loop: str) -> None:
+    async def main() -> int:
+        async def wait() -> int:
+            waiting.append(1)
+            result: int = await job
+            return result
+
+        waiting: list[int] = []
+        await cancelled_once(wait, lambda: waiting)
+        assert not dispatcher.cancelled
+        threading.Thread(target=dispatcher.run, args=(dispatcher.entries[0],)).start()
+        return await wait()
+
+    dispatcher = FakeDispatcher(on_submit=lambda _: None)
+    job = Job(target=add, args=(1, 2), scheduler=FakeScheduler(dispatcher))
+    job.start()
+    assert run_in(loop, main) == 3

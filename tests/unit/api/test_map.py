@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -9,7 +10,7 @@ import itertools
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -22,6 +23,7 @@ from gridengine.errors import (
     RemoteTraceback,
     WorkerCrashed,
 )
+from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 
@@ -692,6 +694,112 @@ def test_its_name_is_short_and_safe_in_a_file_name() -> None:
 
 def test_a_callable_without_a_name_goes_by_its_type() -> None:
     assert gridengine.partial(functools.partial(train), 0.1).__name__ == "partial_0.1"
+
+
+# ------------------------------------------------------------------ in tasks of event loops
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_aimap_gives_results_in_order_as_imap_does(loop: str, scheduler: FakeScheduler) -> None:
+    async def main() -> list[int]:
+        return [one async for one in gridengine.aimap(add, range(99), range(99), **options)]
+
+    options: dict[str, Any] = {"scheduler": scheduler, "chunksize": 2, "progress": False}
+    assert run_in(loop, main) == [2 * x for x in range(99)]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_aimap_takes_a_bounded_number_of_arguments_ahead(loop: str) -> None:
+    async def main() -> None:
+        async with gridengine.aimap(square, itertools.count(), scheduler=scheduler) as results:
+            assert [await anext(results) for _ in range(3)] == [0, 1, 4]
+            assert len(dispatcher.entries) < 99
+        with pytest.raises(StopAsyncIteration):
+            await anext(results)
+
+    dispatcher = FakeDispatcher()
+    scheduler = FakeScheduler(dispatcher)
+    run_in(loop, main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_aimap_raises_an_error_in_its_place_and_goes_on(
+    loop: str, scheduler: FakeScheduler
+) -> None:
+    async def main() -> list[int]:
+        results = gridengine.aimap(fail_at_three, range(5), scheduler=scheduler)
+        first = [await anext(results) for _ in range(3)]
+        with pytest.raises(ValueError, match="no 3"):
+            await anext(results)
+        return first + [one async for one in results]
+
+    assert len(run_in(loop, main)) == 4
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_aimap_raises_what_the_iterable_raises_after_the_results(
+    loop: str, scheduler: FakeScheduler
+) -> None:
+    def arguments() -> Iterator[int]:
+        yield 2
+        raise OSError("gone")
+
+    async def main() -> None:
+        results = gridengine.aimap(square, arguments(), scheduler=scheduler)
+        assert await anext(results) == 4
+        with pytest.raises(OSError, match="gone"):
+            await anext(results)
+
+    run_in(loop, main)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
+def test_what_would_end_the_iteration_is_a_runtime_error(
+    kind: type[Exception], scheduler: FakeScheduler
+) -> None:
+    def end(x: int) -> None:
+        raise kind
+
+    async def main() -> None:
+        async for _ in gridengine.aimap(end, [1], scheduler=scheduler):
+            raise AssertionError("a result")
+
+    with pytest.raises(RuntimeError, match=f"a call raised {kind.__name__}"):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_aimap_cancels_its_calls_with_the_task_that_waits_for_them(loop: str) -> None:
+    async def main() -> None:
+        async def wait() -> None:
+            async for _ in gridengine.aimap(square, range(5), scheduler=scheduler):
+                raise AssertionError("a result")
+
+        await cancelled_once(wait, lambda: dispatcher.entries)
+        assert len(dispatcher.cancelled) == len(dispatcher.entries) == 5
+
+    dispatcher = FakeDispatcher(on_submit=lambda _: None)
+    scheduler = FakeScheduler(dispatcher)
+    run_in(loop, main)
+
+
+def test_aimap_refuses_asynchronous_iterables() -> None:
+    async def arguments() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="is an asynchronous iterable: submit to an Executor"):
+        gridengine.aimap(square, arguments())  # type: ignore[arg-type]
+
+
+def test_async_generator_functions_are_refused_before_anything_is_submitted() -> None:
+    async def numbers(x: int) -> AsyncIterator[int]:
+        yield x
+
+    dispatcher = FakeDispatcher()
+    for call in (gridengine.map, gridengine.imap, gridengine.aimap):
+        with pytest.raises(TypeError, match="is an async generator function"):
+            call(numbers, [1], scheduler=FakeScheduler(dispatcher))
+    assert not dispatcher.entries
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ import gridengine
 from gridengine import ConfigurationError
 from gridengine.client.map_run import Results
 from gridengine.client.outcomes import Outcome
+from tests.support.event_loops import LOOPS, cancelled_once, run_in, until
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import (
     SECONDS,
     HeldDispatcher,
+    run_all,
     square,
 )
 
@@ -121,6 +123,43 @@ def test_a_result_that_had_a_callback_does_not_wait_for_the_collector() -> None:
             assert [one() for one in gone] == [None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_results_are_awaited_and_are_there_once_their_callbacks_have_returned(
+    loop: str, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> tuple[int, list[int]]:
+        single = pool.apply_async(square, (3,), callback=called.append)
+        many = pool.map_async(square, range(3), callback=called.append)
+        threading.Thread(target=run_all, args=(pool,)).start()
+        assert await many == called[1]
+        return await single, await many
+
+    called: list[Any] = []
+    pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))
+    assert run_in(loop, main) == (9, [0, 1, 4])
+    assert called == [9, [0, 1, 4]]
+    pool.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_call_that_waits_is_withdrawn_with_the_task_that_awaits_its_result(
+    loop: str, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> None:
+        async def wait() -> None:
+            waiting.append(1)
+            await results[-1]
+
+        waiting: list[int] = []
+        await cancelled_once(wait, lambda: waiting)
+        await until(results[-1]._future.cancelled)
+
+    pool = gridengine.Pool(scheduler=FakeScheduler(dispatcher))
+    results = [pool.apply_async(square, (index,)) for index in range(300)]
+    run_in(loop, main)
+    pool.terminate()
 
 
 def test_a_pool_calls_its_number_by_its_own_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import gc
 import threading
 import weakref
@@ -16,6 +17,7 @@ import gridengine
 from gridengine.errors import (
     Cancelled,
 )
+from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
 from tests.support.held_dispatcher import (
     SECONDS,
     HeldDispatcher,
@@ -373,3 +375,107 @@ def test_what_is_given_back_of_a_held_condition_keeps_no_other_waiting(
         assert other.cancelled()
     with pytest.raises(CancelledError):
         held.result(SECONDS)
+
+
+# ------------------------------------------------------------------ awaited
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_it_is_awaited_before_and_after_its_end(
+    loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> tuple[int, int]:
+        future = waiting.submit(square, 3)
+        threading.Thread(target=run_all, args=(waiting,)).start()
+        return await future, await future
+
+    assert run_in(loop, main) == (9, 9)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_thousand_are_awaited_without_a_thread_for_each(
+    loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> list[int]:
+        async def one(future: Any) -> int:
+            waits.append(1)
+            result: int = await future
+            return result
+
+        async def run() -> int:
+            await until(lambda: len(waits) == 1000)
+            threads = threading.active_count()
+            threading.Thread(target=run_all, args=(waiting,)).start()
+            return threads - before
+
+        waits: list[int] = []
+        before = threading.active_count()
+        futures = [waiting.submit(square, index) for index in range(1000)]
+        return await all_of([run, *(functools.partial(one, future) for future in futures)])
+
+    assert run_in(loop, main) == [0, *(index * index for index in range(1000))]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_awaiting_raises_what_the_call_raised(
+    loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> None:
+        future = waiting.submit(fail, 3)
+        threading.Thread(target=run_all, args=(waiting,)).start()
+        with pytest.raises(ValueError, match="no 3"):
+            await future
+
+    run_in(loop, main)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_call_that_waits_is_cancelled_with_the_task_that_awaits_it(
+    loop: str, waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> None:
+        async def wait(future: Any) -> None:
+            awaited.append(future)
+            await future
+
+        awaited: list[Any] = []
+        running = waiting.submit(square, 1)
+        futures = [waiting.submit(square, index) for index in range(300)]
+        await cancelled_once(lambda: wait(futures[299]), lambda: awaited)
+        await until(futures[299].cancelled)
+        await cancelled_once(lambda: wait(running), lambda: len(awaited) == 2)
+        assert not running.cancelled()
+        with pytest.raises((CancelledError, asyncio.CancelledError)):
+            await futures[299]
+
+    run_in(loop, main)
+    run_all(waiting)
+
+
+def test_a_loop_that_is_closed_keeps_no_other_from_its_results(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    futures = [waiting.submit(square, index) for index in range(2)]
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(futures[0].ended())
+    loop.run_until_complete(asyncio.sleep(0))
+    task._log_destroy_pending = False
+    loop.close()
+    run_all(waiting)
+    assert [future.result(SECONDS) for future in futures] == [0, 1]
+
+
+def test_the_functions_of_asyncio_take_it(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    async def main() -> Any:
+        futures = [waiting.submit(square, index) for index in range(3)]
+        threading.Thread(target=run_all, args=(waiting,)).start()
+        return (
+            await asyncio.gather(*futures),
+            await asyncio.wait_for(futures[2], SECONDS),
+            await asyncio.shield(futures[1]),
+            await asyncio.wrap_future(futures[2]),
+        )
+
+    assert asyncio.run(main()) == ([0, 1, 4], 4, 1, 4)

@@ -1,0 +1,17 @@
+"""Which event loop runs in this thread. None is imported for that: who runs one has done so."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+
+def in_trio() -> bool:
+    """Return whether this is code of a task of trio."""
+    trio: Any = sys.modules.get("trio")
+    if trio is not None:
+        with contextlib.suppress(RuntimeError):
+            trio.lowlevel.current_task()
+            return True
+    return False

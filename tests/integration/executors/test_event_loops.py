@@ -1,0 +1,297 @@
+"""Calls from tasks of asyncio and trio, and calls of coroutine functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine import Executor, Job, Pool
+from gridengine.errors import Cancelled
+from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
+from tests.support.waiting import wait_until
+
+NUMBER = contextvars.ContextVar("number", default=0)
+loops = pytest.mark.parametrize("loop", LOOPS)
+
+
+async def double(x: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * x
+
+
+class Doubler:
+    async def __call__(self, x: int) -> int:
+        return await double(x)
+
+
+async def add(x: int, y: int = 1) -> int:
+    return x + y
+
+
+async def fail(x: int) -> int:
+    await asyncio.sleep(0)
+    raise ValueError(f"no {x}")
+
+
+async def stay(path: Path) -> None:
+    path.touch()
+    await asyncio.Event().wait()
+
+
+async def loop_here(_: object) -> tuple[int, int, int]:
+    """Return the process, its loop, and how many tasks are in it; leave one behind."""
+    here = asyncio.get_running_loop()
+    NUMBER.set(NUMBER.get() + 1)
+    asyncio.create_task(asyncio.sleep(1000)).set_name("left behind")
+    await asyncio.to_thread(os.getpid)
+    return os.getpid(), id(here), len(asyncio.all_tasks()) + NUMBER.get()
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def stay_here(path: Path) -> None:
+    path.touch()
+    while True:
+        time.sleep(0.01)
+
+
+def wait_for(path: Path) -> str:
+    while not path.exists():
+        time.sleep(0.01)
+    return path.name
+
+
+# ------------------------------------------------------------------ calls of coroutine functions
+
+
+@pytest.fixture(params=["processes", "inline"])
+def place(request: pytest.FixtureRequest, scheduler: gridengine.ProcessScheduler) -> Any:
+    return scheduler if request.param == "processes" else gridengine.InlineScheduler()
+
+
+@pytest.mark.parametrize("f", [double, Doubler(), functools.partial(double)])
+def test_all_ways_to_call_take_coroutine_functions(place: Any, f: Any) -> None:
+    doubled = [2 * x for x in range(9)]
+    assert gridengine.map(f, range(9), scheduler=place) == doubled
+    assert list(gridengine.imap(f, range(9), scheduler=place)) == doubled
+    with Executor(scheduler=place, initializer=double, initargs=(1,)) as executor:
+        assert executor.submit(f, x=4).result() == 8 if f is double else True
+        assert list(executor.map(f, range(9))) == doubled
+    with Pool(scheduler=place) as pool:
+        assert pool.map(f, range(9)) == list(pool.imap(f, range(9))) == doubled
+        assert pool.apply(f, (4,)) == 8
+    job = Job(target=f, args=(4,), scheduler=place)
+    job.start()
+    assert job.result() == 8
+
+
+def test_starmap_and_keywords_too(place: Any) -> None:
+    assert gridengine.starmap(add, [(1, 2), (3,)], scheduler=place) == [3, 4]
+    with Executor(scheduler=place) as executor:
+        assert executor.submit(add, 1, y=4).result() == 5
+
+
+def test_joblib_runs_coroutine_functions(scheduler: gridengine.ProcessScheduler) -> None:
+    joblib = pytest.importorskip("joblib")
+    from gridengine import joblib_backend  # noqa: F401
+
+    with joblib.parallel_config("gridengine", scheduler=scheduler):
+        assert joblib.Parallel(2)(joblib.delayed(double)(x) for x in range(9)) == [
+            2 * x for x in range(9)
+        ]
+
+
+def test_an_exception_says_which_call_raised_it(place: Any) -> None:
+    with pytest.raises(ValueError, match="no 3") as raised:
+        gridengine.map(fail, [3], scheduler=place)
+    assert "call 0 of fail, argument 3" in raised.value.__notes__[0]
+    assert "asyncio" not in str(raised.value.__cause__)
+
+
+def test_a_process_keeps_its_loop_and_nothing_that_calls_leave(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    found = gridengine.map(loop_here, range(40), scheduler=scheduler, chunksize=1)
+    assert {counted for _, _, counted in found} == {3}  # itself, what it leaves, and a number of 1
+    by_process = {process: loop for process, loop, _ in found}
+    assert all(by_process[process] == loop for process, loop, _ in found)
+
+
+def test_a_call_is_ended_for_its_time_and_run_again_for_its_error(
+    scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    with pytest.raises(gridengine.TimeoutError):
+        gridengine.map(stay, [tmp_path / "late"], scheduler=scheduler, timeout=0.5)
+
+    async def fail_first(path: Path) -> bool:
+        if not path.exists():
+            path.touch()
+            raise OSError
+        return True
+
+    again = tmp_path / "again"
+    assert gridengine.map(fail_first, [again], scheduler=scheduler, retry_on=OSError) == [True]
+
+
+def test_a_call_that_runs_is_killed(tmp_path: Path) -> None:
+    with Executor(max_workers=1) as executor:
+        future = executor.submit(stay, tmp_path / "begun")
+        wait_until((tmp_path / "begun").exists)
+        assert executor.kill(future)
+        assert isinstance(future.exception(), Cancelled)
+        assert executor.submit(double, 3).result() == 6
+
+
+def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:
+    async def until_cancelled(controller: Any) -> str:
+        controller.push("begun")
+        while not controller.cancelled:
+            await asyncio.sleep(0.01)
+        return "ended"
+
+    job = Job(target=until_cancelled, scheduler=scheduler)
+    job.start()
+    assert next(job.messages()) == "begun"
+    job.terminate()
+    assert job.result() == "ended"
+
+
+@loops
+def test_inside_of_a_loop_inline_calls_run_in_one_of_their_own(loop: str) -> None:
+    async def main() -> list[int]:
+        return gridengine.map(double, range(3), scheduler=gridengine.InlineScheduler())
+
+    assert run_in(loop, main) == [0, 2, 4]
+
+
+def test_a_call_of_a_coroutine_function_may_map_another(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    async def nested(count: int) -> list[int]:
+        return gridengine.map(double, range(count))
+
+    assert gridengine.map(nested, [2, 3], scheduler=scheduler) == [[0, 2], [0, 2, 4]]
+
+
+# ------------------------------------------------------------------ calls from tasks
+
+
+@loops
+def test_an_executor_is_left_without_blocking_the_loop(loop: str, tmp_path: Path) -> None:
+    async def use() -> str:
+        async with Executor(max_workers=1) as executor:
+            future = executor.submit(wait_for, tmp_path / "go")
+            left.append(1)
+        result: str = future.result(0)
+        return result
+
+    async def go() -> None:
+        await until(lambda: left)
+        (tmp_path / "go").touch()
+
+    async def main() -> list[Any]:
+        return await all_of([use, go])
+
+    left: list[int] = []
+    assert run_in(loop, main) == ["go", None]
+
+
+@loops
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_cancelled_task_ends_the_calls_of_its_executor(
+    loop: str, inside: bool, tmp_path: Path
+) -> None:
+    async def use() -> None:
+        async with Executor(max_workers=1) as executor:
+            futures.append(executor.submit(stay_here, tmp_path / "begun"))
+            if inside:
+                await futures[0]
+
+    async def main() -> None:
+        await cancelled_once(use, (tmp_path / "begun").exists)
+        assert futures[0].done()
+
+    futures: list[Any] = []
+    run_in(loop, main)
+
+
+@loops
+def test_calls_are_awaited_many_at_once_without_a_thread_for_each(
+    loop: str, scheduler: gridengine.ProcessScheduler
+) -> None:
+    async def main() -> None:
+        async with Executor(scheduler=scheduler) as executor:
+
+            async def one(x: int) -> int:
+                seen.append(threading.active_count())
+                return await executor.submit(square, x)
+
+            await executor.submit(square, 1)
+            before = threading.active_count()
+            results = await all_of([functools.partial(one, x) for x in range(1000)])
+            assert results == [x * x for x in range(1000)]
+            assert max(seen) <= before
+
+    seen: list[int] = []
+    run_in(loop, main)
+
+
+@loops
+def test_jobs_and_results_of_pools_are_awaited(
+    loop: str, scheduler: gridengine.ProcessScheduler
+) -> None:
+    async def main() -> tuple[Any, Any, Any]:
+        shared, own = (
+            Job(target=square, args=(3,), scheduler=place)
+            for place in (scheduler, functools.partial(gridengine.ProcessScheduler, 1))
+        )
+        for job in (shared, own):
+            job.start()
+        with Pool(scheduler=scheduler) as pool:
+            return await shared, await own, await pool.map_async(square, range(3))
+
+    assert run_in(loop, main) == (9, 9, [0, 1, 4])
+
+
+@loops
+def test_aimap_goes_through_arguments_without_end(
+    loop: str, scheduler: gridengine.ProcessScheduler
+) -> None:
+    async def main() -> list[int]:
+        found = []
+        async for result in gridengine.aimap(double, itertools.count(), scheduler=scheduler):
+            found.append(result)
+            if len(found) == 200:
+                return found
+        raise AssertionError("it ended")
+
+    assert run_in(loop, main) == [2 * x for x in range(200)]
+
+
+@loops
+@pytest.mark.parametrize("own", [True, False])
+def test_aimap_ends_its_calls_with_its_task(
+    loop: str, own: bool, scheduler: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    async def use() -> None:
+        place = functools.partial(gridengine.ProcessScheduler, 1) if own else scheduler
+        async for _ in gridengine.aimap(stay_here, [tmp_path / "begun"], scheduler=place):
+            raise AssertionError("it ended")
+
+    async def main() -> None:
+        await cancelled_once(use, (tmp_path / "begun").exists)
+
+    run_in(loop, main)
+    assert gridengine.map(square, range(2), scheduler=scheduler) == [0, 1]
