@@ -90,11 +90,10 @@ class Dispatcher(Protocol):
         garbage collector calls it too.
         """
 
-    def want(
-        self, task: int, index: int, reference: int, supply: Callable[[], ResultData]
-    ) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should the
-        call be settled already, `supply` is called, in the I/O thread, for what came of it.
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Have a reference stand for the result of a call that was handed in before. Should what
+        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
+        see that `supply` is, now or later. It is let go of when that is known.
         """
 
     def supply(self, reference: int, data: ResultData) -> None:

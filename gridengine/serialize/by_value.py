@@ -31,6 +31,7 @@ from gridengine.serialize.exceptions import (
     reduces_natively,
     unpickled_members,
 )
+from gridengine.serialize.references import Reference, hook
 
 Reduction: TypeAlias = Any
 """What `object.__reduce_ex__` may return, or `NotImplemented`."""
@@ -44,15 +45,18 @@ class Pickler(pickle.Pickler):
     exception's `args`.
 
     recipes: what else there is for types that C `pickle` refuses.
-    for_caller: classes that came from elsewhere are known to the receiver, and only their tokens
+    for_caller: what is pickled was made by a call, and goes to where that came from.
+    knows_classes: classes that came from elsewhere are known to the receiver, and only their tokens
         are sent.
     needs: the shared objects that were named, each with its handle where there was one; None when
         none was.
+    awaits: the results that were referred to, each with what gives it; None when none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    for_caller = False
+    for_caller = knows_classes = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
+    awaits: dict[Reference, Any] | None = None
     _is_optional = False
     _namespaces: dict[int, dict[str, Any]] | None = None
     _families: dict[type, list[Definition]] | None = None
@@ -69,7 +73,9 @@ class Pickler(pickle.Pickler):
             return self.reduce_exception(obj)
         recipes = self.recipes if kind.__module__ != "dataclasses" else _dataclass_recipes()
         recipe = recipes.get(kind)
-        return NotImplemented if recipe is None else recipe(self, obj)
+        if recipe is not None:
+            return recipe(self, obj)
+        return self.name_result(obj) if isinstance(obj, hook().kinds) else NotImplemented
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
         """Return a function's parts, unless it can be imported."""
@@ -87,7 +93,7 @@ class Pickler(pickle.Pickler):
             return NotImplemented if is_importable(cls) else _reduce_hidden_type(cls)
         known = known_classes()
         token = known.token(cls)
-        if self.for_caller and cls in known.versions:
+        if self.knows_classes and cls in known.versions:
             return classes.find_class, (token, cls.__qualname__)
         arguments = (token, type(cls), cls.__name__, *classes.beginnings(cls))
         definitions = self._definitions(cls)
@@ -115,6 +121,17 @@ class Pickler(pickle.Pickler):
             self.needs = {}
         self.needs[one] = handle
         return shared_objects.find, (one.name,)
+
+    def name_result(self, future: Any) -> Reduction:
+        """Return the name of a result, and note that it is awaited."""
+        found = None if self.for_caller else hook().find(future)
+        if found is None:
+            return NotImplemented
+        reference, source = found
+        if self.awaits is None:
+            self.awaits = {}
+        self.awaits[reference] = source
+        return shared_objects.find, (reference.name,)
 
     def reduce_exception(self, error: BaseException) -> Reduction:
         """Return an exception's type, `args` and attributes, unless its class says itself how it is
@@ -147,6 +164,7 @@ class Pickler(pickle.Pickler):
         optional = OptionalObject()
         pickler = Pickler(optional, 5)
         pickler.for_caller, pickler.recipes = self.for_caller, self.recipes
+        pickler.knows_classes = self.knows_classes
         pickler._is_optional = True
         try:
             pickler.dump(obj)
@@ -154,7 +172,7 @@ class Pickler(pickle.Pickler):
             raise
         except BaseException:  # its own code may do anything
             return None
-        return optional if pickler.needs is None else None
+        return optional if pickler.needs is None and pickler.awaits is None else None
 
 
 class _VersionPickler(Pickler):

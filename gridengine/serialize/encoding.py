@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
+from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 
@@ -29,6 +30,7 @@ def encode(
     recipes: Mapping[type, Recipe],
     *,
     for_caller: bool = False,
+    whole_classes: bool = False,
     writer: BlockWriter | None = None,
     repeated: RepeatedArrays | None = None,
 ) -> list[Buffer]:
@@ -38,6 +40,7 @@ def encode(
         recipes: for types that C `pickle` refuses.
         for_caller: the object is sent at once, to the process that the calls came from: its
             buffers are not copied, and classes are known there.
+        whole_classes: it may go on from there to other processes, which do not know them.
         writer: takes the large buffers, if they may lie in shared memory.
         repeated: knows the large arrays that were met before: a name stands for one.
 
@@ -64,13 +67,16 @@ def encode(
     file = io.BytesIO()
     pickler = Pickler(file, 5, buffer_callback=in_band)
     pickler.for_caller, pickler.recipes = for_caller, recipes
+    pickler.knows_classes = for_caller and not whole_classes
     pickler.dump(obj)
     for one in named:
         pickler.name_shared(one)
     payload = [file.getvalue(), *buffers]
     if writer is not None:
         payload = writer.finish(payload)
-    return payload if pickler.needs is None else with_needs(payload, pickler.needs)
+    if pickler.needs is None and pickler.awaits is None:
+        return payload
+    return with_needs(payload, pickler.needs or (), awaits=pickler.awaits or {})
 
 
 def _never_changes(view: memoryview) -> bool:
@@ -86,11 +92,13 @@ def _never_changes(view: memoryview) -> bool:
         return False
 
 
-def with_needs(payload: list[Buffer], *needs: Iterable[SharedObject]) -> list[Buffer]:
-    """Return a payload with the shared objects that are named in it."""
+def with_needs(
+    payload: list[Buffer], *needs: Iterable[SharedObject], awaits: Awaited = NOTHING
+) -> list[Buffer]:
+    """Return a payload with the shared objects that are named in it, and the results."""
     if not isinstance(payload, StoredPayload):
         payload = PayloadWithObjects(payload)
-    payload.needs = all_needed(*needs)
+    payload.needs, payload.awaits = all_needed(*needs), awaits
     return payload
 
 

@@ -21,6 +21,7 @@ from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
+from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
@@ -41,9 +42,13 @@ def dump(obj: Any) -> list[Buffer]:
     """Return an object's payload.
 
     Raises:
-        PicklingError: it, or something in it, cannot be pickled; the text says where.
+        PicklingError: it, or something in it, cannot be pickled; the text says where. So is a
+            future refused: what calls are given may hold one, and nothing else.
     """
-    return or_explain(lambda: with_dill(functools.partial(encode, obj)), obj, "the object")
+    payload = or_explain(lambda: with_dill(functools.partial(encode, obj)), obj, "the object")
+    if awaited_in(payload):
+        raise PicklingError("the object holds a future", hint="give its result() in its place")
+    return payload
 
 
 def load(payload: Payload) -> Any:
@@ -171,17 +176,22 @@ def dump_calls(
 
 
 def dump_values(
-    values: Sequence[Any], *, describe: Callable[[int], str] = "the result of call {}".format
+    values: Sequence[Any],
+    *,
+    describe: Callable[[int], str] = "the result of call {}".format,
+    whole_classes: bool = False,
 ) -> list[Buffer]:
     """Return the payload of a list of results, to be sent back to where the calls came from.
+
+    whole_classes: from there they may go on to other processes, as what other calls are given.
 
     Raises:
         PicklingError: the text names the result and what in it cannot be pickled.
     """
     if len(values) == 1 and type(values[0]) in ATOMS:
         return [pickle.dumps([values[0]], 5)]
-    dump = functools.partial(with_dill, functools.partial(encode, list(values), for_caller=True))
-    return or_explain_item(dump, values, describe, parts_of)
+    how = functools.partial(encode, list(values), for_caller=True, whole_classes=whole_classes)
+    return or_explain_item(functools.partial(with_dill, how), values, describe, parts_of)
 
 
 def load_values(payload: Payload) -> tuple[list[Any], bool]:

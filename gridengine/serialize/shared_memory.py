@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
+from gridengine.serialize.references import NOTHING, Awaited
 
 if TYPE_CHECKING:
     import hashlib
@@ -58,6 +59,7 @@ class StoredPayload(list[Buffer]):
     """
 
     needs: tuple[Any, ...] = ()
+    awaits: Awaited = NOTHING
 
     def __init__(
         self, payload: Payload, block: Block, places: Sequence[Place], digest: bytes

@@ -17,9 +17,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from itertools import chain
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from gridengine.serialize.payload import Buffer, Payload, size_of
+from gridengine.serialize.references import NOTHING, Awaited
 
 T = TypeVar("T")
 NAME_BYTES = 16
@@ -140,9 +141,10 @@ def shared_object_of(handle: Shared[Any]) -> SharedObject:
 
 
 class PayloadWithObjects(list[Buffer]):
-    """A payload in which shared objects are named: it is of use only where these are."""
+    """A payload that names shared objects, or results: it is of use only where these are."""
 
     needs: tuple[SharedObject, ...] = ()
+    awaits: Awaited = NOTHING
 
 
 def needs_of(payload: Payload) -> tuple[SharedObject, ...]:
@@ -191,6 +193,17 @@ def register(name: bytes, fetch: Callable[..., Payload]) -> None:
     first asked for.
     """
     _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
+
+
+def register_result(name: bytes, load: Callable[[], Any]) -> None:
+    """Have a name stand for the result of a call here, which `load` gives anew for each call that
+    names it.
+    """
+    _registry().registered[name] = load, _no_buffers
+
+
+def _no_buffers(*, writable: bool) -> NoReturn:
+    raise LookupError("that is the name of a result, not of an array")
 
 
 def unregister(name: bytes) -> None:

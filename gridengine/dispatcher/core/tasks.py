@@ -68,7 +68,8 @@ class ResultData(Struct, frozen=True):
 
     `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
     pickled exception; or it is None and `error` says why there is none, or the call was
-    `cancelled`.
+    `cancelled`. `path`: of one that failed, the names of the calls by which the failure came, from
+    the first that failed to this one.
     """
 
     payload: Payload | None = None
@@ -76,6 +77,7 @@ class ResultData(Struct, frozen=True):
     raised: bool = False
     error: GridEngineError | None = None
     cancelled: bool = False
+    path: tuple[str, ...] = ()
 
 
 class Attempt(Struct, frozen=True):
@@ -118,8 +120,8 @@ class CallsFinished(Struct, frozen=True):
     or it is None and `error` says why there is none. `exitcode` is as that of a
     `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
     before they began, on request. `seconds` is how long they took together; None when that is not
-    known. `path`: of a call that failed because another had, the names of those calls, from the first
-    that failed to the last before this one.
+    known. `path`: of a call that failed because another had, the names of those calls, from the
+    first that failed to the last before this one.
     """
 
     task: int

@@ -1,0 +1,99 @@
+"""Futures among what is handed in: where one lies, a reference to the result is pickled, and calls
+get the result in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import secrets
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from gridengine.serialize.payload import Payload
+
+RESULT_NAME_BYTES = 8
+"""How long the name of a result is: no shared object's or function's is of that length."""
+
+
+class User(Protocol):
+    """A dispatcher, which knows what references stand for."""
+
+    def release_references(self, references: list[int]) -> None: ...
+
+
+class Reference:
+    """Stands for a result that may not be there yet. `number` is what it travels by, and unlike any
+    other. Once it is gone, those who know it are told.
+    """
+
+    __slots__ = ("__weakref__", "_users", "number")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers())
+        self._users: list[weakref.ref[User]] = []
+        weakref.finalize(self, _release, self.number, self._users).atexit = False
+
+    @property
+    def name(self) -> bytes:
+        """What it is pickled as."""
+        return self.number.to_bytes(RESULT_NAME_BYTES, "big")
+
+    def is_known_to(self, user: User) -> bool:
+        """Return whether this dispatcher knows it."""
+        return any(one() is user for one in self._users)
+
+    def add_user(self, user: User) -> None:
+        """Note that a dispatcher knows it."""
+        self._users.append(weakref.ref(user))
+
+
+def _release(number: int, users: list[weakref.ref[User]]) -> None:
+    """Called by the collector too, at any point and in any thread: it must not wait for a lock."""
+    for one in users:
+        user = one()
+        if user is not None:
+            user.release_references([number])
+
+
+@functools.cache
+def _numbers() -> Iterator[int]:
+    """Return numbers that no other process has."""
+    return itertools.count(secrets.randbits(62))
+
+
+Awaited: TypeAlias = Mapping[Reference, Any]
+"""What a payload refers to, each with what gives the result, until that is known to whom the
+payload is handed in.
+"""
+
+
+NOTHING: Awaited = types.MappingProxyType({})
+
+
+def awaited_in(payload: Payload) -> Awaited:
+    """Return the results that a payload refers to."""
+    return getattr(payload, "awaits", NOTHING)
+
+
+class _Hook:
+    """What may be referred to: objects of these types, of which `find` gives a reference and what
+    gives the result, or None for one that is pickled as other objects are.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: tuple[type, ...] = ()
+        self.find: Callable[[Any], tuple[Reference, Any] | None] = lambda obj: None
+
+
+@functools.cache
+def hook() -> _Hook:
+    """Return this process's own."""
+    return _Hook()
+
+
+def refer_to(kinds: tuple[type, ...], find: Callable[[Any], tuple[Reference, Any] | None]) -> None:
+    """Have objects of these types referred to, from now on; see `_Hook`."""
+    hook().find, hook().kinds = find, kinds
