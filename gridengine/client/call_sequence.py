@@ -40,7 +40,8 @@ class CallSequence:
         self.__qualname__ = " and ".join(names if len(names) < 4 else [*names[:2], "others"])
 
     def __call__(self, steps: list[Step]) -> Any:
-        functions, values, value = self._functions, {}, None
+        functions, value = self._functions, None
+        values: dict[int, Any] = {}
         steps.reverse()
         number = 0
         while steps:

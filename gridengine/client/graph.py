@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.errors import short_repr
-from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import find, identity
 
 Graph: TypeAlias = Mapping[Any, Any]
@@ -42,7 +42,7 @@ class Node(Struct, eq=False):
     is_read: bool = False
     function: Callable[..., Any] | None = None
     args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] | None = None
+    kwargs: dict[str, Any] | None = None
     target: Node | None = None
     needs: dict[Node, None] = {}
     sequence: list[Node] | None = None
@@ -193,7 +193,7 @@ class _Reader:
         if node.function is None:
             return
         needs = node.needs
-        if any([one.target for one in needs]):
+        if any(one.target for one in needs):
             node.needs = needs = dict.fromkeys(one.target or one for one in needs)
         nested = [one for one in needs if one.is_nested]
         if nested:

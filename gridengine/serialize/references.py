@@ -32,7 +32,7 @@ class Reference:
     __slots__ = ("__weakref__", "_users", "number")
 
     def __init__(self) -> None:
-        self.number = next(_numbers())
+        self.number = next(numbers())
         self._users: list[weakref.ref[User]] = []
         weakref.finalize(self, _release, self.number, self._users).atexit = False
 
@@ -59,7 +59,7 @@ def _release(number: int, users: list[weakref.ref[User]]) -> None:
 
 
 @functools.cache
-def _numbers() -> Iterator[int]:
+def numbers() -> Iterator[int]:
     """Return numbers that no other process has."""
     return itertools.count(secrets.randbits(62))
 

@@ -1,0 +1,282 @@
+"""The calls of a graph on their way: all of them are handed to a dispatcher at once, each with what
+it is to wait for, and futures are given what comes of the keys that were asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from gridengine.client.batch import Batch
+from gridengine.client.batcher import Batcher
+from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
+from gridengine.client.future import (
+    CANCELLED,
+    MOST_CALLS,
+    RUNNING,
+    CallFuture,
+    CallTemplate,
+    Failed,
+    UndecodedResult,
+)
+from gridengine.client.graph import Node
+from gridengine.client.outcomes import OutcomeListener
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
+from gridengine.errors import UNNUMBERED, short_repr
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.references import awaited_in, numbers
+
+
+class GraphSubmission(OutcomeListener):
+    """The calls of a graph: `add` each, after those that it needs, then `hand_over`. `end` is done
+    once all of them have ended.
+
+    Args:
+        templates_of: gives the templates of a function's calls, for each form.
+        plain: a template of what is no call.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        templates_of: Callable[[Callable[..., Any]], Sequence[CallTemplate]],
+        plain: CallTemplate,
+    ) -> None:
+        self._batcher = batcher
+        self._dispatcher = batcher.dispatcher
+        self._templates_of = templates_of
+        self._templates: dict[Any, Sequence[CallTemplate]] = {}
+        self._plain = plain
+        self._groups: list[tuple[CallTemplate, list[Task]]] = []
+        self._group_of: dict[CallTemplate, list[Task]] = {}
+        self._supplied: list[tuple[int, ResultData]] = []
+        self._futures: dict[Node, Future[Any]] = {}
+        self._unsettled: dict[int, Batch | None] = {}
+        """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
+        self._wanted = 0
+        """How many of them have one."""
+        self.end = CallFuture(plain, None, RUNNING)
+
+    def add(self, node: Node) -> None:
+        """Add a call, and all that is made together with it. What of it cannot be pickled is the
+        error of what it computes.
+        """
+        for one in node.needs:
+            if one.function is None and one.users > 1 and type(one.value) not in ATOMS:
+                self._share(one)
+        if node.users:
+            node.reference = next(numbers())
+        try:
+            template, call, is_plain = self._call_of(node)
+            payload = (
+                [pickle.dumps([call], 5)]
+                if is_plain
+                else pickling.dump_calls(
+                    [call], form=template.form, describe=lambda _: f"node {short_repr(node.key)}"
+                )
+            )
+        except Exception as error:
+            self._fail(node, error)
+            return
+        id = self._dispatcher.new_id()
+        task = template.options.task(
+            id,
+            payload,
+            form=template.form,
+            first=UNNUMBERED,
+            submitter=self._batcher.submitter,
+            after=tuple([one.reference for one in node.needs if one.reference]),
+            kept=((0, node.reference),) if node.reference else (),
+        )
+        self._unsettled[id] = None
+        if node.is_wanted:
+            future = self._futures[node] = CallFuture(template, None, RUNNING)
+            future.place = id * MOST_CALLS
+            self._unsettled[id] = Batch([future], 0, _take_no_event)
+        tasks = self._group_of.get(template)
+        if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
+            tasks = self._group_of[template] = []
+            self._groups.append((template, tasks))
+        tasks.append(task)
+
+    def _share(self, node: Node) -> None:
+        """Have data that several need pickled once, if it can be; else each of these has the error,
+        with its own name.
+        """
+        with contextlib.suppress(Exception):
+            payload = None if node.reference else pickling.dump_calls([node.value])
+            if payload is not None and not awaited_in(payload):
+                node.reference = next(numbers())
+                self._supplied.append((node.reference, ResultData(payload)))
+
+    def _call_of(self, node: Node) -> tuple[CallTemplate, Any, bool]:
+        """Return the template of a call, its arguments, and whether these are nothing that takes a
+        pickler of our own.
+        """
+        if node.sequence is not None:
+            sequencer = Sequencer(node.sequence)
+            functions, steps = sequencer.functions, sequencer.steps
+            template = self._template(tuple(functions), tuple(functions.values()), SINGLE)
+            return template, steps, all(_is_plain(one.args) and not one.kwargs for one in steps)
+        form = FULL if node.kwargs else SINGLE if len(node.args) == 1 else STAR
+        template = self._template(id(node.function), node.function, form)
+        if form == FULL:
+            return template, (node.args, node.kwargs), False
+        return template, node.args[0] if form == SINGLE else tuple(node.args), _is_plain(node.args)
+
+    def _template(self, key: Any, function: Any, form: int) -> CallTemplate:
+        """Return a template of this graph's own: its calls are not recalled with others."""
+        templates = self._templates.get(key)
+        if templates is None:
+            made = CallSequence(function) if type(function) is tuple else function
+            templates = [msgspec.structs.replace(one) for one in self._templates_of(made)]
+            self._templates[key] = templates
+        return templates[form]
+
+    def _fail(self, node: Node, error: Exception) -> None:
+        if node.is_wanted:
+            self._futures[node] = CallFuture(self._plain, None, Failed(error))
+        if node.reference:
+            payload = pickling.dump_exception(error)
+            self._supplied.append((node.reference, ResultData(payload, raised=True)))
+
+    def hand_over(self) -> None:
+        """Hand over all calls. What the dispatcher raises is their futures' exception.
+
+        Raises:
+            RuntimeError: the batcher is closed.
+        """
+        batches = {task: one for task, one in self._unsettled.items() if one is not None}
+        self._wanted = len(batches)
+        self._batcher.begin(self, batches)
+        references = [reference for reference, _ in self._supplied]
+        try:
+            for reference, data in self._supplied:
+                self._dispatcher.supply(reference, data)
+            for template, tasks in self._groups:
+                references += [reference for task in tasks for _, reference in task.kept]
+                self._dispatcher.submit(template.function, tasks, self)
+            self._dispatcher.release_references(references)
+        except BaseException as error:
+            self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
+            for task, batch in batches.items():
+                self._batcher.settle(task, batch, Failed(error))
+            self._unsettled.clear()
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._end_if_all_settled()
+
+    def future_of(self, node: Node) -> Future[Any]:
+        """Return the future of a node that is wanted, once all were added."""
+        future = self._futures.get(node)
+        if future is None:
+            value = node.value
+            future = value if isinstance(value, Future) else CallFuture(self._plain, None, value)
+            self._futures[node] = future
+        return future
+
+    # ---------------------------------------------------------------- for the batcher, and in the
+    # I/O thread
+
+    def unsettled_calls(self) -> list[tuple[int, int, int]]:
+        """Return the calls that have not ended, those with futures left out: the number of the task
+        of each, its first call and the one after its last.
+        """
+        return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
+        batch = self._unsettled.pop(event.task, None)
+        if batch is not None:
+            outcome = CANCELLED if event.recalled else UndecodedResult(event)
+            self._batcher.settle(event.task, batch, outcome)
+            self._wanted -= 1
+            if not self._wanted and self._unsettled:  # nobody wants what is left
+                self._dispatcher.recall(self.unsettled_calls())
+        self._end_if_all_settled()
+
+    def _end_if_all_settled(self) -> None:
+        if not self._unsettled and not self.end.done():
+            self._batcher.end(self, self.end)
+
+
+def _take_no_event(batch: Batch, event: CallsFinished) -> None:
+    """The submission itself is who listens."""
+
+
+def _is_plain(args: Iterable[Any]) -> bool:
+    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
+    them.
+    """
+    for one in args:
+        kind = type(one)
+        if kind is Node:
+            node = one.target or one
+            if not node.reference and type(node.value) not in ATOMS:
+                return False
+        elif kind is list or kind is tuple:
+            if not _is_plain(one):
+                return False
+        elif kind is not Value and kind not in ATOMS:
+            return False
+    return True
+
+
+class Sequencer:
+    """Writes the calls that are made as one as the steps of a `CallSequence`."""
+
+    def __init__(self, sequence: Iterable[Node]) -> None:
+        self.functions: dict[int, Callable[..., Any]] = {}
+        """By their ids, in the order of their numbers."""
+        self.steps: list[Step] = []
+        self._numbers: dict[int, int] = {}
+        self._values: dict[Node, Value] = {}
+        self._last_uses: dict[int, Step] = {}
+        for node in sequence:
+            kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
+            name = "" if node.is_nested else short_repr(node.key)
+            args = [self._flat(one) for one in node.args]
+            self._values[node] = self._step(node.function, args, kwargs, name)
+        for number, step in self._last_uses.items():
+            step.spent = [*step.spent, number]
+
+    def _step(
+        self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
+    ) -> Value:
+        number = self._numbers.setdefault(id(function), len(self._numbers))
+        self.functions[id(function)] = function
+        step = Step(number, args, kwargs, (), name)
+        for one in (*args, *(kwargs or {}).values()):
+            if type(one) is Value:
+                self._last_uses[one.call] = step
+        self.steps.append(step)
+        return Value(len(self.steps) - 1)
+
+    def _flat(self, one: Any) -> Any:
+        """Return an argument, or, for what a step computes, its value: of a list that holds such a
+        value a step of its own makes one.
+        """
+        if type(one) is Node:
+            return self._values.get(one.target or one, one)
+        if (type(one) is list or type(one) is tuple) and self._holds_value(one):
+            make = as_list if type(one) is list else as_tuple
+            return self._step(make, [self._flat(part) for part in one])
+        return one
+
+    def _holds_value(self, parts: Any) -> bool:
+        return any(
+            (one.target or one) in self._values
+            if type(one) is Node
+            else (type(one) is list or type(one) is tuple) and self._holds_value(one)
+            for one in parts
+        )
