@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
@@ -28,11 +28,19 @@ from gridengine.dispatcher.core.events import (
     Received,
     Send,
     Submitted,
+    Supplied,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
@@ -43,7 +51,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.serialize.shared_objects import finding_results, resolving_locally
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
@@ -58,12 +66,14 @@ from gridengine.wire.messages import (
     Result,
     Results,
     Started,
+    input_name,
 )
 from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
+T = TypeVar("T")
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
 WORKER = b"inline"
@@ -85,6 +95,11 @@ class InlineDispatcher:
         self._runs: dict[int, InlineRun] = {}
         """By the number of each task that is being run; calls may submit in turn."""
         self._closed = False
+        self.results: dict[int, ResultData] = {}
+        """What calls may refer to, by its references."""
+        self._wanted: dict[tuple[int, int], tuple[int, Callable[[], ResultData]]] = {}
+        """Of calls that another thread runs now, the references, and who supplies the results."""
+        self._arrived = threading.Condition()
 
     def new_id(self) -> int:
         """Return an id for a task."""
@@ -99,10 +114,14 @@ class InlineDispatcher:
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
-        run = InlineRun(function, tasks, listener)
+        made = {reference for task in tasks for _, reference in task.kept}
+        inputs = {reference for task in tasks for reference in task.after} - made
+        with self._arrived:  # of futures of others, or that another thread works at
+            self._arrived.wait_for(lambda: self.results.keys() >= inputs)
+        run = InlineRun(self, function, tasks, listener)
         self._runs.update((task.id, run) for task in tasks)
         try:
-            run.run()
+            run.run(inputs)
         finally:
             for task in tasks:
                 del self._runs[task.id]
@@ -131,6 +150,36 @@ class InlineDispatcher:
     def release(self, name: bytes) -> None:
         """Nothing is kept of shared objects."""
 
+    def want(self, task: int, index: int, reference: int, supply: Callable[[], ResultData]) -> None:
+        """Have a reference stand for the result of a call that was handed in before; `supply` is
+        called for it, now or when it is there.
+        """
+        with self._arrived:
+            run = self._runs.get(task)
+            if run is not None and not run.unsettled.is_settled(task, index):
+                self._wanted[task, index] = reference, supply
+                return
+        self.supply(reference, supply())
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for."""
+        with self._arrived:
+            self.results.setdefault(reference, data)
+            self._arrived.notify_all()
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Let go of these results."""
+        for reference in references:
+            self.results.pop(reference, None)
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take in what has come of calls, which their listener knows."""
+        with self._arrived:
+            calls = ((event.task, index) for index in range(event.start, event.stop))
+            wanted = [self._wanted.pop(call) for call in calls if call in self._wanted]
+        for reference, supply in wanted:
+            self.supply(reference, supply())
+
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Snapshot(workers=1)
@@ -150,9 +199,17 @@ class InlineRun:
         Exception: what loading the function raises.
     """
 
-    def __init__(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        with resolving_locally():
-            self._f, self._retry_on = pickling.load_function(function.payload)
+    def __init__(
+        self,
+        dispatcher: InlineDispatcher,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._f, self._retry_on = self._loaded(
+            pickling.load_function, function.payload, function.after
+        )
         self._function = function
         self._tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
@@ -164,12 +221,12 @@ class InlineRun:
         self._core = StateMachine(Policy(version=__version__, python=python_version()))
         # Threads that a call has started may push values. Reentrant: a listener may submit.
         self._handling = threading.RLock()
-        self._unsettled = UnsettledTasks()
-        self._unsettled.add(tasks, listener)
+        self.unsettled = UnsettledTasks()
+        self.unsettled.add(tasks, listener)
         self._assigned: deque[Assignment] = deque()
         self._performers: dict[type, Callable[[Any], None]] = {
             Send: self._receive,
-            CallsFinished: self._unsettled.settle,
+            CallsFinished: self._settle,
             TaskStarted: listener.began,
             TaskMessage: listener.noted,
             Inform: inform,
@@ -179,16 +236,20 @@ class InlineRun:
         self.requests: deque[CancelRequested] = deque()
         """Any thread may add; they are handled between two calls."""
 
-    def run(self) -> None:
-        """Run all calls; those that an exception keeps from being run are settled as cancelled."""
+    def run(self, inputs: Iterable[int]) -> None:
+        """Run all calls, which need these results of others; those that an exception keeps from
+        being run are settled as cancelled.
+        """
         try:
+            for reference in inputs:
+                self._handle(Supplied(reference, self._dispatcher.results[reference]))
             self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
             self._handle(Submitted(self._function, list(self._tasks.values())))
             while self._assigned:
                 self._run(self._assigned.popleft())
         except BaseException:
             error = Cancelled(f"{self._function.name} was ended before it was done")
-            for failure in list(self._unsettled.fail(error)):
+            for failure in list(self.unsettled.fail(error)):
                 raise failure from None
             raise
         finally:
@@ -248,11 +309,34 @@ class InlineRun:
         """Have the calls of an assignment at hand, as they were submitted."""
         if self._attempt != (assignment.task, assignment.attempt):
             task = self._tasks[assignment.task]
-            with resolving_locally():
-                self._calls, _ = pickling.load_items(task.payload)
+            self._calls, _ = self._loaded(pickling.load_items, task.payload, task.after)
             asked = task.demand.request
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
+
+    def _loaded(self, load: Callable[[Payload], T], payload: Payload, inputs: Sequence[int]) -> T:
+        """Load something that refers to results of other calls."""
+        results = self._dispatcher.results
+        with (
+            resolving_locally(),
+            finding_results(
+                {
+                    input_name(one): partial(
+                        pickling.load_result, results[one].payload or (), results[one].item
+                    )
+                    for one in inputs
+                }
+            ),
+        ):
+            return load(payload)
+
+    def _settle(self, event: CallsFinished) -> None:
+        for _, reference in self._tasks[event.task].kept:
+            awaited = self._core.state.awaited.get(reference)
+            if awaited is not None and awaited.data is not None:
+                self._dispatcher.supply(reference, awaited.data)
+        self.unsettled.settle(event)
+        self._dispatcher.settled(event)
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import (
@@ -24,14 +24,17 @@ from gridengine.dispatcher.core.events import (
     Closing,
     Event,
     RecallRequested,
+    ReferencesReleased,
     Released,
+    ResultWanted,
     Submitted,
+    Supplied,
 )
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state import MOST_REMEMBERED
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.interface import Listener
@@ -85,6 +88,7 @@ class DispatcherThread:
         self._policy = policy_of(scheduler, settings, self._link.context)
         self._core = StateMachine(self._policy)
         self._unsettled = UnsettledTasks()
+        self._suppliers: dict[int, Callable[[], ResultData]] = {}
         # Reentrant: the collector may close this while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -98,7 +102,12 @@ class DispatcherThread:
             self._link,
             self._launcher,
             EffectPerformer(
-                self._link, self._launcher, self._unsettled, scheduler.worker_resources
+                self._link,
+                self._launcher,
+                self._unsettled,
+                scheduler.worker_resources,
+                self._suppliers,
+                self._queue.post,
             ),
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
         )
@@ -194,6 +203,24 @@ class DispatcherThread:
         garbage collector calls it too.
         """
         self._post(Released(name))
+
+    def want(self, task: int, index: int, reference: int, supply: Callable[[], ResultData]) -> None:
+        """Have a reference stand for the result of a call that was handed in before. Should the
+        call be settled already, `supply` is called, in the I/O thread, for what came of it.
+        """
+        if not self._closed:
+            self._suppliers[reference] = supply
+        self._post(ResultWanted(((task, index, reference),)))
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for that no call of this dispatcher makes."""
+        self._post(Supplied(reference, data))
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Note that no new task can refer to these results. Waits for no lock, since the garbage
+        collector calls it too.
+        """
+        self._post(ReferencesReleased(references))
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
@@ -294,6 +321,7 @@ class DispatcherThread:
         # The last is the first, and all are done although one may fail.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
+            steps.callback(self._suppliers.clear)
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)

@@ -194,6 +194,19 @@ def dump_values(
     return or_explain_item(functools.partial(with_dill, how), values, describe, parts_of)
 
 
+def load_result(payload: Payload, item: int) -> Any:
+    """Return one of the results of a payload, made anew; what of it lies in buffers that may be
+    written to stays there.
+
+    Raises:
+        Exception: what rebuilding it raised.
+    """
+    value = load_items(payload)[0][item]
+    if type(value) is Unloadable:
+        raise value.error
+    return value
+
+
 def load_values(payload: Payload) -> tuple[list[Any], bool]:
     """Return the results of a payload, and whether all are there: in the place of one that cannot
     be rebuilt is an `Unloadable`.

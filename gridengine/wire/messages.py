@@ -16,7 +16,7 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 4
+VERSION = 5
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -46,6 +46,24 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The base of what messages list."""
 
 
+class Input(_Item, frozen=True):
+    """The result of another call that a call refers to: the one at `item` of a pickled list of
+    values. It has so many buffers, after those of the calls; or, when `buffers` is 0, it was
+    defined, by the name that `input_name` gives its reference.
+    """
+
+    reference: int
+    item: int = 0
+    buffers: Count = 0
+
+
+def input_name(reference: int) -> bytes:
+    """Return the name of a result where functions and shared objects have theirs, whose names are
+    of other lengths.
+    """
+    return reference.to_bytes(8, "big")
+
+
 class Assignment(_Item, frozen=True):
     """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of
     all its calls.
@@ -56,7 +74,9 @@ class Assignment(_Item, frozen=True):
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls,
     or `UNNUMBERED`.
-    `name` is the name of a job; its process has it while the job runs.
+    `name` is the name of a job; its process has it while the job runs. With `apart` each value is
+    pickled on its own, and for any process to load. `inputs` are the results of other calls that
+    these refer to, whose buffers count too.
     """
 
     run: int
@@ -73,6 +93,13 @@ class Assignment(_Item, frozen=True):
     first: int = 0
     buffers: Count = 1
     name: str = ""
+    apart: bool = False
+    inputs: Sequence[Input] = ()
+
+
+def large_inputs(assignment: Assignment) -> list[bytes]:
+    """Return the names of the inputs that must have been defined."""
+    return [input_name(one.reference) for one in assignment.inputs if not one.buffers]
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
@@ -139,7 +166,8 @@ class Define(_MessageWithBuffers, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are
     the pickled function.
 
-    Or, `shared`, an object that functions and arguments refer to, by its name.
+    Or, `shared`, an object that functions and arguments refer to, by its name; or the `result` of
+    another call, which is loaded anew for each call that has it among its `inputs`.
 
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
     bytes, for the name of a file need not be text. An agent sends its runners buffers that are
@@ -154,6 +182,7 @@ class Define(_MessageWithBuffers, frozen=True):
     places: list[Place] = []
     shared: bool = False
     caller: CallerState | None = None
+    result: bool = False
 
 
 class Forget(_Message, frozen=True):

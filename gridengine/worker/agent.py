@@ -35,6 +35,7 @@ from gridengine.wire.messages import (
     Release,
     Reload,
     Returned,
+    large_inputs,
     portions,
 )
 from gridengine.worker import parent_requests
@@ -207,6 +208,8 @@ class Agent:
         for assignment in message.assignments:
             if assignment.function not in defined:
                 raise ProtocolError(f"run {assignment.run} uses a function that was not defined")
+            if assignment.inputs and not defined.keys() >= {*large_inputs(assignment)}:
+                raise ProtocolError(f"run {assignment.run} uses a result that was not defined")
         self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
 
     def _allocate(self, message: Allocate, buffers: Payload) -> None:

@@ -25,7 +25,7 @@ class DefinitionStore:
 
     def add(self, message: Define, buffers: Payload) -> None:
         """Keep a definition."""
-        payload = store(buffers, whole=message.shared)
+        payload = store(buffers, whole=message.shared or message.result)
         if isinstance(payload, StoredPayload):
             others = payload.others()
             message = msgspec.structs.replace(

@@ -21,7 +21,7 @@ from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
-from gridengine.wire.messages import Assignment, Define
+from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
@@ -46,6 +46,9 @@ class LoadedFunctions:
 
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
+        if message.result:
+            self._defined[message.function] = [], "", message, buffers
+            return
         if message.shared:
             shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
         given = list(map(os.fsdecode, message.path))
@@ -66,6 +69,23 @@ class LoadedFunctions:
             # a function may be part of a circle, and then its memory would stay until some other
             # time
             gc.collect()
+
+    def inputs_of(
+        self, assignment: Assignment, payload: Payload
+    ) -> tuple[Payload, shared_objects.Results]:
+        """Return of the payload of calls what is their own, and what loads the results of others
+        that they refer to.
+        """
+        results: dict[bytes, Callable[[], Any]] = {}
+        offset = own = len(payload) - sum(one.buffers for one in assignment.inputs)
+        for one in assignment.inputs:
+            name, begin, offset = input_name(one.reference), offset, offset + one.buffers
+            load = functools.partial(pickling.load_result, payload[begin:offset], one.item)
+            if not one.buffers:
+                _, _, message, buffers = self._defined[name]
+                load = functools.partial(_load_large, message, buffers, one.item)
+            results[name] = load
+        return payload[:own], results
 
     def load(self, digest: bytes, given: Variables = NONE_GIVEN, *, alone: bool = False) -> Loaded:
         """Return a function with the caller's environment, directory, path and `__main__` in place,
@@ -150,6 +170,12 @@ def _load(define: Define, payload: Payload) -> Loaded:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
         note_on(error, [f"while loading the function {where}"])
         raise
+
+
+def _load_large(define: Define, payload: Payload, item: int) -> Any:
+    if define.block:
+        return pickling.load_result(_fetch(define, payload), item)
+    return pickling.load_result([memoryview(buffer).toreadonly() for buffer in payload], item)
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:

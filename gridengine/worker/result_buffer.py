@@ -50,7 +50,7 @@ class ResultBuffer:
         self._results: list[Result] = []
         self._buffers: list[Payload] = []
         self._run = self._first = self._named = 0
-        self._measured = False
+        self._measured = self._apart = False
         self._began = 0.0
         self._pid = os.getpid()
         self.threads = 0
@@ -69,15 +69,23 @@ class ResultBuffer:
         """
         return os.getpid() != self._pid
 
-    def begin(self, run: int, start: int, *, named: int = 0, measured: bool = False) -> None:
+    def begin(
+        self,
+        run: int,
+        start: int,
+        *,
+        named: int = 0,
+        measured: bool = False,
+        apart: bool = False,
+    ) -> None:
         """Note whose calls follow, and the index of the first.
 
         named: what people call the call with index 0. measured: whether to tell how much memory
-        this process has had.
+        this process has had. apart: whether each value is pickled on its own, for any process.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self.ended = self._began
-        self._measured = measured
+        self._measured, self._apart = measured, apart
 
     def add_raised(
         self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0
@@ -156,9 +164,9 @@ class ResultBuffer:
             if ended <= self._began:  # the loop is just about to note it
                 ended = began
             if values := self.values[:]:
-                payload = pickling.dump_values(values)
+                payloads = self._pickled(values)
                 del self.values[: len(values)]  # the loop may have appended more meanwhile
-                self._add(len(values), VALUES, payload, ended + monotonic() - began)
+                self._add_values(len(values), payloads, ended + monotonic() - began)
                 self._began = ended
             self._send()
         except BaseException:
@@ -173,11 +181,22 @@ class ResultBuffer:
             return
         try:
             values = self.values[:]
-            payload = pickling.dump_values(values)
+            payloads = self._pickled(values)
             del self.values[: len(values)]
-            self._add(len(values), VALUES, payload, monotonic())
+            self._add_values(len(values), payloads, monotonic())
         except BaseException:  # a value's own code may do anything
             self._join_one_by_one()
+
+    def _pickled(self, values: list[object]) -> list[Payload]:
+        if self._apart:
+            return [pickling.dump_values([value], whole_classes=True) for value in values]
+        return [pickling.dump_values(values)]
+
+    def _add_values(self, calls: int, payloads: list[Payload], ended: float) -> None:
+        """Add the values of the next so many calls, the last of which ended then."""
+        seconds = (ended - self._began) / len(payloads)
+        for payload in payloads:
+            self._add(calls // len(payloads), VALUES, payload, self._began + seconds)
 
     def _join_one_by_one(self) -> None:
         """Find the values that cannot be pickled: each becomes an exception of its call, and the
@@ -188,7 +207,9 @@ class ResultBuffer:
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
             what = f"the result of {number}"
             try:
-                payload = pickling.dump_values([value], describe=[what].__getitem__)
+                payload = pickling.dump_values(
+                    [value], describe=[what].__getitem__, whole_classes=self._apart
+                )
                 self._add(1, VALUES, payload, monotonic())
             except BaseException as error:
                 # Without its traceback, which is of this package alone.

@@ -22,6 +22,7 @@ from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.serialize.shared_objects import NO_RESULTS, find_results_by
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
@@ -204,7 +205,11 @@ class Runner:
 
     def _run(self, assignment: Assignment, payload: Payload) -> None:
         self._result_buffer.begin(
-            assignment.run, assignment.start, named=assignment.first, measured=assignment.watched
+            assignment.run,
+            assignment.start,
+            named=assignment.first,
+            measured=assignment.watched,
+            apart=assignment.apart,
         )
         if assignment.watched:
             reset_peak_memory()
@@ -213,6 +218,9 @@ class Runner:
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
         try:
+            if assignment.inputs:
+                payload, results = self.functions.inputs_of(assignment, payload)
+                find_results_by(results)
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )
@@ -222,6 +230,9 @@ class Runner:
                 function = self._with_background(function, assignment.name)
             GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
+            if assignment.inputs:
+                find_results_by(NO_RESULTS)
+                results = NO_RESULTS
             call = function
             if not complete or assignment.form != SINGLE:
                 call = taking_item(function, assignment, complete)

@@ -15,7 +15,14 @@ from functools import partial
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.wire.messages import CANCELLED, Allocate, Assign, Assignment, Message
+from gridengine.wire.messages import (
+    CANCELLED,
+    Allocate,
+    Assign,
+    Assignment,
+    Message,
+    large_inputs,
+)
 from gridengine.wire.open_files import allow_one_more_runner
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
 from gridengine.worker.definition_store import DefinitionStore
@@ -313,6 +320,9 @@ class RunnerPool:
         for assignment, payload in batch:
             if assignment.function not in defined:
                 self.define_to(runner, assignment.function)
+            if assignment.inputs:
+                for name in large_inputs(assignment):
+                    self.define_to(runner, name)
             assignments.append(assignment)
             buffers += payload
         runner.give(assignments, batch)

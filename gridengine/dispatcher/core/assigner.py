@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from gridengine.dispatcher.core import objects
@@ -11,8 +13,9 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
-from gridengine.wire.messages import Assign, Assignment
+from gridengine.wire.messages import Assign, Assignment, Input
 
+_BUFFERS = attrgetter("buffers")
 MOST_ASSIGNED = 2000
 """How many runs of one queue an event assigns at most: some ten milliseconds' work."""
 
@@ -37,9 +40,11 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     batch = Batch(answered_at=None if group.batches >= group.slots else now)
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
-        assignments.append(_begin_run(state, span, group, batch, now))
-        payload += span.open_task.task.payload
-        for shared in span.open_task.needs:
+        one = span.open_task
+        payload += one.task.payload
+        inputs = objects.give_inputs(state, worker, one.inputs, payload) if one.inputs else ()
+        assignments.append(_begin_run(state, span, group, batch, now, inputs))
+        for shared in one.needs:
             if worker.id not in shared.workers:
                 objects.define(state, worker, shared)
     if worker.id not in span.open_task.function.workers:
@@ -61,7 +66,12 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
 
 
 def _begin_run(
-    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float
+    state: CoreState,
+    span: Span,
+    group: SlotGroup,
+    batch: Batch,
+    now: float,
+    inputs: Sequence[Input],
 ) -> Assignment:
     one, calls, hard = span.open_task, span.stop - span.start, group.queue.hard
     task = one.task
@@ -88,6 +98,8 @@ def _begin_run(
         limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        len(task.payload),
+        len(task.payload) + sum(map(_BUFFERS, inputs)) if inputs else len(task.payload),
         task.name,
+        bool(one.kept),
+        inputs,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.tasks import Attempt, Function, Task
+from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Input
 
 
 class Pace(Struct, eq=False):
@@ -29,13 +31,15 @@ class RemoteObject(Struct):
     the pace of its calls, whoever submits them.
 
     With `shared`, an object that functions and calls refer to. It is kept for as long as handles
-    for it are `held`. `size` is in bytes.
+    for it are `held`. With `result`, the result of a call that others need, which is kept as long
+    as its `AwaitedResult`. `size` is in bytes.
     """
 
     function: Function
     size: int
     open: int = 0
     shared: bool = False
+    result: bool = False
     held: bool = False
     workers: set[bytes] = field(default_factory=set)
     pace: Pace = field(default_factory=Pace)
@@ -68,13 +72,36 @@ class Unwanted(Struct, frozen=True):
     signal: int = 0
 
 
+class AwaitedResult(Struct, eq=False, gc=False):
+    """What a reference stands for: the result of a call that others, its *dependents*, need; it may
+    not be there yet.
+
+    It is kept while it is `held`, that is, new dependents may come, and while dependents are
+    `open`; `waiting` are those that have not begun, by the numbers of their tasks, until it is
+    there. `data` is what came of the call; `input` is how assignments name it, and `payload`
+    what they then have of it; when it is large workers know it as `remote`.
+    """
+
+    reference: int
+    held: bool = True
+    open: int = 0
+    waiting: dict[int, OpenTask] = {}
+    data: ResultData | None = None
+    input: Input = Input(0)
+    payload: Payload = ()
+    remote: RemoteObject | None = None
+
+
 class OpenTask(Struct, gc=False):
     """A task not all of whose calls are settled.
 
     `needs` are the shared objects that it or its function refers to; `order` is its place among all
     tasks, and `since` when it was submitted; `unwanted` are the parts of it that were cancelled or
     recalled; `attempts` are how earlier attempts of its calls ended, None while there is nothing to
-    tell.
+    tell. `settled` are the calls that are, as ranges, unless all are at once.
+
+    `inputs` are the results that its one call needs, of which so many are `missing`: until they are
+    there it waits in no queue. `kept` are its calls whose results others need, by their indices.
     """
 
     task: Task
@@ -88,6 +115,14 @@ class OpenTask(Struct, gc=False):
     unwanted: tuple[Unwanted, ...] = ()
     runs: dict[int, None] = field(default_factory=dict)
     attempts: dict[int, list[Attempt]] | None = None
+    settled: list[tuple[int, int]] | None = None
+    inputs: tuple[AwaitedResult, ...] = ()
+    missing: int = 0
+    kept: dict[int, AwaitedResult] | None = None
+
+    def is_settled(self, index: int) -> bool:
+        """Return whether one of its calls is settled."""
+        return any(start <= index < stop for start, stop in self.settled or ())
 
     def cancelled_by(self, index: int) -> int:
         """Return the signal by which one of its calls was cancelled last, 0 when it was not."""

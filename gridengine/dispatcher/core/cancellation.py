@@ -61,6 +61,9 @@ def reject(
     tasks = [state.open_tasks[task] for task in rejected]
     runs: dict[int, Run] = {}
     for one in tasks:
+        if one.missing:  # it waits for its inputs, in no queue
+            settle_unwanted(state, Span(one, 0, 1, one.task.demand), number)
+            continue
         for unwanted in rejected[one.task.id]:
             its = _runs_of(state, one, unwanted)
             if its and unwanted not in one.unwanted:

@@ -209,6 +209,12 @@ class ResultMissing(Struct, frozen=True):
     reference: int
 
 
+class ResultExpected(Struct, frozen=True):
+    """A result that is wanted will be kept when it is there."""
+
+    reference: int
+
+
 class Explain(Struct, frozen=True):
     """Tell the user what these queued workers wait for, in the batch system's words."""
 
@@ -238,6 +244,7 @@ Effect: TypeAlias = (
     | TaskMessage
     | Lost
     | ResultMissing
+    | ResultExpected
     | Explain
     | Warn
     | Inform

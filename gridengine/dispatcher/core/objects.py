@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.calls import RemoteObject
+from collections.abc import Iterable
+
+from gridengine.dispatcher.core.calls import AwaitedResult, RemoteObject
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Function, Task
-from gridengine.serialize.payload import size_of
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
+from gridengine.serialize.payload import Buffer, size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
-from gridengine.wire.messages import Define, Forget, Reload
+from gridengine.wire.messages import Define, Forget, Input, Reload, input_name
 
+SMALL_INPUT = 16 * 1024
+"""Results up to this size in bytes are sent with each call that needs them; larger ones once to
+each worker.
+"""
 KEPT_FUNCTIONS = 64
 """How many functions that no task uses are kept."""
 
@@ -56,8 +62,44 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
         len(function.payload),
         shared=known.shared,
         caller=function.caller,
+        result=known.result,
     )
     state.effects.append(Send(worker.id, message, function.payload))
+
+
+def keep_result(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
+    """Have a result ready for the calls that need it."""
+    payload = data.payload or ()
+    size = size_of(payload)
+    if size > SMALL_INPUT:
+        name = input_name(awaited.reference)
+        function = Function(name, payload, (), b"", "the result of a call")
+        awaited.remote = state.objects[name] = RemoteObject(function, size, result=True)
+    else:
+        awaited.payload = payload
+    awaited.input = Input(awaited.reference, data.item, len(awaited.payload))
+
+
+def give_inputs(
+    state: CoreState, worker: Worker, inputs: Iterable[AwaitedResult], payload: list[Buffer]
+) -> list[Input]:
+    """Add the results that a call needs to its payload, or define them to its worker; return what
+    they are.
+    """
+    given = []
+    for awaited in inputs:
+        payload += awaited.payload
+        remote = awaited.remote
+        if remote is not None and worker.id not in remote.workers:
+            define(state, worker, remote)
+        given.append(awaited.input)
+    return given
+
+
+def forget_result(state: CoreState, awaited: AwaitedResult) -> None:
+    """Have workers forget a result that no call needs."""
+    if awaited.remote is not None:
+        _forget(state, awaited.remote.function.digest)
 
 
 def reload(state: CoreState, worker: Worker) -> None:
@@ -79,7 +121,9 @@ def clear(state: CoreState) -> None:
     """Forget all data: there are no workers any more, and whoever still refers to this core needs
     none of it.
     """
-    for kept in (state.objects, state.retired, state.open_tasks, state.effects):
+    for awaited in state.awaited.values():  # circles that the collector does not look for
+        awaited.waiting.clear()
+    for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
 
 
@@ -110,9 +154,9 @@ def _forget_shared(state: CoreState, known: RemoteObject) -> None:
 
 def retire(state: CoreState, known: RemoteObject) -> None:
     """Keep a function that no task uses a while, since the next call is often of the same one; have
-    workers forget those that were kept longest.
+    workers forget those that were kept longest. One with results of calls in it is not kept.
     """
-    if known.size > KEPT_BYTES:
+    if known.size > KEPT_BYTES or known.function.after:
         _forget(state, known.function.digest)
         return
     state.retired[known.function.digest] = known.size

@@ -189,6 +189,7 @@ def settle(
     stderr: bytes = b"",
     recalled: bool = False,
     seconds: float | None = None,
+    path: tuple[str, ...] = (),
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
@@ -196,29 +197,53 @@ def settle(
     one.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
-    state.effects.append(
-        CallsFinished(
-            one.task.id,
-            start,
-            stop,
-            payload,
-            raised,
-            error,
-            exitcode,
-            stdout,
-            stderr,
-            attempts,
-            last,
-            recalled,
-            seconds,
-        )
+    if one.kept and payload is not None:
+        payload = _unwritable(payload)
+    finished = CallsFinished(
+        one.task.id,
+        start,
+        stop,
+        payload,
+        raised,
+        error,
+        exitcode,
+        stdout,
+        stderr,
+        attempts,
+        last,
+        recalled,
+        seconds,
+        path,
     )
+    state.effects.append(finished)
+    if one.kept or one.inputs:
+        state.linked.append((one, finished))
     if payload is not None and not raised:
         state.done += calls
     elif not recalled:
         state.failed += calls
     if last:
         _close_task(state, one)
+    elif one.settled is None:
+        one.settled = [(start, stop)]
+    elif one.settled[-1][1] == start:
+        one.settled[-1] = one.settled[-1][0], stop
+    else:
+        one.settled.append((start, stop))
+
+
+def _unwritable(payload: Payload) -> Payload:
+    """Return a payload whose buffers whoever loads it cannot write to: others will load it too.
+    Small ones are copied, since they may lie in a larger message.
+    """
+    return [
+        buffer
+        if type(buffer) is bytes
+        else bytes(buffer)
+        if len(buffer) <= objects.SMALL_INPUT
+        else memoryview(buffer).toreadonly()
+        for buffer in payload
+    ]
 
 
 def _close_task(state: CoreState, one: OpenTask) -> None:

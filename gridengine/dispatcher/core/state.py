@@ -5,15 +5,17 @@ this one object; `state_machine` stands above them all.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from gridengine.dispatcher.core import feasibility
-from gridengine.dispatcher.core.calls import OpenTask, RemoteObject, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Submitter
 from gridengine.dispatcher.core.events import Effect
 from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.estimates import GroupTimes
@@ -49,6 +51,16 @@ class CoreState:
         self.objects: dict[bytes, RemoteObject] = {}
         # The functions that no task uses, oldest first, with their sizes in bytes.
         self.retired: dict[bytes, int] = {}
+        # Results that calls refer to, by their references.
+        self.awaited: dict[int, AwaitedResult] = {}
+        # The references that were released before what they stand for was there.
+        self.released_early: set[int] = set()
+        # The tasks with results that others need, or that need others', some of whose calls have
+        # been settled in this event.
+        self.linked: deque[tuple[OpenTask, CallsFinished]] = deque()
+        # The queues in which calls now wait whose last input has come in this event, with one of
+        # them.
+        self.begun: dict[TaskQueue, OpenTask] = {}
         self.times = GroupTimes()
         # Of the caller's modules, the latest that something was submitted with.
         self.generation = 0

@@ -21,6 +21,7 @@ from typing import Any
 from gridengine.dispatcher.core import (
     allocator,
     cancellation,
+    dependencies,
     failures,
     objects,
     outcomes,
@@ -43,8 +44,11 @@ from gridengine.dispatcher.core.events import (
     Rebalance,
     RecallRequested,
     Received,
+    ReferencesReleased,
     Released,
+    ResultWanted,
     Submitted,
+    Supplied,
     Tick,
 )
 from gridengine.dispatcher.core.feasibility import can_hold
@@ -73,8 +77,14 @@ class StateMachine:
         _HANDLERS[type(event)](state, event, now)
         if tick:
             state.effects += self._long_wait.check(state, now)
-        if tick or state.dirty_queues or state.freed_slots or state.room_freed:
-            allocator.settle(state, now, again=tick)
+        while True:
+            if state.linked or state.begun:
+                _begin_dependents(state, now)
+            if tick or state.dirty_queues or state.freed_slots or state.room_freed:
+                allocator.settle(state, now, again=tick)
+            if not state.linked:
+                break
+            tick = False
         if state.scale_due:
             state.scale_due = False
             if not state.closing:
@@ -104,16 +114,20 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
     known = objects.use_function(state, event.function)
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        queues[_open(state, task, known, now)] = None
+        one = _open(state, task, known, now)
+        if (not task.after and not task.kept) or dependencies.link(state, one):
+            queue = state.queue_for(task.demand)
+            if queue.put(Span(one, 0, task.count, task.demand)):
+                state.dirty_queues[queue] = None
+            queues[queue] = None
     if state.closing:
         everything = [(task.id, 0, task.count) for task in event.tasks]
         cancellation.reject(state, everything, signal.SIGKILL)
     else:
-        _provide(state, queues, task, now)
+        _provide(state, queues, one, now)
 
 
-def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> TaskQueue:
-    """Take in a task, and return the queue in which its calls wait."""
+def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> OpenTask:
     needs: tuple[RemoteObject, ...] = ()
     if task.needs or function.function.needs:
         needs = objects.use_shared(state, function.function, task)
@@ -129,15 +143,23 @@ def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> T
     state.open_tasks[task.id] = one = OpenTask(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
     )
-    queue = state.queue_for(task.demand)
-    if queue.put(Span(one, 0, task.count, task.demand)):
-        state.dirty_queues[queue] = None
-    return queue
+    return one
 
 
-def _provide(state: CoreState, queues: Collection[TaskQueue], task: Task, now: float) -> None:
-    """Assign calls that have just come to workers, and get more of these if they are too few."""
-    submitter = state.submitters[task.submitter]
+def _begin_dependents(state: CoreState, now: float) -> None:
+    """Pass on what has become of calls, and assign to workers those that can begin now."""
+    dependencies.settle(state)
+    begun, state.begun = state.begun, {}
+    state.dirty_queues.update(dict.fromkeys(begun))
+    for queue, one in begun.items():
+        _provide(state, (queue,), one, now)
+
+
+def _provide(state: CoreState, queues: Collection[TaskQueue], one: OpenTask, now: float) -> None:
+    """Assign calls that have just come, such as this, to workers, and get more of these if they are
+    too few.
+    """
+    submitter = one.submitter
     for queue in queues:
         if queue.soft:
             _check_possible(state, queue)
@@ -150,7 +172,7 @@ def _provide(state: CoreState, queues: Collection[TaskQueue], task: Task, now: f
             cancellation.recall_for_new_submitter(state, now)
         provisioner = queue.provisioner
         if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
-            provisioner.label = task.name or submitter.function.function.name
+            provisioner.label = one.task.name or submitter.function.function.name
             state.scale_due = True
 
 
@@ -216,6 +238,9 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     CancelRequested: cancellation.cancel_requested,
     RecallRequested: cancellation.recall_requested,
     Released: objects.released,
+    ResultWanted: dependencies.wanted,
+    Supplied: dependencies.supplied,
+    ReferencesReleased: dependencies.released,
     Received: _received,
     Launched: worker_startup.launched,
     LaunchFailed: worker_startup.launch_failed,

@@ -17,8 +17,8 @@ class Function(Struct, frozen=True):
     """A pickled callable, named by its digest, with the caller's `sys.path` and working directory,
     encoded as the file system has them; `name` is for people.
 
-    `needs` are the shared objects that it refers to, `caller` is what else its calls have of the
-    caller's process.
+    `needs` are the shared objects that it refers to, `after` the references of the results, which
+    its tasks have in theirs too; `caller` is what else its calls have of the caller's process.
     """
 
     digest: bytes
@@ -28,6 +28,7 @@ class Function(Struct, frozen=True):
     name: str
     needs: tuple[SharedObject, ...] = ()
     caller: CallerState | None = None
+    after: tuple[int, ...] = ()
 
 
 class Task(Struct, frozen=True, gc=False):
@@ -68,8 +69,7 @@ class ResultData(Struct, frozen=True):
 
     `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
     pickled exception; or it is None and `error` says why there is none, or the call was
-    `cancelled`. `path`: of one that failed, the names of the calls by which the failure came, from
-    the first that failed to this one.
+    `cancelled`. `path`, when it failed: see `CallsFinished`, with this call as the last.
     """
 
     payload: Payload | None = None
@@ -119,9 +119,11 @@ class CallsFinished(Struct, frozen=True):
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
     or it is None and `error` says why there is none. `exitcode` is as that of a
     `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
-    before they began, on request. `seconds` is how long they took together; None when that is not
-    known. `path`: of a call that failed because another had, the names of those calls, from the
-    first that failed to the last before this one.
+    before they began, on request; with a `path` because a call that they need was cancelled.
+    `seconds` is how long they took together; None when that is not known. `path`: of a call that
+    never ran because one that it needs has failed, what the call that failed first is called, and
+    the names of the functions by which its failure came, up to this call's; of many the first and
+    the last.
     """
 
     task: int

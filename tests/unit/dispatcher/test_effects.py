@@ -35,7 +35,11 @@ def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, 
     listener: Any = Recorder()
     unsettled = UnsettledTasks()
     unsettled.add([Task(1, [], 2)], listener)
-    return EffectPerformer(recorder, recorder, unsettled, held), recorder, listener
+    return (
+        EffectPerformer(recorder, recorder, unsettled, held, {}, recorder.post),
+        recorder,
+        listener,
+    )
 
 
 def test_each_effect_goes_to_whom_it_is_for() -> None:
