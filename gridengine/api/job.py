@@ -13,6 +13,7 @@ from gridengine.api.job_handle import JobHandle, exitcode_of
 from gridengine.api.job_result import Host, JobResult
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.client.connect import connect
+from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
@@ -22,6 +23,7 @@ from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
+from gridengine.serialize.references import numbers
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.interface import Dispatcher
@@ -291,7 +293,11 @@ class Job(JobResult):
             handle = JobHandle(dispatcher, scheduler, ours=ours, daemon=self._daemon)
             host.handle = handle
             _running()[id(self)] = self
-            handle.submit(function, make_task)
+            references = [
+                *introduce(function.payload, dispatcher),
+                *introduce(make_task.keywords["payload"], dispatcher),
+            ]
+            handle.submit(function, functools.partial(make_task, after=numbers(references)))
         except BaseException:
             forget()
             host.handle = None
@@ -302,8 +308,10 @@ class Job(JobResult):
         # What has been pickled is not kept here, as with processes: it may be large.
         del self._target, self._args, self._kwargs
 
-    def _pickled(self, options: CallOptions) -> tuple[Function, Callable[[int], Task]]:
-        """Return what the worker calls, and what makes its one task of a number."""
+    def _pickled(self, options: CallOptions) -> tuple[Function, functools.partial[Task]]:
+        """Return what the worker calls, and what makes its one task of a number; `payload` is among
+        its keywords.
+        """
         has_own_run = type(self).run is not Job.run or "run" in vars(self)
         arguments = self._args, self._kwargs
         whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE

@@ -53,7 +53,7 @@ class JobHandle:
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
         self._changed = threading.Condition()
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._scheduler = scheduler
         self._ours = ours
 
@@ -65,7 +65,7 @@ class JobHandle:
         """
         task = make_task(self.task)
         self._name = task.name
-        self._dispatcher.submit(function, [task], self)
+        self.dispatcher.submit(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
@@ -98,7 +98,7 @@ class JobHandle:
                 lambda: self.end is not None or len(self._messages) > messages, timeout
             )
         if self.end is not None and timeout != 0:
-            self._dispatcher.flush_output(timeout)
+            self.dispatcher.flush_output(timeout)
         if self.end is not None and self._ours and self._scheduler is not None:
             self._ours = False
             self._scheduler.close()
@@ -139,7 +139,7 @@ class JobHandle:
 
     def cancel(self, number: int) -> None:
         if self.end is None:
-            self._dispatcher.cancel([self.task], number)
+            self.dispatcher.cancel([self.task], number)
 
 
 def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:

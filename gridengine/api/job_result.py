@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.client.dependencies import Found, ResultHolder, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import TimeoutError
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
+from gridengine.serialize.references import Reference
 
 
 class Host:
@@ -31,7 +36,61 @@ class Host:
         return type(None), ()
 
 
-class JobResult:
+class JobSource:
+    """A started job whose result others need; see `ResultSource`."""
+
+    def __init__(self, handle: JobHandle, name: str, *, mutable: bool) -> None:
+        self._handle = handle
+        self._name = name
+        self._mutable = mutable
+
+    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """Tell the dispatcher which job it is, if it runs it, and the result comes alone."""
+        handle = self._handle
+        if handle.dispatcher is not dispatcher or handle.end is not None or self._mutable:
+            return False
+        missing = functools.partial(supply, self, reference, dispatcher)
+        dispatcher.want(handle.task, 0, reference.number, missing)
+        return True
+
+    def when_done(self, act: Callable[[], object]) -> None:
+        """Do it in a thread of its own, unless the job has ended: a result is unpickled there."""
+        if self._handle.end is not None:
+            act()
+        else:
+            wait = functools.partial(_wait_and_do, self._handle, act)
+            threading.Thread(target=wait, name="gridengine-job-result", daemon=True).start()
+
+    def data(self) -> ResultData:
+        """Return what came of the job."""
+        event = self._handle.end_event()
+        data = None if self._mutable else unread(event, 0, self._name)
+        if data is None:
+            _, value, error = _read(event, self._name)
+            data = pickled(value, error, (*event.path, self._name))
+        return data
+
+
+def _wait_and_do(handle: JobHandle, act: Callable[[], object]) -> None:
+    handle.wait(None)
+    act()
+
+
+def _read(
+    event: CallsFinished, name: str
+) -> tuple[dict[str, Any] | None, Any, BaseException | None]:
+    """Return the attributes that a mutable job left, and what a job returned and raised."""
+    [end] = outcomes_of(event, name, JOB)
+    value, error = end.values[0] if end.values else None, end.error
+    if not isinstance(value, JobOutcome):
+        return None, value, error
+    if value.raised is not None:
+        error = pickling.load_exception(value.raised)
+        add_notes(error, [JOB.format(name=name)], event.attempts)
+    return value.attributes, value.value, error
+
+
+class JobResult(ResultHolder):
     """A job's results, and all else that can be asked of it beside what a process says."""
 
     _name: str
@@ -98,6 +157,13 @@ class JobResult:
 
     # -------------------------------------------------------------- how
 
+    def _find_source(self) -> Found | None:
+        """Return what calls wait for that are given this job; None when it was not started here."""
+        handle = self._handle
+        if handle is None:
+            return None
+        return handle, JobSource(handle, self._name, mutable=self._mutable)
+
     @property
     def _handle(self) -> JobHandle | None:
         """The started job; None before, and wherever else than on its host."""
@@ -146,16 +212,10 @@ class JobResult:
         """Return what the ended job returned and raised, unpickled once."""
         handle = self._started()
         if handle.outcome is None:
-            event = handle.end_event()
-            [end] = outcomes_of(event, self._name, JOB)
-            value, error = end.values[0] if end.values else None, end.error
-            if isinstance(value, JobOutcome):
+            attributes, value, error = _read(handle.end_event(), self._name)
+            if attributes is not None:
                 for name in attributes_of(self):
                     delattr(self, name)
-                vars(self).update(value.attributes)
-                error = None if value.raised is None else pickling.load_exception(value.raised)
-                if error is not None:
-                    add_notes(error, [JOB.format(name=self._name)], event.attempts)
-                value = value.value
+                vars(self).update(attributes)
             handle.outcome = value, error
         return handle.outcome

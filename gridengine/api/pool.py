@@ -12,14 +12,18 @@ from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
+from gridengine.client.dependencies import CallSource, Found, ResultHolder, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable
 from gridengine.client.submitter import Submitter
+from gridengine.dispatcher.core.tasks import ResultData
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
+from gridengine.serialize.references import Reference
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
@@ -207,7 +211,7 @@ class Pool:
         self.terminate()
 
 
-class AsyncResult(Generic[T]):
+class AsyncResult(Generic[T], ResultHolder):
     """The outcome of an `apply_async`. As in `multiprocessing`, it is there for those who wait once
     its callback has returned.
     """
@@ -258,6 +262,9 @@ class AsyncResult(Generic[T]):
 
     def _await(self, timeout: float | None) -> bool:
         return self._future.await_end(timeout)
+
+    def _find_source(self) -> Found:
+        return self._future, CallSource(self._future)
 
     def get(self, timeout: float | None = None) -> T:
         """Return the result, or raise what the call raised.
@@ -340,6 +347,26 @@ class MapResult(AsyncResult[list[T]]):
                 return results.values, None
             results.values = []
             return None, results.errors[results.first_error]
+
+    def _find_source(self) -> Found:
+        return self._future, MapSource(self)
+
+
+class MapSource(CallSource):
+    """The list of a `map_async` that other calls need. Its results lie here, and are unpickled."""
+
+    def __init__(self, result: MapResult[Any]) -> None:
+        super().__init__(result._future)
+        self._result = result
+
+    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """Return False: no dispatcher makes it."""
+        return False
+
+    def data(self) -> ResultData:
+        """Return what came of it."""
+        value, error = self._result._outcome()
+        return pickled(value, error, (self._future.template.function.name,))
 
 
 class PoolIterator(ResultIterator[T]):

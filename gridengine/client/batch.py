@@ -18,8 +18,8 @@ from gridengine.serialize.shared_objects import needs_of
 class Batch(OutcomeListener):
     """Calls of one template that were handed over as one task.
 
-    `load` is that of each call, `unsettled` how many have not ended. `unwanted` calls are cancelled
-    should they be given back.
+    `load` is that of each call, none for one that waits for the results of others. `unsettled` is
+    how many have not ended. `unwanted` calls are cancelled should they be given back.
     """
 
     __slots__ = ("futures", "load", "on_event", "template", "unsettled", "unwanted")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from gridengine.client.batch import Batch
+from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.flow_control import Window
 from gridengine.client.future import (
     CANCELLED,
@@ -32,6 +33,7 @@ from gridengine.client.future import (
     FutureOutcome,
     Phase,
     UndecodedResult,
+    Waiters,
     release,
 )
 from gridengine.client.initializer import Initializer
@@ -42,6 +44,7 @@ from gridengine.errors import UNNUMBERED, Cancelled
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.references import Reference, numbers
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
@@ -60,6 +63,15 @@ class TrackedCalls(Protocol):
         and the one after its last.
         """
         ...
+
+
+def _note_kept(future: CallFuture, reference: Reference) -> bool:
+    """Note, under the lock, that others need the result of a call; return False if it has ended."""
+    if future.done():
+        return False
+    future.waiters = future.waiters or Waiters()
+    future.waiters.kept = reference
+    return True
 
 
 class Batcher(Lifetime):
@@ -131,7 +143,6 @@ class Batcher(Lifetime):
         """Note that all calls of a submission have ended, and give its future an outcome."""
         with self.lock:
             self._submissions.discard(submission)
-            self._window.enter(1, 0)
         self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
@@ -179,7 +190,6 @@ class Batcher(Lifetime):
             waits = future.outcome is WAITING
             if waits:
                 future.outcome = RUNNING
-                self._window.enter(1, 0)
         if waits:
             error = Cancelled("the call was ended before it began")
             self._settle([future], Failed(error), 0)
@@ -228,11 +238,12 @@ class Batcher(Lifetime):
             if not waiting:
                 window.empty()
                 return None
-            template = waiting[0].template
-            load = window.load_of(template)
-            room = window.room_for(template, load)
-            if not room:
-                return None
+            template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
+            if type(call) is not CallSnapshot or not call.references:
+                load = window.load_of(template)
+                room = window.room_for(template, load)
+                if not room:
+                    return None
             futures = self._take(min(room, MOST_CALLS))
             window.enter(len(futures), load)
             if not waiting:
@@ -240,7 +251,9 @@ class Batcher(Lifetime):
         return Batch(futures, load, self._on_event)
 
     def _take(self, most: int) -> list[CallFuture]:
-        """Take from the front of the queue up to so many calls like the first; the lock is held."""
+        """Take from the front of the queue up to so many calls like the first; the lock is held.
+        Another that waits for results of others is not taken with it.
+        """
         taken: list[CallFuture] = []
         size, waiting = 0, self._waiting
         template = waiting[0].template
@@ -249,26 +262,34 @@ class Batcher(Lifetime):
             if future.outcome is WAITING:
                 if future.template is not template:
                     break
+                if type(future.call) is CallSnapshot:
+                    if taken and future.call.references:
+                        break
+                    size += future.call.size
                 future.outcome = RUNNING
                 taken.append(future)
-                if type(future.call) is CallSnapshot:
-                    size += future.call.size
             waiting.popleft()
         return taken
 
     def _send(self, batch: Batch) -> None:
         template, id = batch.template, self.dispatcher.new_id()
+        kept: list[tuple[int, int]] = []
         try:
+            payload = batch.payload()
+            for place, future in enumerate(batch.futures, id * MOST_CALLS):
+                future.place = place
+                if future.waiters is not None and future.waiters.kept is not None:
+                    kept.append((place % MOST_CALLS, future.waiters.kept.number))
             task = template.options.task(
                 id,
-                batch.payload(),
+                payload,
                 len(batch.futures),
                 template.form,
                 first=UNNUMBERED,
                 submitter=self.submitter,
+                after=() if batch.load else numbers(batch.futures[0].call.references),
+                kept=tuple(kept),
             )
-            for place, future in enumerate(batch.futures, id * MOST_CALLS):
-                future.place = place
             self._batches[id] = batch
             self.dispatcher.submit(template.function, [task], batch)
         except BaseException as error:
@@ -297,18 +318,20 @@ class Batcher(Lifetime):
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
         elif event.recalled:
-            futures = self._given_back(futures, batch)
+            futures = self._given_back(futures, batch, cancelled_before=bool(event.path))
         if futures:
             self._settle(futures, UndecodedResult(event), batch.load)
 
-    def _given_back(self, futures: Sequence[CallFuture], batch: Batch) -> Sequence[CallFuture]:
+    def _given_back(
+        self, futures: Sequence[CallFuture], batch: Batch, *, cancelled_before: bool
+    ) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
-        have ended for having been killed.
+        have ended for having been killed. What they need may have been `cancelled_before`.
         """
         with self.lock:  # else what waits again could be missed by who ends all
             if self._killed:
                 return futures
-            unwanted = set(futures if self._cancels else batch.unwanted)
+            unwanted = set(futures if self._cancels or cancelled_before else batch.unwanted)
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
@@ -341,13 +364,13 @@ class Batcher(Lifetime):
                 [
                     (task, 0, len(one.futures))
                     for task, one in list(self._batches.items())
-                    if one.template is template
+                    if one.template is template and one.load
                 ]
             )
 
     def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
         """Give those of these futures an outcome that have none; the calls are of this load."""
-        with_condition, called, locks, ended = [], [], [], 0
+        with_condition, called, awaited, locks, ended = [], [], [], [], 0
         with self.lock:
             for future in futures:
                 if future.outcome is not RUNNING:
@@ -361,8 +384,12 @@ class Batcher(Lifetime):
                     locks += waiters.take_locks()
                     if waiters.callbacks:
                         called.append(future)
+                    if waiters.kept is not None or waiters.acts:
+                        awaited.append(future)
                 future.outcome = outcome
                 future.call = None
+        for future in awaited:
+            self.pass_on(future, outcome)
         for future in called:
             self._call_back(future)
         self._progress(ended, load, ended - len(with_condition))
@@ -375,6 +402,50 @@ class Batcher(Lifetime):
         self._call_back(future)
         with self.lock:
             self._note_ended(1)
+
+    # ---------------------------------------------------------------- results that others need
+
+    def keep(self, future: CallFuture, reference: Reference) -> bool:
+        """Have the dispatcher know the result of a call by a reference; return False when the call
+        has ended.
+        """
+        with self.lock:
+            if future.outcome is not RUNNING:
+                return _note_kept(future, reference)
+        task, index, _ = self._find(future)
+        with self.lock:
+            kept, running = _note_kept(future, reference), future.running()
+        if running:
+            source = CallSource(future)
+            act = functools.partial(supply, source, reference, self.dispatcher)
+            wait = functools.partial(source.when_done, act)
+            missing = functools.partial(self.do_soon, wait)
+            self.dispatcher.want(task, index, reference.number, missing)
+        return kept
+
+    def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
+        """Do something once a call has ended; now if it has."""
+        with self.lock:
+            if not future.done():
+                future.waiters = future.waiters or Waiters()
+                future.waiters.acts.append(act)
+                return
+        act()
+
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
+        """Have those who need the result of a call that has ended supplied with it, unless the
+        dispatcher did so itself.
+        """
+        waiters = future.waiters
+        assert waiters is not None
+        with self.lock:
+            acts, waiters.acts = waiters.acts, []
+        passed_on = type(outcome) is UndecodedResult and not outcome.recalled
+        if waiters.kept is not None and not passed_on:
+            source = CallSource(future)
+            acts.append(functools.partial(supply, source, waiters.kept, self.dispatcher))
+        for act in acts:
+            self.do_soon(act)
 
     def _withdraw(self, future: CallFuture) -> None:
         if future.withdraw(RUNNING):

@@ -68,7 +68,7 @@ class Window:
         this load, and more are handed over than slots need.
         """
         return (
-            load < SLOW // 4
+            0 < load < SLOW // 4
             and self._most is None
             and self._calls > self._smallest
             and self.load_of(template) >= SLOW
@@ -90,13 +90,15 @@ class Window:
         self.low = self._capacity - 1
 
     def enter(self, calls: int, load: int) -> None:
-        """Note that so many calls are handed over, each of this load."""
-        self._calls += calls
+        """Note that so many calls are handed over, each of this load. Those of none wait for
+        others, and keep nobody from being handed over.
+        """
+        self._calls += calls if load else 0
         self.load += calls * load
 
     def leave(self, calls: int, load: int) -> None:
         """Note that so many calls have ended, or are to wait again."""
-        self._calls -= calls
+        self._calls -= calls if load else 0
         self.load -= calls * load
 
     def _travel_together(self, template: CallTemplate) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from gridengine.client.dependencies import accept_futures
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
@@ -30,6 +31,7 @@ from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.functions import global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
+from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
@@ -164,7 +166,8 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
         function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
         size = size_of(function.payload)
-        return function, math.inf if function.needs or size > SMALL_BYTES else size
+        kept = size <= SMALL_BYTES and not function.needs and not awaited_in(function.payload)
+        return function, size if kept else math.inf
 
     return FunctionCache(make)
 
@@ -280,6 +283,7 @@ def make_function(
         ConfigurationError: the working directory is gone.
     """
     own_modules().check()
+    accept_futures()
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     directory, path, variables, arguments, around = surroundings()
     umask = present_umask()

@@ -24,6 +24,8 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
+from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
 """How many calls travel as one task at most."""
@@ -51,6 +53,17 @@ class FutureBatcher(Protocol):
     """
 
     lock: threading.Lock
+    dispatcher: Dispatcher
+
+    def keep(self, future: CallFuture, reference: Reference, /) -> bool:
+        """Have the dispatcher know the result by a reference; return False when it is there."""
+        ...
+
+    def when_done(self, future: CallFuture, act: Callable[[], object], /) -> None:
+        """Do something once the call has ended; now if it has."""
+
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase, /) -> None:
+        """Note that a call, whose result others may need, has ended."""
 
     def recall(self, future: CallFuture, /) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
@@ -84,11 +97,13 @@ class UndecodedResult:
     for unpickles all of it; each takes its own.
     """
 
-    __slots__ = ("_event", "_lock", "_values", "failed")
+    __slots__ = ("_lock", "_values", "event", "failed", "recalled")
 
     def __init__(self, event: CallsFinished) -> None:
         self.failed = event.raised or event.payload is None
-        self._event: CallsFinished | None = event
+        self.recalled = event.recalled
+        self.event: CallsFinished | None = event
+        """None once it has been unpickled."""
         self._lock = threading.Lock()
         self._values: dict[int, Any] = {}
 
@@ -97,28 +112,29 @@ class UndecodedResult:
         with self._lock:
             if future.outcome is not self:
                 return
-            if self._event is not None:
-                name = future.template.function.name
-                for outcome in outcomes_of(self._event, name, ONE_CALL):
+            if self.event is not None:
+                name, path = future.template.function.name, self.event.path
+                for outcome in outcomes_of(self.event, name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
                         else dict.fromkeys(
-                            range(outcome.start, outcome.stop), Failed(outcome.error)
+                            range(outcome.start, outcome.stop), Failed(outcome.error, path)
                         )
                     )
-                self._event = None
+                self.event = None
             future.outcome = self._values.pop(future.place % MOST_CALLS)
 
 
 class Failed:
-    """An exception as an outcome."""
+    """An exception as an outcome; `path` is as that of `CallsFinished`."""
 
-    __slots__ = ("error",)
+    __slots__ = ("error", "path")
     failed = True
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, path: tuple[str, ...] = ()) -> None:
         self.error = error
+        self.path = path
 
 
 class Done:
@@ -137,15 +153,20 @@ class Waiters:
     Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
     threads: it is notified while its own lock is held. There is one only for the functions of
     `concurrent.futures`, once they look in.
+
+    kept: what the dispatcher knows the result by, when other calls wait for it.
+    acts: what is to be done for other dispatchers once it is there.
     """
 
-    __slots__ = ("callbacks", "condition", "locks", "registered")
+    __slots__ = ("acts", "callbacks", "condition", "kept", "locks", "registered")
 
     def __init__(self) -> None:
         self.condition: threading.Condition | None = None
         self.locks: list[threading.Lock] = []
         self.registered: list[Any] = []
         self.callbacks: list[Callable[[Future[Any]], object]] = []
+        self.kept: Reference | None = None
+        self.acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[threading.Lock]:
         """Return the locks to release once the batcher's lock, which is held now, is free."""
@@ -249,6 +270,7 @@ class CallFuture(Future[Any]):
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
             self._condition.notify_all()
+        self.template.batcher.pass_on(self, CANCELLED)
         release(locks)
         return True
 
@@ -343,6 +365,7 @@ class CallFuture(Future[Any]):
             for waiter in self._waiters:
                 (waiter.add_exception if outcome.failed else waiter.add_result)(self)
             self._condition.notify_all()
+        self.template.batcher.pass_on(self, outcome)
         release(locks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
@@ -376,7 +399,9 @@ class CallFuture(Future[Any]):
         self.set_result(None)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a future cannot be pickled; pass its result")
+        raise TypeError(
+            "a future travels in the arguments of calls alone; elsewhere give its result()"
+        )
 
 
 def release(locks: Sequence[threading.Lock]) -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
+from gridengine.client.dependencies import introduce
 from gridengine.client.future import (
     CANCELLED,
     MOST_CALLS,
@@ -31,7 +32,10 @@ from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
-from gridengine.serialize.references import awaited_in, numbers
+from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
+
+FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
+"""The templates of a function's calls, for each form, and what the function itself refers to."""
 
 
 class GraphSubmission(OutcomeListener):
@@ -46,16 +50,18 @@ class GraphSubmission(OutcomeListener):
     def __init__(
         self,
         batcher: Batcher,
-        templates_of: Callable[[Callable[..., Any]], Sequence[CallTemplate]],
+        templates_of: Callable[[Callable[..., Any]], FunctionTemplates],
         plain: CallTemplate,
     ) -> None:
         self._batcher = batcher
         self._dispatcher = batcher.dispatcher
         self._templates_of = templates_of
-        self._templates: dict[Any, Sequence[CallTemplate]] = {}
+        self._templates: dict[Any, FunctionTemplates] = {}
         self._plain = plain
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
+        self._referred: dict[Reference, None] = {}
+        """What users' own futures are known by; it lives until the calls have been handed over."""
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
         self._unsettled: dict[int, Batch | None] = {}
@@ -72,9 +78,11 @@ class GraphSubmission(OutcomeListener):
             if one.function is None and one.users > 1 and type(one.value) not in ATOMS:
                 self._share(one)
         if node.users:
-            node.reference = next(numbers())
+            node.reference = new_number()
         try:
-            template, call, is_plain = self._call_of(node)
+            key, function, form, call, is_plain = self._call_of(node)
+            templates, references = self._templates_for(key, function)
+            template = templates[form]
             payload = (
                 [pickle.dumps([call], 5)]
                 if is_plain
@@ -82,9 +90,14 @@ class GraphSubmission(OutcomeListener):
                     [call], form=template.form, describe=lambda _: f"node {short_repr(node.key)}"
                 )
             )
+            references = *introduce(payload, self._dispatcher), *references
         except Exception as error:
             self._fail(node, error)
             return
+        after = [one.reference for one in node.needs if one.reference]
+        if references:
+            after += numbers(references)
+            self._referred.update(dict.fromkeys(references))
         id = self._dispatcher.new_id()
         task = template.options.task(
             id,
@@ -92,7 +105,7 @@ class GraphSubmission(OutcomeListener):
             form=template.form,
             first=UNNUMBERED,
             submitter=self._batcher.submitter,
-            after=tuple([one.reference for one in node.needs if one.reference]),
+            after=tuple(after),
             kept=((0, node.reference),) if node.reference else (),
         )
         self._unsettled[id] = None
@@ -113,32 +126,34 @@ class GraphSubmission(OutcomeListener):
         with contextlib.suppress(Exception):
             payload = None if node.reference else pickling.dump_calls([node.value])
             if payload is not None and not awaited_in(payload):
-                node.reference = next(numbers())
+                node.reference = new_number()
                 self._supplied.append((node.reference, ResultData(payload)))
 
-    def _call_of(self, node: Node) -> tuple[CallTemplate, Any, bool]:
-        """Return the template of a call, its arguments, and whether these are nothing that takes a
-        pickler of our own.
+    def _call_of(self, node: Node) -> tuple[Any, Any, int, Any, bool]:
+        """Return what a call's function, or functions, are known by here, they themselves, the form
+        of the call, the call, and whether that is nothing that takes a pickler of our own.
         """
         if node.sequence is not None:
             sequencer = Sequencer(node.sequence)
             functions, steps = sequencer.functions, sequencer.steps
-            template = self._template(tuple(functions), tuple(functions.values()), SINGLE)
-            return template, steps, all(_is_plain(one.args) and not one.kwargs for one in steps)
-        form = FULL if node.kwargs else SINGLE if len(node.args) == 1 else STAR
-        template = self._template(id(node.function), node.function, form)
-        if form == FULL:
-            return template, (node.args, node.kwargs), False
-        return template, node.args[0] if form == SINGLE else tuple(node.args), _is_plain(node.args)
+            is_plain = all(_is_plain(one.args) and not one.kwargs for one in steps)
+            return tuple(functions), tuple(functions.values()), SINGLE, steps, is_plain
+        function, args = node.function, tuple(node.args)
+        if node.kwargs:
+            return id(function), function, FULL, (args, node.kwargs), False
+        if len(args) == 1:
+            return id(function), function, SINGLE, args[0], _is_plain(args)
+        return id(function), function, STAR, args, _is_plain(args)
 
-    def _template(self, key: Any, function: Any, form: int) -> CallTemplate:
-        """Return a template of this graph's own: its calls are not recalled with others."""
-        templates = self._templates.get(key)
-        if templates is None:
+    def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
+        """Return templates of this graph's own: its calls are not recalled with others."""
+        found = self._templates.get(key)
+        if found is None:
             made = CallSequence(function) if type(function) is tuple else function
-            templates = [msgspec.structs.replace(one) for one in self._templates_of(made)]
-            self._templates[key] = templates
-        return templates[form]
+            templates, references = self._templates_of(made)
+            own = tuple(msgspec.structs.replace(one) for one in templates)
+            found = self._templates[key] = own, references
+        return found
 
     def _fail(self, node: Node, error: Exception) -> None:
         if node.is_wanted:

@@ -171,6 +171,15 @@ class Lifetime(ABC):
         if not elsewhere:
             act()
 
+    def do_soon(self, act: Callable[[], object]) -> None:
+        """Have something done by a thread of this, here once that has ended."""
+        with self.lock:
+            elsewhere = not self._finished
+            if elsewhere:
+                self._courier.do(act)
+        if not elsewhere:
+            act()
+
     def is_callback_thread(self) -> bool:
         """Return whether the caller runs in the thread of the callbacks."""
         return self._callbacks is not None and self._callbacks.is_current()

@@ -14,7 +14,7 @@ from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage
 from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
 from gridengine.schedulers.logs import log_tail
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.exceptions import note_on, twin_of
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload
 
@@ -54,9 +54,9 @@ def outcomes_of(
     of the task's first call.
 
     What a call raised has a note of which call it was (`what`, with its number and `name`), what it
-    was given and where it ran. A result that cannot be unpickled is a `PicklingError`, a call that
-    was recalled before it began a `CancelledError`. It may take its time: the end of a worker's log
-    is read here, too.
+    was given and where it ran; or which failed and by which others that came here. A result that
+    cannot be unpickled is a `PicklingError`, a call that was recalled before it began a
+    `CancelledError`. It may take its time: the end of a worker's log is read here, too.
     """
     start, stop = first + event.start, first + event.stop
     error: BaseException | None
@@ -64,12 +64,21 @@ def outcomes_of(
         error = CancelledError()
     elif event.payload is None:
         error = _with_log(event.error)
+        if error is not None and event.path:  # others have the same
+            error = twin_of(error)
+            note_on(error, [_way(event.path, name)])
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
-        add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
+        called = _way(event.path, name) if event.path else what.format(name=name, number=start)
+        add_notes(error, [called, arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
     return [Outcome(start, stop, (), error)]
+
+
+def _way(path: Sequence[str], name: str) -> str:
+    """Return which call failed first, and which failed for that, down to the one of this name."""
+    return f"the call of {path[0]} failed, and with it {', '.join([*path[1:], name])}"
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from gridengine.client.connect import connect
+from gridengine.client.dependencies import introduce
 from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
@@ -21,6 +22,7 @@ from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import size_of
+from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 
@@ -95,6 +97,9 @@ class Submission(OutcomeListener):
         self._scheduler: Scheduler | None = None
         self._ours = False
         self._added: list[Task] = []
+        self._needed_by_all: tuple[Reference, ...] = ()
+        self._needed_by_added: list[Reference] = []
+        """The results of other calls that the function, and those that were added, refer to."""
         self._blocks: dict[int, _Block] = {}
         self._repeated = RepeatedArrays()
         # One counter for each of the two threads, so that no lock is needed.
@@ -114,6 +119,7 @@ class Submission(OutcomeListener):
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours
+        made._needed_by_all = introduce(function.payload, dispatcher)
         return made
 
     @property
@@ -153,11 +159,24 @@ class Submission(OutcomeListener):
         payload = pickling.dump_calls(
             calls, describe=lambda place: f"call {first + place}", repeated=repeated
         )
+        awaits = awaited_in(payload) or self._needed_by_all
+        if awaits and len(calls) > 1:
+            return self._add_apart(calls, first)
+        references: tuple[Reference, ...] = ()
+        if awaits:
+            references = *introduce(payload, self.dispatcher), *self._needed_by_all
+            self._needed_by_added += references
         id = self.dispatcher.new_id()
         self._submitter = self._submitter or id
         self._added.append(
             self._options.task(
-                id, payload, len(calls), self._form, first=first, submitter=self._submitter
+                id,
+                payload,
+                len(calls),
+                self._form,
+                first=first,
+                submitter=self._submitter,
+                after=numbers(references),
             )
         )
         pickled = size_of(payload)
@@ -165,6 +184,20 @@ class Submission(OutcomeListener):
         self._blocks[id] = _Block(first, len(calls), len(calls), size)
         self._added_bytes += size
         return pickled + repeated.named - named
+
+    def _add_apart(self, calls: Sequence[Any], first: int) -> int:
+        """As `add`, where calls refer to results of others: each of those is a task of its own. The
+        others stay together.
+        """
+        size, start = 0, 0
+        for index, call in enumerate(calls):
+            alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
+            if alone and start < index:
+                size += self.add(calls[start:index], first + start)
+            if alone:
+                size += self.add([call], first + index)
+                start = index + 1
+        return size + (self.add(calls[start:], first + start) if start < len(calls) else 0)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
         """As `add`, but calls that cannot be pickled are left out, and their errors are their
@@ -189,6 +222,7 @@ class Submission(OutcomeListener):
         if self._added:
             tasks, self._added = self._added, []
             self.dispatcher.submit(self._function, tasks, self)
+            self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:
         """Take an event, in the I/O thread."""
@@ -205,6 +239,7 @@ class Submission(OutcomeListener):
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
         self._repeated.clear()
+        self._needed_by_all = ()
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
         """Yield the outcomes that have come; wait for the first, up to `timeout` seconds, if there

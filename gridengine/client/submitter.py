@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
+from gridengine.client.dependencies import introduce
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
@@ -28,12 +29,14 @@ from gridengine.resources.kinds import WTime
 from gridengine.resources.units import whole
 from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize.argument_snapshot import snapshot
+from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
+from gridengine.serialize.references import Reference
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
 
-Templates: TypeAlias = tuple[CallTemplate, ...]
+Templates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
+"""Of the calls of a function, for each form, and the results of other calls that it refers to."""
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
 at any closer.
@@ -134,18 +137,20 @@ class Submitter:
         try:
             if self._variables != self._present:
                 self._set_options(self.options)
-            templates = self._functions.find(f)
+            templates, references = self._functions.find(f)
+            call: Any
             if kwargs:
-                template = templates[FULL]
-                call: Any = snapshot((args, kwargs), FULL, template.function.name)
+                template, call = templates[FULL], (args, kwargs)
             elif len(args) == 1:
-                template = templates[SINGLE]
-                call = args[0]
-                if type(call) not in PLAIN:
-                    call = snapshot(call, SINGLE, template.function.name)
+                template, call = templates[SINGLE], args[0]
             else:
-                template = templates[STAR]
-                call = snapshot(args, STAR, template.function.name)
+                template, call = templates[STAR], args
+            if references:
+                call = pickled_call(call, template.form, template.function.name)
+            elif type(call) not in PLAIN:
+                call = snapshot(call, template.form, template.function.name)
+            if type(call) is CallSnapshot:
+                call.references = *introduce(call.payload, batcher.dispatcher), *references
         except Exception as error:
             batcher.check()
             return CallFuture(self._no_function, None, Failed(error))
@@ -174,12 +179,14 @@ class Submitter:
         head = list(itertools.islice(calls, 1))
         if self._variables != self._present:
             self._set_options(self.options)
-        template, failure = self._no_function, None
+        template, references, failure = self._no_function, (), None
         try:
-            template = self._functions.find(f)[form] if head else template
+            if head:
+                templates, references = self._functions.find(f)
+                template = templates[form]
         except Exception as error:
             failure = error.with_traceback(None)  # which would hold this, and so the error
-        submission = TrackedSubmission(template, self.batcher)
+        submission = TrackedSubmission(template, self.batcher, references)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
@@ -236,10 +243,12 @@ def _make_templates(
     """
     prepared = f if initializer is None else Prepared(f, initializer)
     function = make_function(prepared, options.exceptions)
-    if before is None or before[SINGLE].function.digest != function.digest:
-        before = tuple(
+    if before is None or before[0][SINGLE].function.digest != function.digest:
+        references = introduce(function.payload, batcher.dispatcher)
+        templates = (
             CallTemplate(batcher, function, form, options) for form in (SINGLE, STAR, FULL)
         )
+        before = tuple(templates), references
     return before, size_of(function.payload)
 
 
@@ -248,7 +257,9 @@ class TrackedSubmission(Submission):
     once all of it has ended.
     """
 
-    def __init__(self, template: CallTemplate, batcher: Batcher) -> None:
+    def __init__(
+        self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
+    ) -> None:
         super().__init__(
             batcher.dispatcher,
             template.function,
@@ -256,6 +267,7 @@ class TrackedSubmission(Submission):
             template.options,
             batcher.submitter,
         )
+        self._needed_by_all = references
         self.end = CallFuture(template, None, RUNNING)
         self._pace = template.pace
         self._batcher = batcher

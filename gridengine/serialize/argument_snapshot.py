@@ -9,6 +9,7 @@ from typing import Any
 
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, Payload, size_of
+from gridengine.serialize.references import Reference
 
 SHORT = 256
 """Strings and tuples up to that length wait as they are."""
@@ -17,11 +18,13 @@ SHORT = 256
 class CallSnapshot:
     """A call pickled when it was submitted; arrives as what it was."""
 
-    __slots__ = ("payload", "size")
+    __slots__ = ("payload", "references", "size")
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
         self.size = size_of(payload)
+        self.references: tuple[Reference, ...] = ()
+        """The results of other calls that it needs, once its dispatcher has been told of them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         first, *buffers = self.payload
@@ -41,6 +44,15 @@ def snapshot(call: Any, form: int, name: str = "the function") -> Any:
     """
     if is_constant(call if form != FULL else (*call[0], *call[1].values())):
         return call
+    return pickled_call(call, form, name)
+
+
+def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
+    """Return a call pickled, whatever it is.
+
+    Raises:
+        PicklingError: as `snapshot`.
+    """
     return CallSnapshot(
         pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
     )

@@ -9,7 +9,7 @@ import itertools
 import secrets
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from gridengine.serialize.payload import Payload
@@ -32,7 +32,7 @@ class Reference:
     __slots__ = ("__weakref__", "_users", "number")
 
     def __init__(self) -> None:
-        self.number = next(numbers())
+        self.number = new_number()
         self._users: list[weakref.ref[User]] = []
         weakref.finalize(self, _release, self.number, self._users).atexit = False
 
@@ -49,6 +49,10 @@ class Reference:
         """Note that a dispatcher knows it."""
         self._users.append(weakref.ref(user))
 
+    def remove_user(self, user: User) -> None:
+        """Note that it does not know it after all."""
+        self._users[:] = [one for one in self._users if one() is not user]
+
 
 def _release(number: int, users: list[weakref.ref[User]]) -> None:
     """Called by the collector too, at any point and in any thread: it must not wait for a lock."""
@@ -59,23 +63,31 @@ def _release(number: int, users: list[weakref.ref[User]]) -> None:
 
 
 @functools.cache
-def numbers() -> Iterator[int]:
+def _numbers() -> Iterator[int]:
     """Return numbers that no other process has."""
     return itertools.count(secrets.randbits(62))
 
 
+def new_number() -> int:
+    """Return what a result may travel by: unlike any other."""
+    return next(_numbers())
+
+
 Awaited: TypeAlias = Mapping[Reference, Any]
-"""What a payload refers to, each with what gives the result, until that is known to whom the
-payload is handed in.
-"""
+"""References, each with what gives the result."""
 
 
 NOTHING: Awaited = types.MappingProxyType({})
 
 
 def awaited_in(payload: Payload) -> Awaited:
-    """Return the results that a payload refers to."""
+    """Return what a payload refers to, until its dispatcher has been told of that."""
     return getattr(payload, "awaits", NOTHING)
+
+
+def numbers(references: Iterable[Reference]) -> tuple[int, ...]:
+    """Return the numbers of these references, each once."""
+    return tuple(dict.fromkeys(one.number for one in references))
 
 
 class _Hook:
