@@ -8,7 +8,6 @@ from typing import Any
 
 from gridengine.dispatcher.core.events import (
     Effect,
-    Event,
     Explain,
     Grant,
     Inform,
@@ -17,11 +16,10 @@ from gridengine.dispatcher.core.events import (
     ResultExpected,
     ResultMissing,
     Send,
-    Supplied,
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -38,9 +36,7 @@ class EffectPerformer:
 
     Args:
         held: what each worker holds for calls to share, None where it holds what one call asks for.
-        suppliers: by their references, who supplies results that are wanted, should they be told
-            already.
-        post: adds an event.
+        wanted: by the references of results that are wanted, what to call should they be missing.
     """
 
     def __init__(
@@ -49,15 +45,13 @@ class EffectPerformer:
         launcher: LauncherThread,
         unsettled: UnsettledTasks,
         held: Resource | None,
-        suppliers: dict[int, Callable[[], ResultData]],
-        post: Callable[[Event], None],
+        wanted: dict[int, Callable[[], object]],
     ) -> None:
         self._link = link
         self._send = link.send
         self._launcher = launcher
         self._unsettled = unsettled
-        self._suppliers = suppliers
-        self._post = post
+        self._wanted = wanted
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], None]] = {
             Grant: self._grant,
@@ -68,8 +62,8 @@ class EffectPerformer:
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
-            ResultMissing: self._supply,
-            ResultExpected: self._expect,
+            ResultMissing: self._missing,
+            ResultExpected: self._expected,
             Warn: warn,
             Inform: inform,
         }
@@ -122,12 +116,11 @@ class EffectPerformer:
     def _lost(self, effect: Lost) -> None:
         self._link.forget(effect.worker)
 
-    def _supply(self, effect: ResultMissing) -> None:
-        supply = self._suppliers.pop(effect.reference)
-        self._post(Supplied(effect.reference, supply()))
+    def _missing(self, effect: ResultMissing) -> None:
+        self._wanted.pop(effect.reference)()
 
-    def _expect(self, effect: ResultExpected) -> None:
-        del self._suppliers[effect.reference]
+    def _expected(self, effect: ResultExpected) -> None:
+        del self._wanted[effect.reference]
 
 
 def warn(effect: Warn) -> None:

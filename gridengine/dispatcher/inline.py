@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
@@ -51,7 +51,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
-from gridengine.serialize.shared_objects import finding_results, resolving_locally
+from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
@@ -73,7 +73,6 @@ from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 
-T = TypeVar("T")
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
 WORKER = b"inline"
@@ -97,8 +96,6 @@ class InlineDispatcher:
         self._closed = False
         self.results: dict[int, ResultData] = {}
         """What calls may refer to, by its references."""
-        self._wanted: dict[tuple[int, int], tuple[int, Callable[[], ResultData]]] = {}
-        """Of calls that another thread runs now, the references, and who supplies the results."""
         self._arrived = threading.Condition()
 
     def new_id(self) -> int:
@@ -150,35 +147,26 @@ class InlineDispatcher:
     def release(self, name: bytes) -> None:
         """Nothing is kept of shared objects."""
 
-    def want(self, task: int, index: int, reference: int, supply: Callable[[], ResultData]) -> None:
-        """Have a reference stand for the result of a call that was handed in before; `supply` is
-        called for it, now or when it is there.
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
+        later.
         """
-        with self._arrived:
-            run = self._runs.get(task)
-            if run is not None and not run.unsettled.is_settled(task, index):
-                self._wanted[task, index] = reference, supply
-                return
-        self.supply(reference, supply())
+        missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
         """Say what a reference stands for."""
         with self._arrived:
-            self.results.setdefault(reference, data)
+            if reference not in self.results:
+                self.results[reference] = data
+                load = partial(pickling.load_result, data.payload or (), data.item)
+                register_result(input_name(reference), load)
             self._arrived.notify_all()
 
     def release_references(self, references: Sequence[int]) -> None:
         """Let go of these results."""
         for reference in references:
-            self.results.pop(reference, None)
-
-    def settled(self, event: CallsFinished) -> None:
-        """Take in what has come of calls, which their listener knows."""
-        with self._arrived:
-            calls = ((event.task, index) for index in range(event.start, event.stop))
-            wanted = [self._wanted.pop(call) for call in calls if call in self._wanted]
-        for reference, supply in wanted:
-            self.supply(reference, supply())
+            if self.results.pop(reference, None) is not None:
+                unregister(input_name(reference))
 
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
@@ -207,9 +195,8 @@ class InlineRun:
         listener: Listener,
     ) -> None:
         self._dispatcher = dispatcher
-        self._f, self._retry_on = self._loaded(
-            pickling.load_function, function.payload, function.after
-        )
+        with resolving_locally():
+            self._f, self._retry_on = pickling.load_function(function.payload)
         self._function = function
         self._tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
@@ -221,8 +208,8 @@ class InlineRun:
         self._core = StateMachine(Policy(version=__version__, python=python_version()))
         # Threads that a call has started may push values. Reentrant: a listener may submit.
         self._handling = threading.RLock()
-        self.unsettled = UnsettledTasks()
-        self.unsettled.add(tasks, listener)
+        self._unsettled = UnsettledTasks()
+        self._unsettled.add(tasks, listener)
         self._assigned: deque[Assignment] = deque()
         self._performers: dict[type, Callable[[Any], None]] = {
             Send: self._receive,
@@ -249,7 +236,7 @@ class InlineRun:
                 self._run(self._assigned.popleft())
         except BaseException:
             error = Cancelled(f"{self._function.name} was ended before it was done")
-            for failure in list(self.unsettled.fail(error)):
+            for failure in list(self._unsettled.fail(error)):
                 raise failure from None
             raise
         finally:
@@ -309,34 +296,18 @@ class InlineRun:
         """Have the calls of an assignment at hand, as they were submitted."""
         if self._attempt != (assignment.task, assignment.attempt):
             task = self._tasks[assignment.task]
-            self._calls, _ = self._loaded(pickling.load_items, task.payload, task.after)
+            with resolving_locally():
+                self._calls, _ = pickling.load_items(task.payload)
             asked = task.demand.request
             self._given = asked.holder()._alloc(asked)
             self._attempt = assignment.task, assignment.attempt
-
-    def _loaded(self, load: Callable[[Payload], T], payload: Payload, inputs: Sequence[int]) -> T:
-        """Load something that refers to results of other calls."""
-        results = self._dispatcher.results
-        with (
-            resolving_locally(),
-            finding_results(
-                {
-                    input_name(one): partial(
-                        pickling.load_result, results[one].payload or (), results[one].item
-                    )
-                    for one in inputs
-                }
-            ),
-        ):
-            return load(payload)
 
     def _settle(self, event: CallsFinished) -> None:
         for _, reference in self._tasks[event.task].kept:
             awaited = self._core.state.awaited.get(reference)
             if awaited is not None and awaited.data is not None:
                 self._dispatcher.supply(reference, awaited.data)
-        self.unsettled.settle(event)
-        self._dispatcher.settled(event)
+        self._unsettled.settle(event)
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
         """Make one call; return its result, and what was pickled for it."""

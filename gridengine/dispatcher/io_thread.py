@@ -88,7 +88,7 @@ class DispatcherThread:
         self._policy = policy_of(scheduler, settings, self._link.context)
         self._core = StateMachine(self._policy)
         self._unsettled = UnsettledTasks()
-        self._suppliers: dict[int, Callable[[], ResultData]] = {}
+        self._wanted: dict[int, Callable[[], object]] = {}
         # Reentrant: the collector may close this while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -106,8 +106,7 @@ class DispatcherThread:
                 self._launcher,
                 self._unsettled,
                 scheduler.worker_resources,
-                self._suppliers,
-                self._queue.post,
+                self._wanted,
             ),
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
         )
@@ -204,12 +203,13 @@ class DispatcherThread:
         """
         self._post(Released(name))
 
-    def want(self, task: int, index: int, reference: int, supply: Callable[[], ResultData]) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should the
-        call be settled already, `supply` is called, in the I/O thread, for what came of it.
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Have a reference stand for the result of a call that was handed in before. Should what
+        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
+        see that `supply` is, now or later. It is let go of when that is known.
         """
         if not self._closed:
-            self._suppliers[reference] = supply
+            self._wanted[reference] = missing
         self._post(ResultWanted(((task, index, reference),)))
 
     def supply(self, reference: int, data: ResultData) -> None:
@@ -321,7 +321,7 @@ class DispatcherThread:
         # The last is the first, and all are done although one may fail.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
-            steps.callback(self._suppliers.clear)
+            steps.callback(self._wanted.clear)
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)

@@ -51,11 +51,6 @@ class UnsettledTasks:
         one = self._tasks.get(task)
         return None if one is None else one.listener
 
-    def is_settled(self, task: int, index: int) -> bool:
-        """Return whether the outcome of a call of a task was passed on."""
-        one = self._tasks.get(task)
-        return one is None or not any(start <= index < stop for start, stop in one.remaining())
-
     def settle(self, event: CallsFinished) -> None:
         """Pass the outcome of calls to their listener. Only then they count as settled."""
         one = self._tasks.get(event.task)

@@ -70,13 +70,10 @@ class LoadedFunctions:
             # time
             gc.collect()
 
-    def inputs_of(
-        self, assignment: Assignment, payload: Payload
-    ) -> tuple[Payload, shared_objects.Results]:
-        """Return of the payload of calls what is their own, and what loads the results of others
-        that they refer to.
+    def register_inputs(self, assignment: Assignment, payload: Payload) -> Payload:
+        """Have the results of others that calls refer to at hand, until they are forgotten; return
+        of the payload what is the calls' own.
         """
-        results: dict[bytes, Callable[[], Any]] = {}
         offset = own = len(payload) - sum(one.buffers for one in assignment.inputs)
         for one in assignment.inputs:
             name, begin, offset = input_name(one.reference), offset, offset + one.buffers
@@ -84,8 +81,13 @@ class LoadedFunctions:
             if not one.buffers:
                 _, _, message, buffers = self._defined[name]
                 load = functools.partial(_load_large, message, buffers, one.item)
-            results[name] = load
-        return payload[:own], results
+            shared_objects.register_result(name, load)
+        return payload[:own]
+
+    def forget_inputs(self, assignment: Assignment) -> None:
+        """Let go of what `register_inputs` has at hand."""
+        for one in assignment.inputs:
+            shared_objects.unregister(input_name(one.reference))
 
     def load(self, digest: bytes, given: Variables = NONE_GIVEN, *, alone: bool = False) -> Loaded:
         """Return a function with the caller's environment, directory, path and `__main__` in place,

@@ -22,7 +22,6 @@ from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
-from gridengine.serialize.shared_objects import NO_RESULTS, find_results_by
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
@@ -219,8 +218,7 @@ class Runner:
             self._memory.set(assignment.memory)
         try:
             if assignment.inputs:
-                payload, results = self.functions.inputs_of(assignment, payload)
-                find_results_by(results)
+                payload = self.functions.register_inputs(assignment, payload)
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )
@@ -231,8 +229,7 @@ class Runner:
             GVAR.process_job = self._job_of(assignment)
             items, complete = pickling.load_items(payload)
             if assignment.inputs:
-                find_results_by(NO_RESULTS)
-                results = NO_RESULTS
+                self.functions.forget_inputs(assignment)
             call = function
             if not complete or assignment.form != SINGLE:
                 call = taking_item(function, assignment, complete)
@@ -281,6 +278,7 @@ class Runner:
                 Exception
             ):  # user code may have closed or replaced standard error
                 traceback.print_exception(error)  # as a process that cannot begin does
+        self.functions.forget_inputs(assignment)
         payload = pickling.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)

@@ -69,7 +69,8 @@ class ResultData(Struct, frozen=True):
 
     `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
     pickled exception; or it is None and `error` says why there is none, or the call was
-    `cancelled`. `path`, when it failed: see `CallsFinished`, with this call as the last.
+    `cancelled`. `path`: of one that failed, as that of `CallsFinished`, with this call as the
+    last.
     """
 
     payload: Payload | None = None

@@ -36,7 +36,7 @@ def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, 
     unsettled = UnsettledTasks()
     unsettled.add([Task(1, [], 2)], listener)
     return (
-        EffectPerformer(recorder, recorder, unsettled, held, {}, recorder.post),
+        EffectPerformer(recorder, recorder, unsettled, held, {}),
         recorder,
         listener,
     )
