@@ -22,6 +22,9 @@ from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import find, identity
 
 Graph: TypeAlias = Mapping[Any, Any]
+NUMBERS = frozenset({int, float, complex, bool, type(None)})
+"""Data that stands where it is needed; a node of its own would cost more."""
+MISSING = object()
 
 
 class Node(Struct, eq=False):
@@ -73,9 +76,9 @@ def read(
     reader = _Reader(graph, strict=strict)
     wanted = []
     for key in keys:
-        node = reader.find(key)
-        if node is None:
+        if key not in graph:
             raise KeyError(f"the graph has no {short_repr(key)}, which is asked for")
+        node = reader.node_of(key)
         reader.visit(node)
         node = node.target or node
         node.is_wanted = True
@@ -121,7 +124,7 @@ class _Reader:
     """
 
     def __init__(self, graph: Graph, *, strict: bool) -> None:
-        self._graph = graph
+        self._graph = graph if type(graph) is dict else dict(graph)
         self._strict = strict
         self._nodes: dict[Any, Node] = {}
         self._node = Node(None, None)
@@ -130,18 +133,21 @@ class _Reader:
         self._of_dask = (self._dask.GraphNode, self._dask.TaskRef) if self._dask else ()
         self.calls: list[Node] = []
 
-    def find(self, key: Any) -> Node | None:
-        """Return the node of a key, None when there is none."""
-        try:
-            node = self._nodes.get(key)
-            if node is None and key in self._graph:
-                node = self._nodes[key] = Node(key, self._graph[key])
-        except TypeError:  # it cannot be hashed
-            return None
+    def node_of(self, key: Any) -> Node:
+        """Return the node of a key.
+
+        Raises:
+            KeyError: the graph does not have it.
+        """
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(key, self._graph[key])
         return node
 
     def visit(self, node: Node) -> None:
         """Read a node, and before it all that it needs."""
+        if node.is_read:
+            return
         path, unread = [node], [self._begin(node)]
         while path:
             following = next(unread[-1], None)
@@ -156,8 +162,6 @@ class _Reader:
 
     def _begin(self, node: Node) -> Iterator[Node]:
         """Read what a node is, and return what it needs."""
-        if node.is_read:
-            return iter(())
         self._node, node.is_begun = node, True
         value = node.value
         if type(value) is tuple and value and callable(value[0]):
@@ -165,8 +169,10 @@ class _Reader:
             node.args = self._arguments(value[1:], self._with_nodes)
         elif isinstance(value, self._of_dask):
             self._begin_of_dask(node, value)
-        elif (target := self._key_of(value)) is not None:
-            node.target = target
+        elif self._is_number(value):
+            return iter(())
+        elif self._value_of(value) is not MISSING:
+            node.target = self._needed(value)
         else:
             node.value = self._with_nodes(value, strict=False)
             if node.needs:  # a list of what is computed, say
@@ -192,12 +198,12 @@ class _Reader:
             node.target = node.target.target or node.target
         if node.function is None:
             return
-        needs = node.needs
-        if any(one.target for one in needs):
-            node.needs = needs = dict.fromkeys(one.target or one for one in needs)
-        nested = [one for one in needs if one.is_nested]
-        if nested:
-            _join(node, nested)
+        for one in node.needs:
+            if one.target is not None or one.is_nested:
+                node.needs = dict.fromkeys(one.target or one for one in node.needs)
+                if nested := [one for one in node.needs if one.is_nested]:
+                    _join(node, nested)
+                break
         if not node.is_nested:
             for one in node.needs:
                 one.users += 1
@@ -220,16 +226,23 @@ class _Reader:
             ) from None
         return read_ones
 
-    def _key_of(self, value: Any) -> Node | None:
-        """Return the node of what may be a key, None when it is none, and note that it is
-        needed.
-        """
-        if type(value) is bool:  # which is equal to a number
-            return None
-        node = self.find(value)
-        if node is not None:
-            self._node.needs[node] = None
+    def _value_of(self, key: Any) -> Any:
+        """Return what the graph has by what may be a key, `MISSING` when it is none."""
+        try:
+            # What is true or false is equal to a number, but not meant by that.
+            return MISSING if type(key) is bool else self._graph.get(key, MISSING)
+        except TypeError:  # it cannot be hashed
+            return MISSING
+
+    def _needed(self, key: Any) -> Node:
+        """Return the node of a key, and note that it is needed."""
+        node = self._nodes.get(key) or self.node_of(key)
+        self._node.needs[node] = None
         return node
+
+    def _is_number(self, value: Any) -> bool:
+        """Return whether data is a number; it could be a key."""
+        return type(value) in NUMBERS and value not in self._graph
 
     def _with_nodes(self, value: Any, *, strict: bool) -> Any:
         """Return an argument, or what is in a list, with nodes for what is computed."""
@@ -238,8 +251,8 @@ class _Reader:
         kind = type(value)
         if kind is tuple and value and callable(value[0]):
             return self._nested(value)
-        if (node := self._key_of(value)) is not None:
-            return node
+        if kind is not list and (there := self._value_of(value)) is not MISSING:
+            return there if self._is_number(there) else self._needed(value)
         if kind is list or kind is tuple:
             parts = [self._with_nodes(one, strict=strict) for one in value]
             changed = any(map(operator.is_not, parts, value))
@@ -262,10 +275,9 @@ class _Reader:
         if isinstance(value, dask.Task):
             return self._nested(value)
         key = value.target if isinstance(value, dask.Alias) else value.key
-        node = self._key_of(key)
-        if node is None:
+        if key not in self._graph:
             raise _MissingKeyError(short_repr(key))
-        return node
+        return self._needed(key)
 
     def _nested(self, value: Any) -> Node:
         node = Node(self._node.key, value, is_nested=True)
