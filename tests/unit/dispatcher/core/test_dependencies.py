@@ -1,0 +1,554 @@
+"""Calls that need the results of others, played on the core in any order."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    Closing,
+    Effect,
+    Event,
+    RecallRequested,
+    ReferencesReleased,
+    ResultExpected,
+    ResultMissing,
+    ResultWanted,
+    Send,
+    Submitted,
+    Supplied,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
+from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
+from gridengine.resources import Cores, Memory
+from gridengine.resources.demand import Demand
+from gridengine.wire.messages import (
+    CRASH,
+    RAISED,
+    RETRYABLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Define,
+    Forget,
+    Goodbye,
+    Result,
+    Results,
+    input_name,
+)
+from tests.support.core_play import SQUARE, Play, function
+
+R = 1000
+"""Task `n` makes the result with the reference `R + n`."""
+LARGE = bytes(objects.SMALL_INPUT + 1)
+
+
+class Graph(Play):
+    """Tasks are known by their numbers, what they bring by `R` and that."""
+
+    def __init__(self, **policy: Any) -> None:
+        super().__init__(**policy)
+        self.assignments: dict[int, tuple[bytes, Assignment]] = {}
+        """Of each task the last, and its worker."""
+        self.told: dict[int, list[str]] = {}
+        """Of each task what became of it: once, or it is settled twice."""
+
+    def play(self, event: Event) -> list[Effect]:
+        super().play(event)
+        for send in self.seen(Send):
+            if isinstance(send.message, Assign):
+                for one in send.message.assignments:
+                    self.assignments[one.task] = send.worker, one
+        for finished in self.seen(CallsFinished):
+            self.told.setdefault(finished.task, []).append(outcome(finished))
+        return self.effects
+
+    def add(self, *tasks: Task) -> list[Effect]:
+        return self.play(Submitted(SQUARE, tasks))
+
+    def chunk(self, count: int) -> Assignment:
+        """Have the worker be assigned several quick calls of one task."""
+        self.submit(1)
+        self.done(self.assigned()[0], seconds=1e-3)
+        self.submit(2 * count)
+        one, *_ = self.assigned()
+        assert one.stop == count
+        return one
+
+    def release(self, *numbers: int) -> list[Effect]:
+        return self.play(ReferencesReleased([R + number for number in numbers]))
+
+    def supply(self, number: int, *payload: bytes, **data: Any) -> list[Effect]:
+        return self.play(Supplied(R + number, ResultData(payload or None, **data)))
+
+    def finish(self, task: int, *payload: bytes, status: int = VALUES) -> list[Effect]:
+        """Have the worker that has a task answer it."""
+        worker, one = self.assignments[task]
+        buffers = payload or (b"v%d" % task,)
+        result = Result(one.run, one.start, one.stop, status, 1.0, len(buffers))
+        return self.say(Results([result]), *buffers, worker=worker)
+
+    def finish_all(self) -> list[int]:
+        """Have workers answer all that they have, and get, one by one; return the tasks in this
+        order.
+        """
+        order = []
+        while left := [task for task in self.assignments if task not in self.told]:
+            self.finish(left[0])
+            order.append(left[0])
+        return order
+
+    def given(self) -> list[tuple[int, tuple[int, ...], list[bytes]]]:
+        """What the last event had assigned: each task, the inputs' numbers, and its buffers."""
+        found = []
+        for send in self.seen(Send):
+            if isinstance(send.message, Assign):
+                offset = 0
+                for one in send.message.assignments:
+                    buffers = list(send.buffers[offset : offset + one.buffers])
+                    offset += one.buffers
+                    numbers = tuple(given.reference - R for given in one.inputs)
+                    found.append((one.task, numbers, buffers))
+        return found
+
+    def began(self) -> list[int]:
+        return [one.task for one in self.assigned()]
+
+    def nothing_is_kept(self) -> bool:
+        state = self.core.state
+        return not (
+            state.awaited
+            or state.released_early
+            or state.open_tasks
+            or any(known.result for known in state.objects.values())
+            or any(len(name) == 8 for one in state.workers.values() for name in one.functions)
+        )
+
+
+def task(number: int, *after: int, kept: bool = True, **options: Any) -> Task:
+    """Return a task that needs the results of others; with `kept` others may need its own."""
+    own = ((0, R + number),) if kept else ()
+    return Task(number, (b"calls",), after=tuple(R + one for one in after), kept=own, **options)
+
+
+def outcome(event: CallsFinished) -> str:
+    if event.recalled:
+        return "cancelled" if event.path else "recalled"
+    return "raised" if event.raised else "failed" if event.error is not None else "done"
+
+
+@pytest.fixture(params=[None, Cores(1)], ids=["alike", "shared"])
+def play(request: pytest.FixtureRequest) -> Graph:
+    """Return a core with one worker."""
+    graph = Graph(resources=request.param)
+    graph.hello()
+    return graph
+
+
+# ------------------------------------------------------------------ what a call gets
+
+
+def test_a_call_begins_when_its_input_is_there_and_has_it_after_its_own_buffers(
+    play: Graph,
+) -> None:
+    play.add(task(1))
+    assert play.assigned()[0].apart
+    play.add(task(2, 1, kept=False))
+    assert play.began() == []
+    play.finish(1)
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+    assert not play.assigned()[0].apart
+
+
+def test_a_call_that_comes_before_what_it_needs_waits_for_it(play: Graph) -> None:
+    play.add(task(2, 1))
+    assert play.began() == []
+    play.add(task(1))
+    play.finish(1)
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+
+
+def test_a_call_begins_at_once_when_its_input_is_there(play: Graph) -> None:
+    play.add(task(1))
+    play.finish(1)
+    play.add(task(2, 1))
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+
+
+def test_a_call_waits_for_all_of_its_inputs(play: Graph) -> None:
+    play.add(task(1), task(2), task(3, 2, 1))
+    play.finish(1)
+    assert play.began() == [2]
+    play.finish(2)
+    assert play.given() == [(3, (2, 1), [b"calls", b"v2", b"v1"])]
+
+
+def test_an_input_that_is_named_twice_is_sent_once(play: Graph) -> None:
+    play.add(task(1), task(2, 1, 1))
+    play.finish(1)
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
+    play.finish(2)
+    play.release(1, 2)
+    assert play.nothing_is_kept()
+
+
+def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has_waiting(
+    play: Graph,
+) -> None:
+    play.add(task(1), task(2), task(3, 1))
+    assert play.finish_all() == [1, 3, 2]
+
+
+def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: Graph) -> None:
+    one = play.chunk(3)
+    play.play(ResultWanted([(one.task, 1, R + 99)]))
+    assert play.seen(ResultExpected) == [ResultExpected(R + 99)]
+    play.add(Task(50, (b"calls",), after=(R + 99,)))
+    play.say(Results([Result(one.run, 0, 3, VALUES, 1.0)]), b"all three")
+    [dependent] = play.assigned()
+    assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 99, 1)]
+
+
+def test_a_large_result_is_defined_to_a_worker_once_and_forgotten_after_its_last_call(
+    play: Graph,
+) -> None:
+    play.add(task(1), task(2, 1, kept=False), task(3, 1, kept=False))
+    play.release(1)
+    play.finish(1, LARGE)
+    assert [(one.function, one.result) for one in play.sent(Define)] == [(input_name(R + 1), True)]
+    [(number, inputs, buffers)] = play.given()
+    assert (inputs, buffers) == ((1,), [b"calls"])
+    play.finish(number)
+    assert play.sent(Define) == play.sent(Forget) == []
+    play.finish(*play.began())
+    assert play.sent(Forget) == [Forget([input_name(R + 1)])]
+    assert play.nothing_is_kept()
+
+
+def test_what_is_passed_on_cannot_be_written_to_by_who_gets_it_too(play: Graph) -> None:
+    play.add(task(1))
+    _, one = play.assignments[1]
+    buffers = memoryview(bytearray(3)), memoryview(bytearray(LARGE))
+    play.say(Results([Result(one.run, 0, 1, VALUES, 1.0, 2)]), *buffers)  # type: ignore[arg-type]
+    [finished] = play.seen(CallsFinished)
+    assert finished.payload is not None
+    assert all(memoryview(buffer).readonly for buffer in finished.payload)
+
+
+def test_a_call_gets_its_inputs_again_when_its_worker_is_lost(play: Graph) -> None:
+    play.add(task(1), task(2), task(3, 1, 2))
+    play.finish(1)
+    play.finish(2, LARGE)
+    play.hello(b"v", pid=8)
+    play.say(Goodbye("killed"))
+    assert play.given() == [(3, (1, 2), [b"calls", b"v1"])]
+    assert play.assignments[3][0] == b"v"
+    assert [one.function for one in play.sent(Define, b"v")] == [input_name(R + 2), SQUARE.digest]
+
+
+def test_a_call_is_run_again_before_its_failure_travels(play: Graph) -> None:
+    play.add(task(1, retries=1), task(2, 1))
+    play.finish(1, status=RETRYABLE)
+    assert play.told == {}
+    play.finish(1)
+    assert play.began() == [2]
+
+
+def test_results_of_other_demands_are_needed_too() -> None:
+    play = Graph(pooled=True)
+    play.add(task(1), task(2, 1, demand=Demand(Memory(1))))
+    play.hello()
+    play.finish(1)
+    play.later(1)
+    assert [queue.demand for queue in play.core.state.queues.values() if queue.calls] == [
+        Demand(Memory(1))
+    ]
+    assert len(play.core.state.provisioners) == 2
+
+
+# ------------------------------------------------------------------ what the client supplies
+
+
+def test_a_supplied_result_is_as_good_as_one_that_a_call_makes(play: Graph) -> None:
+    play.add(task(2, 1))
+    play.supply(1, b"here")
+    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+
+
+def test_a_result_may_be_supplied_before_somebody_needs_it(play: Graph) -> None:
+    play.supply(1, b"here")
+    play.add(task(2, 1))
+    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+
+
+def test_of_what_is_supplied_twice_the_first_counts(play: Graph) -> None:
+    play.supply(1, b"first")
+    play.supply(1, b"second")
+    play.add(task(2, 1))
+    assert play.given() == [(2, (1,), [b"calls", b"first"])]
+
+
+def test_a_call_that_is_supplied_while_it_runs_brings_nothing_more(play: Graph) -> None:
+    play.add(task(1), task(2, 1))
+    play.supply(1, b"here")
+    play.finish(1)
+    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+
+
+def test_a_result_that_is_wanted_too_late_is_missing_until_it_is_supplied(play: Graph) -> None:
+    play.add(task(1, kept=False))
+    play.finish(1)
+    play.play(ResultWanted([(1, 0, R + 1)]))
+    assert play.effects == [ResultMissing(R + 1)]
+    play.add(task(2, 1))
+    assert play.began() == []
+    play.supply(1, b"here")
+    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+
+
+def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Graph) -> None:
+    one = play.chunk(4)
+    play.values(one, 0, 1)
+    play.values(one, 1, 2)
+    play.play(ResultWanted([(one.task, index, R + index) for index in range(4)]))
+    assert play.effects == [
+        ResultMissing(R),
+        ResultMissing(R + 1),
+        ResultExpected(R + 2),
+        ResultExpected(R + 3),
+    ]
+
+
+def test_a_failure_that_is_supplied_travels(play: Graph) -> None:
+    play.add(task(2, 1))
+    play.supply(1, b"exception", raised=True, path=("call 3 of load", "fit"))
+    [finished] = play.seen(CallsFinished)
+    assert (finished.payload, finished.raised) == ([b"exception"], True)
+    assert finished.path == ("call 3 of load", "fit")
+
+
+def test_a_cancellation_that_is_supplied_cancels(play: Graph) -> None:
+    play.add(task(2, 1), task(3, 2))
+    play.supply(1, cancelled=True)
+    assert play.told == {2: ["cancelled"], 3: ["cancelled"]}
+
+
+# ------------------------------------------------------------------ failure and cancellation
+
+
+def test_what_a_call_raises_is_raised_by_all_that_depend_on_it_and_by_no_other(
+    play: Graph,
+) -> None:
+    play.add(task(1), task(2, 1), task(3, 2), task(4), task(5, 4, 3), task(6, 4))
+    play.finish(1, b"exception", status=RAISED)
+    raised = [one for one in play.seen(CallsFinished) if one.task > 1]
+    assert [(one.task, one.raised, one.payload) for one in raised] == [
+        (number, True, [b"exception"]) for number in (2, 3, 5)
+    ]
+    assert [one.path for one in raised] == [
+        ("call 0 of square",),
+        ("call 0 of square", "square"),
+        ("call 0 of square", "square", "square"),
+    ]
+    assert play.finish_all() == [4, 6]
+    play.release(*range(1, 7))
+    assert play.nothing_is_kept()
+
+
+def test_an_error_that_is_not_the_call_s_own_travels_as_it_is(play: Graph) -> None:
+    play.add(task(1, retries=0), task(2, 1))
+    play.crash(play.assignments[1][1], 0, CRASH)
+    first, second = play.seen(CallsFinished)
+    assert isinstance(second.error, WorkerCrashed)
+    assert second.error is first.error
+
+
+def test_a_call_that_comes_after_the_failure_fails_at_once(play: Graph) -> None:
+    play.add(task(1))
+    play.finish(1, b"exception", status=RAISED)
+    play.add(task(3, 2), task(2, 1))
+    assert play.told == {1: ["raised"], 2: ["raised"], 3: ["raised"]}
+    assert play.core.state.submitters == {}
+
+
+def test_a_chain_of_any_length_fails_without_recursion() -> None:
+    play, count = Graph(), 100_000
+    play.hello()
+    play.add(task(1), *(task(number, number - 1) for number in range(2, count + 1)))
+    play.release(*range(1, count + 1))
+    play.finish(1, b"exception", status=RAISED)
+    assert play.told == {number: ["raised"] for number in range(1, count + 1)}
+    [*_, last] = play.seen(CallsFinished)
+    assert len(last.path) <= 8
+    assert "..." in last.path
+    assert play.nothing_is_kept()
+
+
+def test_a_call_with_two_inputs_that_fail_fails_once(play: Graph) -> None:
+    play.add(task(1), task(2, 1), task(3, 1), task(4, 2, 3), task(5, 4, 1))
+    play.finish(1, b"exception", status=RAISED)
+    assert play.told == {number: ["raised"] for number in range(1, 6)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
+    play: Graph, number: int
+) -> None:
+    play.add(task(1), task(2, 1), task(3, 2), task(4, 3), task(5, 1))
+    play.play(CancelRequested([2], number))
+    assert play.told == {2: ["failed"], 3: ["cancelled"], 4: ["cancelled"]}
+    assert isinstance(play.seen(CallsFinished)[0].error, Cancelled)
+    assert play.finish_all() == [1, 5]
+
+
+def test_a_source_that_is_cancelled_cancels_its_dependents(play: Graph) -> None:
+    play.add(task(9), task(1), task(2, 1))
+    play.play(CancelRequested([1], signal.SIGTERM))
+    assert play.told == {1: ["failed"], 2: ["cancelled"]}
+
+
+def test_a_dependent_that_is_taken_back_is_settled_at_once_and_what_it_needs_goes_on(
+    play: Graph,
+) -> None:
+    play.add(task(1), task(2, 1))
+    play.play(RecallRequested([(2, 0, 1)]))
+    assert play.told == {2: ["recalled"]}
+    play.release(1, 2)
+    play.finish(1)
+    assert play.told[1] == ["done"]
+    assert play.core.state.awaited == {}
+
+
+def test_a_source_that_was_taken_back_is_awaited_until_it_is_handed_in_again(
+    play: Graph,
+) -> None:
+    play.add(task(9), task(1), task(2, 1))
+    play.play(RecallRequested([(1, 0, 1)]))
+    assert play.told == {1: ["recalled"]}
+    play.add(replace(task(3), kept=((0, R + 1),)))
+    play.finish(9)
+    play.finish(3)
+    assert play.given() == [(2, (1,), [b"calls", b"v3"])]
+
+
+def test_a_source_that_was_taken_back_may_be_supplied_as_cancelled(play: Graph) -> None:
+    play.add(task(9), task(1), task(2, 1))
+    play.play(RecallRequested([(1, 0, 1)]))
+    play.supply(1, cancelled=True)
+    assert play.told[2] == ["cancelled"]
+
+
+def test_closing_settles_each_call_once(play: Graph) -> None:
+    play.add(task(1), task(2, 1), task(3, 1, 2), task(4, 77))
+    play.play(Closing())
+    assert play.told == {number: ["failed"] for number in range(1, 5)}
+    play.add(task(5, 1), task(6, 5))
+    assert {number: len(told) for number, told in play.told.items()} == dict.fromkeys(
+        range(1, 7), 1
+    )
+
+
+def test_a_call_that_needs_itself_is_refused(play: Graph) -> None:
+    play.add(task(1, 1), task(2, 1))
+    assert play.told == {1: ["failed"], 2: ["failed"]}
+    assert "needs its own result" in str(play.seen(CallsFinished)[0].error)
+
+
+# ------------------------------------------------------------------ how long results are kept
+
+
+def test_a_result_is_kept_while_it_is_held(play: Graph) -> None:
+    play.add(task(1))
+    play.finish(1, LARGE)
+    play.add(task(2, 1))
+    play.finish(2)
+    assert play.sent(Forget) == []
+    play.add(task(3, 1))
+    assert play.given() == [(3, (1,), [b"calls"])]
+
+
+@pytest.mark.parametrize("payload", [b"small", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("order", list(itertools.permutations(["1", "2", "r1", "r2"])))
+def test_nothing_is_kept_whenever_references_are_released(
+    play: Graph, order: Sequence[str], payload: bytes
+) -> None:
+    play.add(task(1), task(2, 1))
+    for act in order:
+        if act[0] == "r":
+            play.release(int(act[1]))
+        elif int(act) in play.assignments:
+            play.finish(int(act), payload)
+    play.finish_all()
+    assert play.told == {1: ["done"], 2: ["done"]}
+    assert play.nothing_is_kept()
+
+
+def test_what_is_released_before_it_is_made_is_not_kept(play: Graph) -> None:
+    play.release(1)
+    play.add(task(1))
+    play.finish(1, LARGE)
+    play.release(2)
+    play.supply(2, LARGE)
+    assert play.nothing_is_kept()
+
+
+def test_what_is_released_while_a_call_waits_for_it_is_kept_for_that(play: Graph) -> None:
+    play.add(task(2, 1))
+    play.release(1, 2)
+    play.add(task(1))
+    play.finish(1, LARGE)
+    assert play.given() == [(2, (1,), [b"calls"])]
+    play.finish(2)
+    assert play.nothing_is_kept()
+
+
+def test_what_nobody_waits_for_any_more_is_not_kept_when_it_is_made(play: Graph) -> None:
+    play.add(task(2, 1))
+    play.release(1, 2)
+    play.play(CancelRequested([2], signal.SIGTERM))
+    play.add(task(1))
+    play.finish(1, LARGE)
+    assert play.nothing_is_kept()
+
+
+def test_a_call_that_needs_what_was_let_go_fails_with_words(play: Graph) -> None:
+    play.add(task(1))
+    play.release(1)
+    play.add(task(2, 1))
+    [finished] = play.seen(CallsFinished)
+    assert isinstance(finished.error, GridEngineError)
+    assert "was let go" in str(finished.error)
+
+
+def test_a_function_that_holds_a_result_is_forgotten_with_its_last_call(play: Graph) -> None:
+    play.add(task(1))
+    play.finish(1, LARGE)
+    holding = replace(function(7), after=(R + 1,))
+    play.play(Submitted(holding, [task(2, 1)]))
+    play.release(1)
+    play.finish(2)
+    assert play.sent(Forget) == [Forget([b"f7"]), Forget([input_name(R + 1)])]
+
+
+def test_along_a_chain_one_result_is_kept_at_a_time(play: Graph) -> None:
+    count = 50
+    play.add(task(1), *(task(number, number - 1) for number in range(2, count + 1)))
+    play.release(*range(1, count))
+    defined: set[bytes] = set()
+    for number in range(1, count):
+        play.finish(number, LARGE)
+        defined |= {one.function for one in play.sent(Define)} - {SQUARE.digest}
+        defined -= {name for one in play.sent(Forget) for name in one.functions}
+        kept = [one for one in play.core.state.awaited.values() if one.data is not None]
+        assert [one.reference for one in kept] == [R + number]
+        assert defined == {input_name(R + number)}
+    play.finish(count)
+    play.release(count)
+    assert play.nothing_is_kept()
