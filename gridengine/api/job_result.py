@@ -67,7 +67,7 @@ class JobSource:
         data = None if self._mutable else unread(event, 0, self._name)
         if data is None:
             _, value, error = _read(event, self._name)
-            data = pickled(value, error, (*event.path, self._name))
+            data = pickled(value, error, self._name)
         return data
 
 

@@ -366,7 +366,7 @@ class MapSource(CallSource):
     def data(self) -> ResultData:
         """Return what came of it."""
         value, error = self._result._outcome()
-        return pickled(value, error, (self._future.template.function.name,))
+        return pickled(value, error, self._future.template.function.name)
 
 
 class PoolIterator(ResultIterator[T]):

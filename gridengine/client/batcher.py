@@ -106,7 +106,8 @@ class Batcher(Lifetime):
         self._submissions: set[TrackedCalls] = set()
         self._window = Window(dispatcher.slots, most)
         self._recalled_at = 0.0
-        self._cancels = self._killed = False
+        self._cancels = self._killed = self._asked = False
+        self._at_once = dispatcher.at_once
         self._handing_over = threading.RLock()
 
     def add(self, future: CallFuture) -> None:
@@ -116,6 +117,12 @@ class Batcher(Lifetime):
             self._open += 1  # first: a Ctrl-C may come after the other
             self._waiting.append(future)
         waiting = len(self._waiting)
+        if type(future.call) is CallSnapshot and future.call.references and not self._at_once:
+            # It cannot begin yet, and others like it are likely to follow at once.
+            if not self._asked:
+                self._asked = True
+                self._courier.do(self._hand_over_gathered)
+            return
         # The others gather until there are many, or until the next of those before them have ended.
         if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
             self.hand_over()
@@ -228,6 +235,10 @@ class Batcher(Lifetime):
                     self._send(batch)
             finally:
                 self._handing_over.release()
+
+    def _hand_over_gathered(self) -> None:
+        self._asked = False
+        self.hand_over()
 
     def _next_batch(self) -> Batch | None:
         """Take from the front of the queue what is to travel as one task."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from gridengine.client.future import CANCELLED, MOST_CALLS, CallFuture, Failed, UndecodedResult
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import GridEngineError
+from gridengine.errors import UNNUMBERED, GridEngineError, call_words
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import NOTHING, Reference, awaited_in, refer_to
@@ -84,7 +84,7 @@ class FutureSource:
         if self._future.cancelled():
             return ResultData(cancelled=True)
         error = self._future.exception()
-        return pickled(None if error else self._future.result(), error, ("a future",))
+        return pickled(None if error else self._future.result(), error, "")
 
 
 class CallSource:
@@ -108,14 +108,12 @@ class CallSource:
         outcome, name = future.outcome, future.template.function.name
         if outcome is CANCELLED:
             return ResultData(cancelled=True)
-        if type(outcome) is UndecodedResult and (event := outcome.event) is not None:
-            data = unread(event, future.place % MOST_CALLS, name)
-            if data is not None:
-                return data
-        error = future.exception()
-        outcome = future.outcome
-        path = outcome.path if type(outcome) is Failed else ()
-        return pickled(outcome, error, (*path, name))
+        event = outcome.event if type(outcome) in (UndecodedResult, Failed) else None
+        data = None if event is None else unread(event, future.place % MOST_CALLS, name)
+        if data is None:
+            error = future.exception()
+            data = pickled(future.outcome, error, name)
+        return data
 
 
 def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
@@ -124,7 +122,7 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
     """
     if event.recalled:
         return ResultData(cancelled=True)
-    path = *event.path, name
+    path = (*event.path, name) if event.path else (call_words(name, UNNUMBERED, 0),)
     if event.payload is None:
         return ResultData(error=event.error, path=path)
     if event.raised:
@@ -135,12 +133,15 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
     return None
 
 
-def pickled(value: Any, error: BaseException | None, path: tuple[str, ...]) -> ResultData:
-    """Return an outcome that is there as an object. A value that cannot be pickled is an error."""
+def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
+    """Return an outcome that is there as an object, of what has this name. A value that cannot be
+    pickled is an error.
+    """
+    path = (call_words(name, UNNUMBERED, 0),) if name else ("a future",)
     if error is None:
         try:
             payload = pickling.dump_values(
-                [value], describe=lambda _: f"the result of {path[-1]}", whole_classes=True
+                [value], describe=lambda _: f"the result of {path[0]}", whole_classes=True
             )
             return ResultData(
                 [bytes(one) for one in payload]

@@ -31,7 +31,7 @@ from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.functions import global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
-from gridengine.serialize.references import awaited_in
+from gridengine.serialize.references import awaited_in, numbers
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
@@ -166,7 +166,7 @@ def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
     def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
         function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
         size = size_of(function.payload)
-        kept = size <= SMALL_BYTES and not function.needs and not awaited_in(function.payload)
+        kept = size <= SMALL_BYTES and not function.needs and not function.after
         return function, size if kept else math.inf
 
     return FunctionCache(make)
@@ -291,7 +291,8 @@ def make_function(
     # The same function in another folder, or with another path, may do something else.
     digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments)
-    return Function(digest, payload, path, directory, str(name), needs_of(payload), caller)
+    needs, after = needs_of(payload), numbers(awaited_in(payload))
+    return Function(digest, payload, path, directory, str(name), needs, caller, after)
 
 
 def surroundings() -> Surroundings:

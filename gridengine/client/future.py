@@ -113,13 +113,13 @@ class UndecodedResult:
             if future.outcome is not self:
                 return
             if self.event is not None:
-                name, path = future.template.function.name, self.event.path
-                for outcome in outcomes_of(self.event, name, ONE_CALL):
+                name, event = future.template.function.name, self.event
+                for outcome in outcomes_of(event, name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
                         else dict.fromkeys(
-                            range(outcome.start, outcome.stop), Failed(outcome.error, path)
+                            range(outcome.start, outcome.stop), Failed(outcome.error, event)
                         )
                     )
                 self.event = None
@@ -127,14 +127,14 @@ class UndecodedResult:
 
 
 class Failed:
-    """An exception as an outcome; `path` is as that of `CallsFinished`."""
+    """An exception as an outcome, and as it came, if it did."""
 
-    __slots__ = ("error", "path")
+    __slots__ = ("error", "event")
     failed = True
 
-    def __init__(self, error: BaseException, path: tuple[str, ...] = ()) -> None:
+    def __init__(self, error: BaseException, event: CallsFinished | None = None) -> None:
         self.error = error
-        self.path = path
+        self.event = event
 
 
 class Done:

@@ -69,16 +69,19 @@ def outcomes_of(
             note_on(error, [_way(event.path, name)])
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
-        called = _way(event.path, name) if event.path else what.format(name=name, number=start)
-        add_notes(error, [called, arguments], event.attempts)
+        if event.path:
+            note_on(error, [_way(event.path, name, arguments)])
+        else:
+            add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
     return [Outcome(start, stop, (), error)]
 
 
-def _way(path: Sequence[str], name: str) -> str:
-    """Return which call failed first, and which failed for that, down to the one of this name."""
-    return f"the call of {path[0]} failed, and with it {', '.join([*path[1:], name])}"
+def _way(path: Sequence[str], name: str, arguments: str = "") -> str:
+    """Return which call failed first, and which for that, down to the one of this name."""
+    first = ", ".join(filter(None, [path[0], arguments]))
+    return f"{first}, failed, and with it {', '.join([*path[1:], name])}"
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:

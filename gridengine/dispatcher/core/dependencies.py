@@ -89,10 +89,12 @@ def _has_failed(awaited: AwaitedResult) -> bool:
 
 
 def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
-    """Keep the results of calls that are not settled; the client is to supply those of others."""
+    """Keep the results of calls that have not begun; the client is to supply those of others, which
+    may be pickled together, and with classes that it alone knows.
+    """
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
-        if one is None or one.is_settled(index):
+        if one is None or one.runs or one.is_settled(index):
             state.effects.append(ResultMissing(reference))
             continue
         state.effects.append(ResultExpected(reference))
