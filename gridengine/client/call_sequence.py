@@ -20,7 +20,7 @@ class Value(Struct, frozen=True):
 
 class Step(Struct):
     """One of the calls: the number of its function, its arguments, among which, but not within
-    which, values of earlier ones may be, and which of these no later one needs. `node` is what
+    which, values of earlier ones may be, and which of these no later one needs. `name` is what
     people call what it computes; empty for a part of what a later one does.
     """
 
@@ -28,7 +28,7 @@ class Step(Struct):
     args: Sequence[Any]
     kwargs: dict[str, Any] | None = None
     spent: Sequence[int] = ()
-    node: str = ""
+    name: str = ""
 
 
 class CallSequence:
@@ -56,8 +56,8 @@ class CallSequence:
             try:
                 value = functions[step.function](*args, **kwargs)
             except BaseException as error:
-                nodes = [one.node for one in (step, *reversed(steps)) if one.node]
-                note_on(error, [f"in node {nodes[0]}"])
+                names = [one.name for one in (step, *reversed(steps)) if one.name]
+                note_on(error, [f"in node {names[0]}"])
                 raise
             values[number] = value
             number += 1

@@ -169,7 +169,7 @@ class _Reader:
             node.args = self._arguments(value[1:], self._with_nodes)
         elif isinstance(value, self._of_dask):
             self._begin_of_dask(node, value)
-        elif self._is_number(value):
+        elif self._is_number(value) or (type(value) in NUMBERS and value == node.key):
             return iter(())
         elif self._value_of(value) is not MISSING:
             node.target = self._needed(value)
