@@ -50,7 +50,7 @@ def test_keys_may_be_tuples_and_numbers_and_true_is_no_number() -> None:
     [one] = y.needs
     assert one.key == 1
     assert y.args == [one, True]
-    assert list(one.needs)[0].key == ("x", 0)
+    assert next(iter(one.needs)).key == ("x", 0)
 
 
 def test_a_number_is_data_where_it_would_stand_for_itself() -> None:
