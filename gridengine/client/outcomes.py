@@ -80,8 +80,8 @@ def outcomes_of(
 
 def _way(path: Sequence[str], name: str, arguments: str = "") -> str:
     """Return which call failed first, and which for that, down to the one of this name."""
-    first = ", ".join(filter(None, [path[0], arguments]))
-    return f"{first}, failed, and with it {', '.join([*path[1:], name])}"
+    first = f"{path[0]}, {arguments}," if arguments else path[0]
+    return f"{first} failed, and with it {', '.join([*path[1:], name])}"
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:

@@ -32,6 +32,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
 from gridengine.serialize.references import Reference
+from gridengine.serialize.unpicklable import name_of
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
 
@@ -95,9 +96,6 @@ class Submitter:
         self._functions = FunctionCache(
             functools.partial(_make_templates, self.batcher, self._initializer, options)
         )
-        self._no_function = CallTemplate(
-            self.batcher, Function(b"", (), (), b"", ""), SINGLE, options
-        )
         # Last: who submits in another thread meanwhile must not take the functions before for these
         self._present, self._variables = present, variables
         """The environment as it is, and as it was when this was set."""
@@ -121,6 +119,11 @@ class Submitter:
         )
         vars(refusal)["refused"] = self  # named itself, not a part of it
         raise refusal
+
+    def _unsent(self, f: Callable[..., Any]) -> CallTemplate:
+        """Return the template of calls that are never handed over."""
+        function = Function(b"", (), (), b"", name_of(f))
+        return CallTemplate(self.batcher, function, SINGLE, self.options)
 
     def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return f if self._initializer is None else Prepared(f, self._initializer)
@@ -153,7 +156,7 @@ class Submitter:
                 call.references = *introduce(call.payload, batcher.dispatcher), *references
         except Exception as error:
             batcher.check()
-            return CallFuture(self._no_function, None, Failed(error))
+            return CallFuture(self._unsent(f), None, Failed(error))
         future = CallFuture(template, call)
         batcher.add(future)
         return future
@@ -179,7 +182,7 @@ class Submitter:
         head = list(itertools.islice(calls, 1))
         if self._variables != self._present:
             self._set_options(self.options)
-        template, references, failure = self._no_function, (), None
+        template, references, failure = self._unsent(f), (), None
         try:
             if head:
                 templates, references = self._functions.find(f)

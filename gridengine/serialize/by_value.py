@@ -48,13 +48,14 @@ class Pickler(pickle.Pickler):
     for_caller: what is pickled was made by a call, and goes to where that came from.
     knows_classes: classes that came from elsewhere are known to the receiver, and only their tokens
         are sent.
+    takes_futures: a future is pickled as a reference to its result, else not at all.
     needs: the shared objects that were named, each with its handle where there was one; None when
         none was.
     awaits: the results that were referred to, each with what gives it; None when none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    for_caller = knows_classes = False
+    for_caller = knows_classes = takes_futures = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
     _is_optional = False
@@ -124,7 +125,7 @@ class Pickler(pickle.Pickler):
 
     def name_result(self, future: Any) -> Reduction:
         """Return the name of a result, and note that it is awaited."""
-        found = None if self.for_caller else hook().find(future)
+        found = hook().find(future) if self.takes_futures else None
         if found is None:
             return NotImplemented
         reference, source = found
@@ -172,7 +173,7 @@ class Pickler(pickle.Pickler):
             raise
         except BaseException:  # its own code may do anything
             return None
-        return optional if pickler.needs is None and pickler.awaits is None else None
+        return optional if pickler.needs is None else None
 
 
 class _VersionPickler(Pickler):
@@ -180,7 +181,7 @@ class _VersionPickler(Pickler):
     of its own.
     """
 
-    _is_optional = True
+    _is_optional = takes_futures = True
 
     def reduce_class(self, cls: type) -> Reduction:
         return (

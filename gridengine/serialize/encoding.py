@@ -31,6 +31,7 @@ def encode(
     *,
     for_caller: bool = False,
     whole_classes: bool = False,
+    takes_futures: bool = False,
     writer: BlockWriter | None = None,
     repeated: RepeatedArrays | None = None,
 ) -> list[Buffer]:
@@ -41,6 +42,7 @@ def encode(
         for_caller: the object is sent at once, to the process that the calls came from: its
             buffers are not copied, and classes are known there.
         whole_classes: it may go on from there to other processes, which do not know them.
+        takes_futures: it is handed in for calls, which get the results of futures.
         writer: takes the large buffers, if they may lie in shared memory.
         repeated: knows the large arrays that were met before: a name stands for one.
 
@@ -68,6 +70,7 @@ def encode(
     pickler = Pickler(file, 5, buffer_callback=in_band)
     pickler.for_caller, pickler.recipes = for_caller, recipes
     pickler.knows_classes = for_caller and not whole_classes
+    pickler.takes_futures = takes_futures
     pickler.dump(obj)
     for one in named:
         pickler.name_shared(one)

@@ -21,7 +21,6 @@ from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
-from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
@@ -42,13 +41,9 @@ def dump(obj: Any) -> list[Buffer]:
     """Return an object's payload.
 
     Raises:
-        PicklingError: it, or something in it, cannot be pickled; the text says where. So is a
-            future refused: what calls are given may hold one, and nothing else.
+        PicklingError: it, or something in it, cannot be pickled; the text says where.
     """
-    payload = or_explain(lambda: with_dill(functools.partial(encode, obj)), obj, "the object")
-    if awaited_in(payload):
-        raise PicklingError("the object holds a future", hint="give its result() in its place")
-    return payload
+    return or_explain(lambda: with_dill(functools.partial(encode, obj)), obj, "the object")
 
 
 def load(payload: Payload) -> Any:
@@ -129,7 +124,7 @@ def dump_function(
 
     def encode_with(recipes: Mapping[type, Recipe]) -> list[Buffer]:
         with contextlib.closing(BlockWriter(most_digested=most_digested)) as writer:
-            return encode(whole, recipes, writer=writer)
+            return encode(whole, recipes, takes_futures=True, writer=writer)
 
     what = f"the function {name_of(function)}"
     payload = or_explain(lambda: with_dill(encode_with), whole, what)
@@ -171,7 +166,8 @@ def dump_calls(
     """
     if len(calls) == 1 and type(calls[0]) in ATOMS:
         return [pickle.dumps([calls[0]], 5)]
-    dump = functools.partial(with_dill, functools.partial(encode, list(calls), repeated=repeated))
+    how = functools.partial(encode, list(calls), takes_futures=True, repeated=repeated)
+    dump = functools.partial(with_dill, how)
     return or_explain_item(dump, calls, describe, functools.partial(arguments, form))
 
 

@@ -65,7 +65,7 @@ def or_explain_item(
 def failure_of(obj: Any) -> Exception | None:
     """Return why an object cannot be pickled; None when it can."""
     try:
-        with_dill(functools.partial(encode, obj))
+        with_dill(functools.partial(encode, obj, takes_futures=True))
     except Exception as error:
         return error
     return None

@@ -5,6 +5,7 @@ the order that a test says.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,11 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from gridengine.dispatcher.core.snapshot import Snapshot
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
-from gridengine.serialize import pickling
+from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE
 from gridengine.worker.call_context import process_name
 
@@ -55,6 +63,9 @@ class FakeDispatcher:
     given_back: dict[int, set[int]] = field(default_factory=dict)
     seconds: float = 1e-6
     closed: bool = False
+    wanted: dict[int, tuple[int, int, Callable[[], object]]] = field(default_factory=dict)
+    results: dict[int, ResultData] = field(default_factory=dict)
+    released: list[int] = field(default_factory=list)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def new_id(self) -> int:
@@ -89,6 +100,15 @@ class FakeDispatcher:
     def release(self, name: bytes) -> None:
         """Keep nothing."""
 
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        self.wanted[reference] = task, index, missing
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        self.results.setdefault(reference, data)
+
+    def release_references(self, references: Sequence[int]) -> None:
+        self.released += references
+
     def snapshot(self) -> Snapshot:
         return Snapshot(running=3, workers=2, batches=dict.fromkeys(range(1000), 3))
 
@@ -104,6 +124,10 @@ class FakeDispatcher:
     def run(self, entry: Entry) -> None:
         """Run a task's calls, one after the other, and settle each."""
         task = entry.task
+        for reference in task.after:
+            data = self.results[reference]
+            load = functools.partial(pickling.load_result, data.payload, data.item)
+            shared_objects.register_result(reference.to_bytes(8, "big"), load)
         if task.watched:
             entry.listener.began(TaskStarted(task.id, 4711, "here", 1))
         for index, call in enumerate(pickling.load(task.payload)):
@@ -112,6 +136,10 @@ class FakeDispatcher:
 
     def settle(self, entry: Entry, event: CallsFinished) -> None:
         self.settled.add(entry.task.id)
+        for index, reference in entry.task.kept:
+            if event.start <= index < event.stop:
+                data = ResultData(event.payload, index - event.start, event.raised, event.error)
+                self.results[reference] = data
         entry.listener.settled(event)
 
     def fail(self, entry: Entry, error: GridEngineError, exitcode: int = 1) -> None:
