@@ -33,6 +33,7 @@ from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
+from gridengine.serialize.shared_objects import identity
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
@@ -44,20 +45,20 @@ class GraphSubmission(OutcomeListener):
 
     Args:
         templates_of: gives the templates of a function's calls, for each form.
-        plain: a template of what is no call.
+        unsent: gives a template of what is not handed over, for the name of a function.
     """
 
     def __init__(
         self,
         batcher: Batcher,
         templates_of: Callable[[Callable[..., Any]], FunctionTemplates],
-        plain: CallTemplate,
+        unsent: Callable[[Callable[..., Any]], CallTemplate],
     ) -> None:
         self._batcher = batcher
         self._dispatcher = batcher.dispatcher
         self._templates_of = templates_of
         self._templates: dict[Any, FunctionTemplates] = {}
-        self._plain = plain
+        self._unsent = unsent
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
         self._referred: dict[Reference, None] = {}
@@ -68,7 +69,7 @@ class GraphSubmission(OutcomeListener):
         """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
         self._wanted = 0
         """How many of them have one."""
-        self.end = CallFuture(plain, None, RUNNING)
+        self.end = CallFuture(unsent(identity), None, RUNNING)
 
     def add(self, node: Node) -> None:
         """Add a call, and all that is made together with it. What of it cannot be pickled is the
@@ -157,7 +158,9 @@ class GraphSubmission(OutcomeListener):
 
     def _fail(self, node: Node, error: Exception) -> None:
         if node.is_wanted:
-            self._futures[node] = CallFuture(self._plain, None, Failed(error))
+            self._futures[node] = CallFuture(
+                self._unsent(node.function or identity), None, Failed(error)
+            )
         if node.reference:
             payload = pickling.dump_exception(error)
             self._supplied.append((node.reference, ResultData(payload, raised=True)))
@@ -194,7 +197,9 @@ class GraphSubmission(OutcomeListener):
         future = self._futures.get(node)
         if future is None:
             value = node.value
-            future = value if isinstance(value, Future) else CallFuture(self._plain, None, value)
+            future = (
+                value if isinstance(value, Future) else CallFuture(self.end.template, None, value)
+            )
             self._futures[node] = future
         return future
 

@@ -221,7 +221,7 @@ class Submitter:
         wanted, calls = read(graph, keys, strict=strict)
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
-        submission = GraphSubmission(self.batcher, self._functions.find, self._no_function)
+        submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         submission.hand_over()

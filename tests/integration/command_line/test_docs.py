@@ -81,7 +81,11 @@ class Search:
 
 search, X, y = Search(), None, None
 """
-WANTED = {"docs/joblib.md": "joblib", "docs/pool.md": "scipy.optimize"}
+WANTED = {
+    "docs/graphs.md": "dask.array",
+    "docs/joblib.md": "joblib",
+    "docs/pool.md": "scipy.optimize",
+}
 
 
 @pytest.mark.parametrize("page", CODE)
