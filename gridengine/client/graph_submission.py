@@ -16,7 +16,7 @@ import msgspec
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
-from gridengine.client.dependencies import introduce
+from gridengine.client.dependencies import introduce, pickled
 from gridengine.client.future import (
     CANCELLED,
     MOST_CALLS,
@@ -33,7 +33,8 @@ from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
-from gridengine.serialize.shared_objects import identity
+from gridengine.serialize.shared_objects import identity, needs_of
+from gridengine.serialize.unpicklable import name_of
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
@@ -126,7 +127,7 @@ class GraphSubmission(OutcomeListener):
         """
         with contextlib.suppress(Exception):
             payload = None if node.reference else pickling.dump_calls([node.value])
-            if payload is not None and not awaited_in(payload):
+            if payload is not None and not awaited_in(payload) and not needs_of(payload):
                 node.reference = new_number()
                 self._supplied.append((node.reference, ResultData(payload)))
 
@@ -162,8 +163,8 @@ class GraphSubmission(OutcomeListener):
                 self._unsent(node.function or identity), None, Failed(error)
             )
         if node.reference:
-            payload = pickling.dump_exception(error)
-            self._supplied.append((node.reference, ResultData(payload, raised=True)))
+            name = name_of(node.function or identity)
+            self._supplied.append((node.reference, pickled(None, error, name)))
 
     def hand_over(self) -> None:
         """Hand over all calls. What the dispatcher raises is their futures' exception.

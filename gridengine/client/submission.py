@@ -119,7 +119,8 @@ class Submission(OutcomeListener):
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours
-        made._needed_by_all = introduce(function.payload, dispatcher)
+        if function.after:
+            made._needed_by_all = introduce(function.payload, dispatcher)
         return made
 
     @property
@@ -159,13 +160,13 @@ class Submission(OutcomeListener):
         payload = pickling.dump_calls(
             calls, describe=lambda place: f"call {first + place}", repeated=repeated
         )
-        awaits = awaited_in(payload) or self._needed_by_all
-        if awaits and len(calls) > 1:
-            return self._add_apart(calls, first)
-        references: tuple[Reference, ...] = ()
-        if awaits:
+        after: tuple[int, ...] = ()
+        if getattr(payload, "awaits", None) or self._needed_by_all:
+            if len(calls) > 1:
+                return self._add_apart(calls, first)
             references = *introduce(payload, self.dispatcher), *self._needed_by_all
             self._needed_by_added += references
+            after = numbers(references)
         id = self.dispatcher.new_id()
         self._submitter = self._submitter or id
         self._added.append(
@@ -176,7 +177,7 @@ class Submission(OutcomeListener):
                 self._form,
                 first=first,
                 submitter=self._submitter,
-                after=numbers(references),
+                after=after,
             )
         )
         pickled = size_of(payload)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from itertools import chain
 from time import monotonic, sleep
 
@@ -164,9 +165,12 @@ class ResultBuffer:
             if ended <= self._began:  # the loop is just about to note it
                 ended = began
             if values := self.values[:]:
-                payloads = self._pickled(values)
+                groups = [[value] for value in values] if self._apart else [values]
+                dump = partial(pickling.dump_values, whole_classes=self._apart)
+                payloads = list(map(dump, groups))
                 del self.values[: len(values)]  # the loop may have appended more meanwhile
-                self._add_values(len(values), payloads, ended + monotonic() - began)
+                for group, payload in zip(groups, payloads, strict=True):
+                    self._add(len(group), VALUES, payload, ended + monotonic() - began)
                 self._began = ended
             self._send()
         except BaseException:
@@ -179,24 +183,16 @@ class ResultBuffer:
         """Pickle the values that wait as one result."""
         if not self.values:
             return
+        if self._apart:
+            self._join_one_by_one()
+            return
         try:
             values = self.values[:]
-            payloads = self._pickled(values)
+            payload = pickling.dump_values(values)
             del self.values[: len(values)]
-            self._add_values(len(values), payloads, monotonic())
+            self._add(len(values), VALUES, payload, monotonic())
         except BaseException:  # a value's own code may do anything
             self._join_one_by_one()
-
-    def _pickled(self, values: list[object]) -> list[Payload]:
-        if self._apart:
-            return [pickling.dump_values([value], whole_classes=True) for value in values]
-        return [pickling.dump_values(values)]
-
-    def _add_values(self, calls: int, payloads: list[Payload], ended: float) -> None:
-        """Add the values of the next so many calls, the last of which ended then."""
-        seconds = (ended - self._began) / len(payloads)
-        for payload in payloads:
-            self._add(calls // len(payloads), VALUES, payload, self._began + seconds)
 
     def _join_one_by_one(self) -> None:
         """Find the values that cannot be pickled: each becomes an exception of its call, and the

@@ -359,6 +359,35 @@ tell(
     }
 
 
+def test_a_future_that_a_call_is_given_is_its_result_and_elsewhere_an_error(
+    compare: Compare,
+) -> None:
+    told = compare("""
+def futures(executor):
+    with executor:
+        one = executor.submit(abs, -1)
+        return executor.submit(sum, [one, 1]).result()
+
+def results(pool):
+    with pool:
+        one = pool.apply_async(abs, (-1,))
+        return pool.apply_async(sum, ([one, 1],)).get()
+
+tell(
+    their_futures=tried(futures, ProcessPoolExecutor(1)),
+    our_futures=tried(futures, Executor(1)),
+    their_results=isinstance(tried(results, fork.Pool(1)), str),
+    our_results=tried(results, Pool(1)),
+)
+""")
+    assert told == {
+        "their_futures": "TypeError",
+        "our_futures": 2,
+        "their_results": True,
+        "our_results": 2,
+    }
+
+
 def test_what_cannot_be_pickled_is_named(compare: Compare) -> None:
     told = compare("""
 def generator(x):

@@ -49,14 +49,14 @@ class Script:
             MARK: self.mark,
         }
 
-    def run(self, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *, seconds: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command,
             cwd=self.folder,
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=seconds,
             check=False,
             **options,
         )

@@ -1,0 +1,338 @@
+"""Calls that are given futures, on workers of this machine."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import gridengine
+from gridengine.errors import Cancelled, TimeoutError, WorkerCrashed
+from tests.integration.conftest import MakeScript
+from tests.support.waiting import wait_until
+
+LINKS, LINK_BYTES = 2000, 1_100_000
+
+
+@pytest.fixture
+def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Executor]:
+    with gridengine.Executor(scheduler=scheduler) as made:
+        yield made
+
+
+def first(x: Any, *more: Any) -> Any:
+    return x
+
+
+def add(*numbers: int) -> int:
+    return sum(numbers)
+
+
+def fail(name: str) -> None:
+    raise OSError(f"no {name}")
+
+
+def fail_once(path: Path, value: Any) -> Any:
+    if not path.exists():
+        path.touch()
+        raise OSError("not yet")
+    return value
+
+
+def crash_once(path: Path, value: Any) -> Any:
+    if not path.exists():
+        path.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def after(path: Path, value: Any = None) -> Any:
+    wait_until(path.exists)
+    return value
+
+
+def change(array: Any) -> float:
+    array[0] += 1
+    return float(array[0])
+
+
+SCRIPT = """
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Table:
+        rows: list
+
+    def load(count):
+        return Table(list(range(count)))
+
+    def fit(table, alpha):
+        assert type(table) is Table
+        return {"alpha": alpha, "score": -abs(sum(table.rows) - alpha)}
+
+    def pick(fits):
+        return max(fits, key=lambda one: one["score"])["alpha"]
+
+    with gridengine.Executor(max_workers=2) as executor:
+        table = executor.submit(load, 10)
+        fits = [executor.submit(fit, table, alpha) for alpha in range(40, 50)]
+        best = executor.submit(pick, fits)
+        late = executor.submit(fit, table, best)
+        print(best.result(), late.result(), executor.submit(fit, table, alpha=1).result())
+"""
+
+
+def test_a_script_loads_fits_and_picks(script: MakeScript) -> None:
+    done = script(SCRIPT).run()
+    assert done.stderr == ""
+    assert done.stdout == "45 {'alpha': 45, 'score': 0} {'alpha': 1, 'score': -44}\n"
+
+
+def test_each_face_takes_what_the_others_give(
+    scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    future = executor.submit(after, go, 1)
+    pool = gridengine.Pool(scheduler=scheduler)
+    single = pool.apply_async(add, (future, 1))
+    several = pool.starmap_async(add, [(single, 1), (10, 1)])
+    job = gridengine.Job(target=add, args=(future,), kwargs={}, scheduler=scheduler)
+    job.start()
+    last = gridengine.Job(target=first, args=([future, single, several, job],), scheduler=scheduler)
+    last.start()
+    mapped = executor.map(add, [future, 5, single])
+    go.touch()
+    assert last.result() == [1, 2, [3, 11], 1]
+    assert list(mapped) == [1, 5, 2]
+    assert gridengine.map(add, [job, several, 3], [1, [], 0], scheduler=scheduler, reraise=False)[
+        ::2
+    ] == [2, 3]
+    pool.terminate()
+
+
+def test_every_call_has_an_array_of_its_own_that_it_may_change(
+    executor: gridengine.Executor,
+) -> None:
+    for size in (10, 100_000, 1_000_000):
+        array = executor.submit(numpy.zeros, size)
+        changed = [executor.submit(change, array) for _ in range(4)]
+        assert [one.result() for one in changed] == [1.0] * 4
+        assert array.result()[0] == 0
+
+
+def test_a_failure_comes_with_the_way_and_the_others_go_on(executor: gridengine.Executor) -> None:
+    bad, good = executor.submit(fail, "x.csv"), executor.submit(first, 2)
+    dependent = executor.submit(first, executor.submit(add, bad, good))
+    other = executor.submit(add, good, 1)
+    error = dependent.exception()
+    assert type(error) is OSError
+    assert error.args == ("no x.csv",)
+    assert error.__notes__ == ["the call of fail, argument 'x.csv', failed, and with it add, first"]
+    assert "in fail" in str(error.__cause__)
+    assert other.result() == 3
+
+
+def test_of_a_failed_call_of_a_map_the_number_is_told(
+    scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor
+) -> None:
+    bad = executor.submit(fail, "x.csv")
+    results = gridengine.map(first, [1, bad, 3], scheduler=scheduler, reraise=False)
+    assert results[::2] == [1, 3]
+    assert isinstance(results[1], OSError)
+
+
+def test_a_call_is_retried_before_its_failure_travels(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    patient = executor.with_options(retries=1, retry_on=OSError)
+    assert executor.submit(add, patient.submit(fail_once, tmp_path / "a", 1), 1).result() == 2
+    crashed = executor.submit(crash_once, tmp_path / "b", 1)
+    assert executor.submit(add, crashed, 1).result() == 2
+
+
+def test_a_call_that_crashed_is_given_its_input_again(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    for size in (10, 1_000_000):
+        array = executor.submit(numpy.ones, size)
+        again = executor.submit(crash_once, tmp_path / str(size), array)
+        assert again.result().sum() == size
+
+
+def test_a_call_that_waits_is_cancelled_at_once_and_what_waits_for_it(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    running = executor.submit(after, go, 1)
+    wait_until(running.running)
+    waiting = executor.submit(add, running)
+    dependents = [executor.submit(add, waiting), executor.submit(first, [waiting])]
+    wait_until(lambda: all(one.running() for one in [waiting, *dependents]))
+    assert waiting.cancel()
+    for one in dependents:
+        with pytest.raises(concurrent.futures.CancelledError):
+            one.result()
+        assert one.cancelled()
+    go.touch()
+    assert running.result() == 1
+
+
+def test_a_call_that_is_killed_fails_what_waits_for_it(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    running = executor.submit(after, tmp_path / "go", 1)
+    waiting = executor.submit(add, running)
+    wait_until(waiting.running)
+    executor.kill(running)
+    assert isinstance(running.exception(), Cancelled)
+    with pytest.raises((Cancelled, concurrent.futures.CancelledError)):
+        waiting.result()
+
+
+def test_a_call_that_kills_its_process_fails_what_waits_for_it(
+    executor: gridengine.Executor,
+) -> None:
+    died = executor.with_options(retries=0).submit(os._exit, 3)
+    error = executor.submit(add, died, 1).exception()
+    assert isinstance(error, WorkerCrashed)
+    assert error is not died.exception()
+    assert error.__notes__ == ["the call of _exit failed, and with it add"]
+
+
+def test_futures_of_others_are_waited_for_here(executor: gridengine.Executor) -> None:
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as threads,
+        gridengine.Executor(max_workers=1) as other,
+    ):
+        release = threading.Event()
+        local, remote = threads.submit(release.wait), other.submit(add, 1, 1)
+        result = executor.submit(first, [local, remote, other.submit(fail_once, Path("/"), 5)])
+        release.set()
+        assert result.result() == [True, 2, 5]
+
+
+def test_a_future_that_never_ends_keeps_nobody_waiting(
+    scheduler: gridengine.ProcessScheduler,
+) -> None:
+    executor = gridengine.Executor(scheduler=scheduler)
+    never: concurrent.futures.Future[int] = concurrent.futures.Future()
+    waiting = [executor.submit(add, never) for _ in range(50)]
+    done = executor.submit(add, 1)
+    for _ in range(300):
+        done = executor.submit(add, done, 1)
+    assert done.result() == 301
+    assert [one.result() for one in [executor.submit(add, 1) for _ in range(500)]] == [1] * 500
+    executor.shutdown(wait=False, cancel_futures=True)
+    assert all(one.cancelled() for one in waiting)
+
+
+def test_shutdown_waits_for_what_waits(scheduler: gridengine.ProcessScheduler) -> None:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        last = executor.submit(add, 0)
+        for _ in range(100):
+            last = executor.submit(add, last, 1)
+    assert last.done()
+    assert last.result() == 100
+
+
+def test_what_waits_when_the_scheduler_is_closed_is_cancelled() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        executor = gridengine.Executor(scheduler=scheduler)
+        waiting = executor.submit(add, concurrent.futures.Future())
+        wait_until(waiting.running)
+    assert isinstance(waiting.exception(), Cancelled)
+    executor.shutdown()
+
+
+def test_a_job_is_given_results_and_its_time_begins_when_it_does(
+    scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    running = executor.submit(after, tmp_path / "go", 1)
+    job = gridengine.Job(target=first, args=([running],), scheduler=scheduler)
+    job.start()
+    with pytest.raises(TimeoutError):
+        job.result(timeout=0.01)
+    (tmp_path / "go").touch()
+    assert job.result() == [1]
+    assert job.exitcode == 0
+
+
+CHAIN = """
+    import json, os, resource, sys, time
+    from pathlib import Path
+    import numpy
+
+    LINKS, SIZE = int(sys.argv[1]), int(sys.argv[2])
+
+    def grow(array):
+        return array + 1
+
+    def peak_memory(array=None):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak if array is None else (float(array[0]), peak)
+
+    def blocks():
+        found = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists()]
+        return sum("gridengine-block" in one for one in found)
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        executor = gridengine.Executor(scheduler=scheduler)
+        before = executor.submit(peak_memory, numpy.zeros(SIZE)).result()
+        here = peak_memory()
+        last = executor.submit(numpy.zeros, SIZE)
+        for _ in range(LINKS):
+            last = executor.submit(grow, last)
+        count, peak = executor.submit(peak_memory, last).result()
+        facts = dict(count=count, worker=peak - before[1], caller=peak_memory() - here)
+        facts["blocks"] = blocks()
+        del last
+        state = executor._submitter.batcher.dispatcher._core.state
+        while state.awaited:
+            time.sleep(0.01)
+        print(json.dumps(facts))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_of_a_long_chain_nothing_is_kept_that_nobody_needs(script: MakeScript) -> None:
+    made = script(CHAIN)
+    made.command.extend([str(LINKS), str(LINK_BYTES // 8)])
+    done = made.run(seconds=280)
+    assert done.stderr == ""
+    facts = json.loads(done.stdout)
+    assert facts["count"] == LINKS
+    most = LINKS * LINK_BYTES / 10  # where all is kept it is ten times that
+    assert {name: facts[name] for name in ("caller", "worker") if facts[name] > most} == {}
+    assert facts["blocks"] < 10
+
+
+@pytest.mark.timeout(60)
+def test_ctrl_c_ends_what_waits_and_what_runs(script: MakeScript, tmp_path: Path) -> None:
+    made = script(f"""
+        import os, pathlib, signal, threading, time
+
+        def load(path):
+            pathlib.Path(path).touch()
+            time.sleep(60)
+
+        def interrupt():
+            while not os.path.exists({str(tmp_path / "began")!r}):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with gridengine.Executor(max_workers=1) as executor:
+            table = executor.submit(load, {str(tmp_path / "began")!r})
+            print(executor.submit(len, table).result())
+    """)
+    done = made.run()
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+    wait_until(lambda: not made.processes())
