@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import random
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from gridengine.dispatcher.core.events import (
     Launch,
     Launched,
     Received,
+    ReferencesReleased,
     Send,
     Submitted,
     Tick,
@@ -60,6 +62,28 @@ class Work:
         ]
         for start in range(0, len(tasks), self.at_once):
             yield Submitted(FUNCTION, tasks[start : start + self.at_once])
+
+
+@dataclass(frozen=True)
+class RandomGraph:
+    """So many calls of so many seconds, each of which needs the results of two that were submitted
+    before it, drawn at random; all submitted at once, and no future of them is kept.
+    """
+
+    title: str
+    calls: int
+    seconds: float
+
+    def submissions(self) -> Iterator[Event]:
+        draw = random.Random(1).randrange
+        first, tasks = 1 << 40, list[Task]()
+        for number in range(self.calls):
+            needs = (first + draw(number), first + draw(number)) if number else ()
+            tasks.append(Task(number, (b"calls",), after=needs, kept=((0, first + number),)))
+            if len(tasks) == MOST_TASKS or number == self.calls - 1:
+                yield Submitted(FUNCTION, tasks)
+                tasks = []
+        yield ReferencesReleased(range(first, first + self.calls))
 
 
 class Cluster:
@@ -112,7 +136,7 @@ class Cluster:
             hello = Hello(VERSION, "", "", "run", "node", number, 1, f"/runs/r/{number}.log")
             self.play(Received(self.names[number], hello), seconds)
 
-    def run(self, work: Work) -> None:
+    def run(self, work: Work | RandomGraph) -> None:
         for submission in work.submissions():
             self.play(submission, work.seconds)
         while self.settled < work.calls:
@@ -140,9 +164,16 @@ def kinds(calls: int) -> list[Work]:
     ]
 
 
-def measure(work: Work, workers: int, shared: Resource | None = None) -> None:
+def graphs(calls: int) -> list[RandomGraph]:
+    return [
+        RandomGraph("random graph, two inputs each", share, 1e-5) for share in (calls // 10, calls)
+    ]
+
+
+def measure(work: Work | RandomGraph, workers: int, shared: Resource | None = None) -> None:
     cluster = Cluster(workers, shared=shared)
     cluster.run(work)
+    assert not cluster.core.state.awaited
     print(
         f"{work.title:42} {work.calls:>9,} calls {workers:>7,} workers  core "
         f"{cluster.core_seconds:6.2f} s"
@@ -165,7 +196,7 @@ def main() -> None:
     options = parser.parse_args()
     shared = Cores(1) if options.shared else None
     if options.profile:
-        for work in kinds(options.calls):
+        for work in [*kinds(options.calls), *graphs(options.calls)[1:]]:
             with cProfile.Profile() as profile:
                 measure(work, options.workers, shared)
             pstats.Stats(profile).sort_stats("tottime").print_stats(14)
@@ -173,6 +204,8 @@ def main() -> None:
     for share in (10, 1):
         for work in kinds(options.calls // share):
             measure(work, options.workers // share, shared)
+    for graph in graphs(options.calls):
+        measure(graph, options.workers // 10, shared)
 
 
 if __name__ == "__main__":

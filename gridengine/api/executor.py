@@ -87,7 +87,8 @@ class Executor(concurrent.futures.Executor):
         future's exception.
 
         Function and arguments are taken as they are now: what is changed in them later does not
-        arrive changed.
+        arrive changed. A future among them, or in them, stands for its result: the call is made
+        when that is there.
 
         Raises:
             RuntimeError: the executor was shut down, or is broken: its initializer has failed.

@@ -9,7 +9,6 @@ here, and supplied.
 from __future__ import annotations
 
 import functools
-import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -21,13 +20,8 @@ from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, GridEngineError, call_words
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload, size_of
-from gridengine.serialize.references import NOTHING, Reference, awaited_in, refer_to
-
-MOST_BESIDE = 64 * 1024
-"""Values that were pickled together travel together while they are of so many bytes at most."""
-KNOWN_CLASS = b"find_class"
-"""Is in a pickle that names a class which the caller alone is sure to know."""
+from gridengine.serialize.payload import Payload
+from gridengine.serialize.references import NOTHING, Reference, awaited_in, can_go_on, refer_to
 
 
 class ResultSource(Protocol):
@@ -127,8 +121,7 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
         return ResultData(error=event.error, path=path)
     if event.raised:
         return ResultData(event.payload, raised=True, path=path)
-    is_alone = event.stop - event.start == 1 or size_of(event.payload) <= MOST_BESIDE
-    if is_alone and not re.search(KNOWN_CLASS, event.payload[0]):
+    if can_go_on(event.payload, event.stop - event.start):
         return ResultData(event.payload, index - event.start)
     return None
 

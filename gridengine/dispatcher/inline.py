@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.dependencies import has_failed
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Event,
@@ -158,7 +159,8 @@ class InlineDispatcher:
         with self._arrived:
             if reference not in self.results:
                 self.results[reference] = data
-                load = partial(pickling.load_result, data.payload or (), data.item)
+                payload = [bytes(buffer) for buffer in data.payload or ()]  # may be of a live array
+                load = partial(pickling.load_result, payload, data.item)
                 register_result(input_name(reference), load)
             self._arrived.notify_all()
 
@@ -195,8 +197,11 @@ class InlineRun:
         listener: Listener,
     ) -> None:
         self._dispatcher = dispatcher
-        with resolving_locally():
-            self._f, self._retry_on = pickling.load_function(function.payload)
+        self._f: Callable[..., Any] | None = None
+        self._retry_on: tuple[type[BaseException], ...] = ()
+        if not any(has_failed(dispatcher.results[one]) for one in function.after):
+            with resolving_locally():
+                self._f, self._retry_on = pickling.load_function(function.payload)
         self._function = function
         self._tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
@@ -327,6 +332,7 @@ class InlineRun:
 
     def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
         f, keywords = self._f, {}
+        assert f is not None  # what it needs would have failed, and its calls with that
         if assignment.controlled:
             keywords["controller"] = Controller(
                 job_id=assignment.task,

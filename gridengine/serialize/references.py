@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import secrets
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Payload, size_of
 
+MOST_BESIDE = 64 * 1024
+"""Values that were pickled together travel on together while they are of so many bytes at most."""
+_KNOWN_CLASS = re.compile(b"find_class")
+"""Is in a pickle that names a class which the caller alone is sure to know."""
 RESULT_NAME_BYTES = 8
 """How long the name of a result is: no shared object's or function's is of that length."""
 
@@ -88,6 +93,14 @@ def awaited_in(payload: Payload) -> Awaited:
 def numbers(references: Iterable[Reference]) -> tuple[int, ...]:
     """Return the numbers of these references, each once."""
     return tuple(dict.fromkeys(one.number for one in references))
+
+
+def can_go_on(payload: Payload, values: int) -> bool:
+    """Return whether one of so many values that were pickled together for the caller may be sent on
+    as it came; else the caller has to pickle it again.
+    """
+    is_alone = values == 1 or size_of(payload) <= MOST_BESIDE
+    return is_alone and _KNOWN_CLASS.search(payload[0]) is None
 
 
 class _Hook:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import tracemalloc
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +54,10 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
         variables=st.binary(max_size=20),
         umask=st.integers(0, 0o777),
         arguments=st.lists(st.binary(max_size=9), max_size=3),
+    ),
+    Sequence[messages.Input]: st.lists(
+        st.builds(messages.Input, reference=NUMBERS, item=NUMBERS, buffers=st.integers(0, 9)),
+        max_size=3,
     ),
     list[payload.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
 }

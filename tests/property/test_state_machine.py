@@ -9,7 +9,7 @@ import math
 import operator
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from unittest import mock
 
@@ -33,9 +33,13 @@ from gridengine.dispatcher.core.events import (
     Rebalance,
     RecallRequested,
     Received,
+    ReferencesReleased,
     Released,
+    ResultMissing,
+    ResultWanted,
     Send,
     Submitted,
+    Supplied,
     Tick,
     Withdraw,
 )
@@ -44,7 +48,7 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
@@ -81,6 +85,8 @@ from gridengine.wire.messages import (
     Started,
     Stop,
     Welcome,
+    input_name,
+    portions,
 )
 
 PATIENCE = 600
@@ -104,6 +110,7 @@ DEMANDS = [
         ),
     ),
 ]
+FIRST_REFERENCE = 1 << 40
 Calls = tuple[int, int, int]
 """A task, the first of some of its calls, and the one after the last."""
 OUTCOMES = {"raise": RAISED, "retry": RETRYABLE, "fills its memory": OUT_OF_MEMORY}
@@ -213,7 +220,8 @@ class Peer:
 
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
-            assert {one.function, *self.needs[one.task]} <= self.functions
+            large = {input_name(given.reference) for given in one.inputs if not given.buffers}
+            assert {one.function, *self.needs[one.task], *large} <= self.functions
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -368,6 +376,7 @@ class Play(RuleBasedStateMachine):
         self.little = [
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
+            mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:
             one.start()
@@ -420,6 +429,14 @@ class Play(RuleBasedStateMachine):
         self.released: set[bytes] = set()
         self.recalled: dict[int, set[int]] = {}
         self.counts: dict[int, int] = {}
+        self.last_reference = FIRST_REFERENCE
+        self.held: set[int] = set()
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.kept: dict[int, dict[int, int]] = {}
+        self.unmade: set[int] = set()
+        self.made: dict[int, ResultData] = {}
+        self.wanted: dict[tuple[int, int], int] = {}
+        self.to_supply: list[tuple[int, ResultData]] = []
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
         self.honest = False
@@ -444,6 +461,8 @@ class Play(RuleBasedStateMachine):
         for effect in self.core.handle(event, self.now):
             if isinstance(effect, CallsFinished):
                 self.settle(effect)
+            elif isinstance(effect, ResultMissing):
+                self.unmade.add(effect.reference)
             elif isinstance(effect, Send):
                 self.send(effect)
             elif isinstance(effect, Lost):
@@ -468,6 +487,10 @@ class Play(RuleBasedStateMachine):
                 for peer in self.peers:
                     if peer.handle in effect.handles:
                         peer.end()
+        while self.to_supply:
+            reference, data = self.to_supply.pop()
+            self.made[reference] = data
+            self.perform(Supplied(reference, data))
 
     def settle(self, effect: CallsFinished) -> None:
         calls = set(range(effect.start, effect.stop))
@@ -476,17 +499,52 @@ class Play(RuleBasedStateMachine):
         self.left[effect.task] -= calls
         assert effect.last == (not self.left[effect.task])
         assert (effect.payload is None) == (effect.error is not None)
-        assert not effect.recalled or calls <= self.recalled.get(effect.task, set()), (
-            "taken back, and nobody asked for it"
-        )
+        assert (
+            not effect.recalled or effect.path or calls <= self.recalled.get(effect.task, set())
+        ), "taken back, and nobody asked for it"
         self.done += len(calls) * (effect.error is None and not effect.raised)
         self.failed += len(calls) * (
             effect.raised or (effect.error is not None and not effect.recalled)
         )
-        if effect.payload is not None:
+        if effect.path:
+            self.check_failed_for_another(effect)
+        elif effect.payload is not None:
             assert [bytes(buffer) for buffer in effect.payload] == [
                 f"{effect.task} {effect.start} {effect.stop}".encode()
             ]
+        for index in calls:
+            item = 0 if effect.raised else index - effect.start
+            data = ResultData(effect.payload, item, effect.raised, effect.error)
+            kept = self.kept.get(effect.task, {}).pop(index, None)
+            wanted = self.wanted.pop((effect.task, index), None)
+            if effect.recalled and not effect.path:
+                self.unmade |= {kept, wanted} - {None}
+            elif kept is not None:
+                self.made.setdefault(kept, data)
+            elif wanted is not None:
+                self.to_supply.append((wanted, data))
+
+    def check_failed_for_another(self, effect: CallsFinished) -> None:
+        failed = [
+            made
+            for one in self.after[effect.task]
+            if (made := self.made.get(one)) is not None and (made.payload is None or made.raised)
+        ]
+        assert any(one.payload == effect.payload for one in failed), "failed for no reason"
+        assert effect.raised or effect.error is not None
+
+    def check_inputs(self, message: Assign, buffers: Sequence[bytes]) -> None:
+        """A call gets what it needs, and all of it."""
+        for one, payload in portions(message.assignments, buffers):
+            own = len(payload) - sum(given.buffers for given in one.inputs)
+            assert list(payload[:own]) == [b"calls"]
+            given_now = {given.reference for given in one.inputs}
+            assert given_now == set(self.after.get(one.task, ())), "begun without its inputs"
+            for given in one.inputs:
+                made, begin, own = self.made[given.reference], own, own + given.buffers
+                remote = self.core.state.objects.get(input_name(given.reference))
+                sent = payload[begin:own] if given.buffers else remote.function.payload
+                assert (list(sent), given.item) == (list(made.payload), made.item)
 
     def send(self, effect: Send) -> None:
         assert effect.worker in self.known, "sent to a worker that is gone"
@@ -500,6 +558,7 @@ class Play(RuleBasedStateMachine):
             assert worker.generation == self.core.state.generation, "its modules are outdated"
             for one in effect.message.assignments:
                 self.check_assignment(one)
+            self.check_inputs(effect.message, effect.buffers)
         for peer in self.peers:
             if peer.id == effect.worker and peer.alive:
                 peer.inbox.append(effect.message)
@@ -524,6 +583,7 @@ class Play(RuleBasedStateMachine):
         demand=st.sampled_from(DEMANDS),
         submitter=st.integers(0, 2),
         changed=st.booleans(),
+        kept=st.sampled_from([None, None, 0, 1]),
     )
     def submit(
         self,
@@ -535,9 +595,10 @@ class Play(RuleBasedStateMachine):
         demand: Demand,
         submitter: int,
         changed: bool,
+        kept: int | None,
     ) -> None:
         self.generation += changed
-        if self.policy.resources is None and not self.policy.pooled:
+        if not self.has_demands:
             demand = ANY
         tasks = []
         needed, of_function = (
@@ -557,6 +618,8 @@ class Play(RuleBasedStateMachine):
                 "demand": demand,
                 "submitter": submitter,
             }
+            if kept is not None and kept < size:
+                options["kept"] = self.keep(self.last_task, kept, self.new_reference())
             tasks.append(Task(self.last_task, (b"calls",), size, escalate_memory=2.0, **options))  # type: ignore[arg-type]
         self.play(
             Submitted(
@@ -567,6 +630,115 @@ class Play(RuleBasedStateMachine):
         )
         for name in sorted(names & self.released):
             self.play(Released(name))
+
+    @property
+    def has_demands(self) -> bool:
+        return self.policy.resources is not None or self.policy.pooled
+
+    def new_reference(self) -> int:
+        self.last_reference += 1
+        self.held.add(self.last_reference)
+        return self.last_reference
+
+    def keep(self, task: int, index: int, reference: int) -> tuple[tuple[int, int], ...]:
+        self.kept.setdefault(task, {})[index] = reference
+        self.unmade.discard(reference)
+        return ((index, reference),)
+
+    @rule(
+        places=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
+        backwards=st.booleans(),
+        retries=st.integers(0, 1),
+        watched=st.booleans(),
+        demand=st.sampled_from(DEMANDS),
+        drop=st.booleans(),
+        ahead=st.booleans(),
+    )
+    def submit_graph(
+        self,
+        places: list[tuple[int, int]],
+        backwards: bool,
+        retries: int,
+        watched: bool,
+        demand: Demand,
+        drop: bool,
+        ahead: bool,
+    ) -> None:
+        """Calls that need the results of two others each, or of one; perhaps of one that nobody
+        makes yet.
+        """
+        if ahead or not self.held:
+            self.unmade.add(self.new_reference())
+        tasks, inner = [], []
+        for place in places:
+            held = sorted(self.held)
+            self.last_task += 1
+            number, own = self.last_task, self.new_reference()
+            self.after[number] = tuple(held[-1 - one % len(held)] for one in place)
+            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
+            inner.append(own)
+            tasks.append(
+                Task(
+                    number,
+                    (b"calls",),
+                    retries=retries,
+                    watched=watched,
+                    demand=demand if self.has_demands else ANY,
+                    after=self.after[number],
+                    kept=self.keep(number, 0, own),
+                )
+            )
+        function = Function(b"g", (b"function",), (), b"/", "g")
+        self.play(Submitted(function, tasks[::-1] if backwards else tasks, self.generation))
+        if drop:
+            self.drop(inner[:-1])
+
+    def drop(self, references: list[int]) -> None:
+        self.held -= set(references)
+        self.play(ReferencesReleased(references))
+
+    @precondition(lambda self: self.held)
+    @rule(place=st.integers(0, 9))
+    def release_reference(self, place: int) -> None:
+        self.drop([sorted(self.held)[-1 - place % len(self.held)]])
+
+    @rule(which=st.integers(0, 5), index=st.integers(0, 3))
+    def want(self, which: int, index: int) -> None:
+        task = self.last_task - which
+        asked = index in self.kept.get(task, {}) or (task, index) in self.wanted
+        if index < self.counts.get(task, 0) and not asked:
+            reference, ended = self.new_reference(), index not in self.left[task]
+            begun = not ended and bool(self.core.state.open_tasks[task].runs)
+            if begun:
+                self.wanted[task, index] = reference
+            elif not ended:
+                self.keep(task, index, reference)
+            self.play(ResultWanted([(task, index, reference)]))
+            assert (ended or begun) == (reference in self.unmade)
+            if begun:
+                self.unmade.discard(reference)
+
+    @precondition(lambda self: self.unmade)
+    @rule(
+        place=st.integers(0, 9),
+        how=st.sampled_from(["value", "value", "raised", "cancelled", "submit"]),
+        twice=st.booleans(),
+    )
+    def make(self, place: int, how: str, twice: bool = False) -> None:
+        """Supply what nobody makes, or hand in a call that makes it."""
+        reference = sorted(self.unmade)[place % len(self.unmade)]
+        self.unmade.discard(reference)
+        if how == "submit":
+            self.last_task += 1
+            number = self.last_task
+            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
+            task = Task(number, (b"calls",), kept=self.keep(number, 0, reference))
+            self.play(Submitted(Function(b"f", (b"function",), (), b"/", "f"), [task]))
+            return
+        data = ResultData(None if how == "cancelled" else [b"supplied"], raised=how == "raised")
+        for _ in range(1 + (twice and reference in self.held)):
+            self.made.setdefault(reference, data)
+            self.play(Supplied(reference, data))
 
     @rule(which=st.sampled_from(SHARED))
     def release(self, which: SharedObject) -> None:
@@ -592,7 +764,7 @@ class Play(RuleBasedStateMachine):
             for span in queue.waiting
             if span.attempt <= last_attempt
             for call in range(span.start, span.stop)
-        }
+        } | {(task, 0) for task, one in self.core.state.open_tasks.items() if one.missing}
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
         for task, first, stop in calls:
@@ -797,6 +969,7 @@ class Play(RuleBasedStateMachine):
         if hasattr(self, "core"):
             state = self.core.state
             check_books(state, self.left)
+            self.check_results(state)
             assert (state.done, state.failed) == (self.done, self.failed)
             assert set(state.unmatched.values()) <= set(state.workers)
             assert len(state.withdrawn) <= KEPT_WITHDRAWN
@@ -806,6 +979,30 @@ class Play(RuleBasedStateMachine):
                         launch.worker is None and launch.ended_at is None
                     )
                     assert launch.worker is None or state.workers[launch.worker].launch is launch
+
+    def check_results(self, state: CoreState) -> None:
+        """A result is there while a call that has not ended needs it, or one may come that does,
+        and no longer.
+        """
+        open_needs = {
+            reference for task in state.open_tasks for reference in self.after.get(task, ())
+        }
+        made = self.made.keys()
+        assert state.awaited.keys() - self.held - open_needs == set(), "kept for nobody"
+        assert open_needs | (self.held & made) <= state.awaited.keys(), "gone too early"
+        for reference, awaited in state.awaited.items():
+            assert (awaited.data is not None) == (reference in made)
+            assert awaited.held == (reference in self.held)
+            its = [
+                one
+                for one in state.open_tasks.values()
+                if reference in self.after.get(one.task.id, ())
+            ]
+            assert awaited.open == len(its)
+            assert awaited.waiting == ({} if awaited.data else {one.task.id: one for one in its})
+        coming = {one for kept in self.kept.values() for one in kept.values()}
+        coming |= self.unmade | set(self.wanted.values())
+        assert state.released_early <= coming - self.held, "noted for ever"
 
     # ------------------------------------------------------------ the end
 
@@ -820,6 +1017,8 @@ class Play(RuleBasedStateMachine):
         if self.closes:
             self.play(Closing())
             assert not any(self.left.values()), "not settled at closing"
+        while self.unmade:
+            self.make(0, "value")
         self.finish(lambda: not self.core.state.open_tasks)
         assert not any(self.left.values()), "never settled"
         self.finish(
@@ -832,9 +1031,12 @@ class Play(RuleBasedStateMachine):
         assert not self.core.state.unmatched
         for one in SHARED:
             self.play(Released(one.name))
-        assert not any(known.shared for known in self.core.state.objects.values()), (
-            "a shared object is kept for nobody"
-        )
+        self.drop(sorted(self.held))
+        assert not any(
+            known.shared or known.result for known in self.core.state.objects.values()
+        ), "an object is kept for nobody"
+        assert not self.core.state.awaited
+        assert not self.core.state.released_early
 
     def finish(self, done: Callable[[], bool]) -> None:
         """From here on nothing fails, but what is dead stays dead."""
@@ -875,6 +1077,9 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     for run in state.runs.values():
         held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
     for task, one in state.open_tasks.items():
+        if one.missing:
+            held[task].append(range(1))
+        assert one.missing == sum(awaited.data is None for awaited in one.inputs)
         calls = [call for span in held[task] for call in span]
         assert sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
@@ -976,14 +1181,17 @@ def check_workers(state: CoreState) -> None:
 
 def check_objects(state: CoreState) -> None:
     for digest, known in state.objects.items():
+        assert known.workers == {
+            worker.id for worker in state.workers.values() if digest in worker.functions
+        }
+        if known.result:
+            assert state.awaited[int.from_bytes(digest, "big")].remote is known
+            continue
         assert known.open == sum(
             one.function is known or known in one.needs for one in state.open_tasks.values()
         )
         assert (digest in state.retired) == (not known.open and not known.shared)
         assert known.open or known.held or not known.shared
-        assert known.workers == {
-            worker.id for worker in state.workers.values() if digest in worker.functions
-        }
 
 
 def check_snapshot(state: CoreState) -> None:
@@ -997,7 +1205,7 @@ def check_snapshot(state: CoreState) -> None:
     assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
     assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
     assert seen.waiting + seen.calls_running == sum(
-        one.unsettled for one in state.open_tasks.values()
+        one.unsettled for one in state.open_tasks.values() if not one.missing
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.calls import Span
@@ -13,9 +13,8 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
-from gridengine.wire.messages import Assign, Assignment, Input
+from gridengine.wire.messages import Assign, Assignment
 
-_BUFFERS = attrgetter("buffers")
 MOST_ASSIGNED = 2000
 """How many runs of one queue an event assigns at most: some ten milliseconds' work."""
 
@@ -41,9 +40,13 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
         one = span.open_task
+        begin = len(payload)
         payload += one.task.payload
-        inputs = objects.give_inputs(state, worker, one.inputs, payload) if one.inputs else ()
-        assignments.append(_begin_run(state, span, group, batch, now, inputs))
+        assignment = _begin_run(state, span, group, batch, now)
+        if one.inputs:
+            inputs = objects.give_inputs(state, worker, one.inputs, payload)
+            assignment = replace(assignment, inputs=inputs, buffers=len(payload) - begin)
+        assignments.append(assignment)
         for shared in one.needs:
             if worker.id not in shared.workers:
                 objects.define(state, worker, shared)
@@ -66,12 +69,7 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
 
 
 def _begin_run(
-    state: CoreState,
-    span: Span,
-    group: SlotGroup,
-    batch: Batch,
-    now: float,
-    inputs: Sequence[Input],
+    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float
 ) -> Assignment:
     one, calls, hard = span.open_task, span.stop - span.start, group.queue.hard
     task = one.task
@@ -98,8 +96,7 @@ def _begin_run(
         limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        len(task.payload) + sum(map(_BUFFERS, inputs)) if inputs else len(task.payload),
+        len(task.payload),
         task.name,
         bool(one.kept),
-        inputs,
     )

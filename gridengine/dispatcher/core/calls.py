@@ -101,7 +101,8 @@ class OpenTask(Struct, gc=False):
     tell. `settled` are the calls that are, as ranges, unless all are at once.
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue. `kept` are its calls whose results others need, by their indices.
+    there it waits in no queue. `kept` are the references of results that others need, by the
+    indices of their calls.
     """
 
     task: Task
@@ -118,7 +119,7 @@ class OpenTask(Struct, gc=False):
     settled: list[tuple[int, int]] | None = None
     inputs: tuple[AwaitedResult, ...] = ()
     missing: int = 0
-    kept: dict[int, AwaitedResult] | None = None
+    kept: dict[int, int] | None = None
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""

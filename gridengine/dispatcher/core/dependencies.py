@@ -20,6 +20,10 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
+<<<<<<< HEAD
+=======
+from gridengine.serialize.references import can_go_on
+>>>>>>> refs/heads/depsclient
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -29,60 +33,57 @@ def link(state: CoreState, one: OpenTask) -> bool:
     """Note which results of a new task others need, and which it needs; return whether it may
     begin.
     """
-    task = one.task
+    task, known = one.task, state.awaited
     if task.kept:
-        kept = ((index, _made(state, reference)) for index, reference in task.kept)
-        one.kept = {index: awaited for index, awaited in kept if awaited is not None}
+        one.kept = dict(task.kept)
     if not task.after:
         return True
-    own = {reference for _, reference in task.kept}
-    for reference in dict.fromkeys(task.after):
-        if reference in own or reference in state.released_early:
-            what = "needs its own result" if reference in own else "needs a result that was let go"
-            hint = "report this as a fault of gridengine"
-            error = GridEngineError(f"{failures.name_of(_span(one), 0)} {what}", hint=hint)
-            outcomes.settle(state, _span(one), error=error, exitcode=1)
-            return False
-        _need(one, _awaited(state, reference))
-    failed = next((awaited for awaited in one.inputs if _has_failed(awaited)), None)
+    own, early = one.kept and one.kept.get(0), state.released_early
+    inputs, failed, wrong = list[AwaitedResult](), None, ""
+    for reference in task.after if len(task.after) == 1 else dict.fromkeys(task.after):
+        awaited = known.get(reference)
+        if awaited is None:
+            awaited = known[reference] = AwaitedResult(reference)
+        inputs.append(awaited)
+        awaited.open += 1
+        if awaited.data is None:
+            awaited.waiting[task.id] = one
+            one.missing += 1
+            if reference == own:
+                wrong = "needs its own result"
+            elif early and reference in early:
+                wrong = "needs a result that was let go"
+        elif has_failed(awaited.data):
+            failed = awaited
+    one.inputs = tuple(inputs)
     if failed is not None:
         _fail(state, one, failed)
+    elif wrong:
+        hint = "report this as a fault of gridengine"
+        error = GridEngineError(f"{failures.name_of(_span(one), 0)} {wrong}", hint=hint)
+        outcomes.settle(state, _span(one), error=error, exitcode=1)
     return not one.missing and failed is None
 
 
-def _need(one: OpenTask, awaited: AwaitedResult) -> None:
-    one.inputs = *one.inputs, awaited
-    awaited.open += 1
-    if awaited.data is None:
-        awaited.waiting[one.task.id] = one
-        one.missing += 1
-
-
-def _awaited(state: CoreState, reference: int) -> AwaitedResult:
-    """Return what a reference stands for, which may be mentioned for the first time."""
+def _made(state: CoreState, reference: int) -> AwaitedResult | None:
+    """Return what a reference stands for, which has been made; None when nobody needs it any
+    more.
+    """
     awaited = state.awaited.get(reference)
-    if awaited is None:
+    if awaited is None and reference in state.released_early:
+        state.released_early.discard(reference)
+    elif awaited is None:
         awaited = state.awaited[reference] = AwaitedResult(reference)
     return awaited
-
-
-def _made(state: CoreState, reference: int) -> AwaitedResult | None:
-    """Return what a reference stands for, which somebody is about to make; None when nobody needs
-    it any more.
-    """
-    if reference in state.released_early:
-        state.released_early.discard(reference)
-        return None
-    return _awaited(state, reference)
 
 
 def _span(one: OpenTask) -> Span:
     return Span(one, 0, 1, one.task.demand)
 
 
-def _has_failed(awaited: AwaitedResult) -> bool:
-    data = awaited.data
-    return data is not None and (data.payload is None or data.raised)
+def has_failed(data: ResultData) -> bool:
+    """Return whether there is no value: whoever needs it fails too."""
+    return data.payload is None or data.raised
 
 
 # ------------------------------------------------------------------ what clients say
@@ -94,13 +95,11 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
     """
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
-        if one is None or one.runs or one.is_settled(index):
+        if one is None or one.is_settled(index):
             state.effects.append(ResultMissing(reference))
             continue
+        one.kept = {**(one.kept or {}), index: reference}
         state.effects.append(ResultExpected(reference))
-        awaited = _made(state, reference)
-        if awaited is not None:
-            one.kept = {**(one.kept or {}), index: awaited}
 
 
 def supplied(state: CoreState, event: Supplied, now: float) -> None:
@@ -118,7 +117,8 @@ def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
             state.released_early.add(reference)
         else:
             awaited.held = False
-            _forget_if_unused(state, awaited)
+            if not awaited.open:
+                _forget(state, awaited)
 
 
 # ------------------------------------------------------------------ what becomes of them
@@ -128,27 +128,60 @@ def settle(state: CoreState) -> None:
     """Pass on what has become of the calls that were settled in this event, and of those that this
     settles in turn.
     """
-    while state.linked:
-        one, finished = state.linked.popleft()
-        kept = one.kept
-        if kept:
+    linked = state.linked
+    while linked:
+        one, finished = linked.popleft()
+        if kept := one.kept:
             for index in range(finished.start, finished.stop):
-                awaited = kept.pop(index, None)
-                # one that was taken back is handed in again, or the client supplies what became
-                # of it
-                if awaited is not None and (not finished.recalled or finished.path):
-                    _arrive(state, awaited, _data_of(one, finished, index))
+                if index in kept:
+                    _settle_kept(state, one, finished, index)
         if finished.last:
             for awaited in one.inputs:
                 awaited.open -= 1
-                awaited.waiting.pop(one.task.id, None)
-                _forget_if_unused(state, awaited)
+                if one.missing:
+                    awaited.waiting.pop(one.task.id, None)
+                if not awaited.open and not awaited.held:
+                    _forget(state, awaited)
 
 
-def _data_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
-    """Return what came of one of the calls that have finished."""
-    if finished.payload is not None and not finished.raised:
-        return ResultData(finished.payload, index - finished.start)
+def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:
+<<<<<<< HEAD
+    """Take in what came of a call whose result others need. One that was taken back is handed in
+    again, or the client supplies what became of it.
+    """
+    assert one.kept is not None
+    reference, payload = one.kept.pop(index), finished.payload
+=======
+    """Take in what came of a call whose result others need.
+
+    One that was taken back is handed in again, or the client supplies what became of it. So it does
+    when others were found to need the result only after the call had been assigned, and it cannot
+    go on as it came.
+    """
+    assert one.kept is not None
+    reference, payload = one.kept.pop(index), finished.payload
+    if index in one.wanted_late:
+        one.wanted_late -= {index}
+        values = finished.stop - finished.start
+        if payload is not None and not finished.raised and not can_go_on(payload, values):
+            state.effects.append(ResultMissing(reference))
+            return
+        state.effects.append(ResultExpected(reference))
+>>>>>>> refs/heads/depsclient
+    if finished.recalled and not finished.path:
+        return
+    awaited = state.awaited.get(reference) or _made(state, reference)
+    if awaited is None:
+        return
+    if payload is not None and not finished.raised:
+        data = ResultData(payload, index - finished.start)
+    else:
+        data = _failure_of(one, finished, index)
+    _arrive(state, awaited, data)
+
+
+def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
+    """Return what came of one of the calls that have failed, and by which way it goes on."""
     function, path = one.function.function, finished.path
     name = function.name if path else call_words(function.name, one.task.first, index)
     if len(path) >= MOST_NAMED:
@@ -164,27 +197,25 @@ def _data_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
 
 def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     """Begin the dependents that have waited for this result alone; settle all if it has failed."""
-    reference = awaited.reference
     if awaited.data is not None:
         return
-    if state.awaited.get(reference) is not awaited:
-        state.released_early.discard(reference)
-        return
     awaited.data = data
-    waiting, awaited.waiting = awaited.waiting, {}
-    failed = _has_failed(awaited)
+    failed = has_failed(data)
     if not failed:
         objects.keep_result(state, awaited, data)
-    for one in waiting.values():
-        if not one.unsettled:
-            continue
-        if failed:
-            _fail(state, one, awaited)
-            continue
-        one.missing -= 1
-        if not one.missing:
-            _begin(state, one)
-    _forget_if_unused(state, awaited)
+    if awaited.waiting:
+        waiting, awaited.waiting = awaited.waiting, {}
+        for one in waiting.values():
+            if not one.unsettled:
+                continue
+            if failed:
+                _fail(state, one, awaited)
+                continue
+            one.missing -= 1
+            if not one.missing:
+                _begin(state, one)
+    elif not awaited.open and not awaited.held:
+        _forget(state, awaited)
 
 
 def _begin(state: CoreState, one: OpenTask) -> None:
@@ -214,11 +245,9 @@ def _fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
     )
 
 
-def _forget_if_unused(state: CoreState, awaited: AwaitedResult) -> None:
-    if awaited.held or awaited.open:
-        return
+def _forget(state: CoreState, awaited: AwaitedResult) -> None:
     del state.awaited[awaited.reference]
     if awaited.data is None:
         state.released_early.add(awaited.reference)
-    else:
-        objects.forget_result(state, awaited)
+    elif awaited.remote is not None:
+        objects.forget_result(state, awaited.remote)

@@ -70,7 +70,7 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
 def keep_result(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     """Have a result ready for the calls that need it."""
     payload = data.payload or ()
-    size = size_of(payload)
+    size = len(payload[0]) if len(payload) == 1 else size_of(payload)
     if size > SMALL_INPUT:
         name = input_name(awaited.reference)
         function = Function(name, payload, (), b"", "the result of a call")
@@ -96,10 +96,9 @@ def give_inputs(
     return given
 
 
-def forget_result(state: CoreState, awaited: AwaitedResult) -> None:
+def forget_result(state: CoreState, known: RemoteObject) -> None:
     """Have workers forget a result that no call needs."""
-    if awaited.remote is not None:
-        _forget(state, awaited.remote.function.digest)
+    _forget(state, known.function.digest)
 
 
 def reload(state: CoreState, worker: Worker) -> None:

@@ -197,7 +197,7 @@ def settle(
     one.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
-    if one.kept and payload is not None:
+    if one.kept and payload is not None and (len(payload) > 1 or type(payload[0]) is not bytes):
         payload = _unwritable(payload)
     finished = CallsFinished(
         one.task.id,

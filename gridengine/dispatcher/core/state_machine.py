@@ -112,6 +112,7 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     state.generation = max(state.generation, event.generation)
     known = objects.use_function(state, event.function)
+    known.open += 1  # though what it needs has failed and it is settled at once, others may follow
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
         one = _open(state, task, known, now)
@@ -120,6 +121,9 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
             if queue.put(Span(one, 0, task.count, task.demand)):
                 state.dirty_queues[queue] = None
             queues[queue] = None
+    known.open -= 1
+    if not known.open:
+        objects.retire(state, known)
     if state.closing:
         everything = [(task.id, 0, task.count) for task in event.tasks]
         cancellation.reject(state, everything, signal.SIGKILL)

@@ -81,8 +81,13 @@ SCRIPT = """
     def pick(fits):
         return max(fits, key=lambda one: one["score"])["alpha"]
 
+    def grown(table):
+        return Table([*table.rows, 0])
+
     with gridengine.Executor(max_workers=2) as executor:
         table = executor.submit(load, 10)
+        for _ in range(3):
+            table = executor.submit(grown, table)
         fits = [executor.submit(fit, table, alpha) for alpha in range(40, 50)]
         best = executor.submit(pick, fits)
         late = executor.submit(fit, table, best)
@@ -230,7 +235,7 @@ def test_a_future_that_never_ends_keeps_nobody_waiting(
         done = executor.submit(add, done, 1)
     assert done.result() == 301
     assert [one.result() for one in [executor.submit(add, 1) for _ in range(500)]] == [1] * 500
-    executor.shutdown(wait=False, cancel_futures=True)
+    executor.shutdown(cancel_futures=True)
     assert all(one.cancelled() for one in waiting)
 
 

@@ -96,6 +96,15 @@ def test_joblib_runs_calls_on_the_workers(joblib: Any) -> None:
     assert os.getpid() not in {pid for _, pid in results}
 
 
+def test_joblib_s_calls_are_given_the_results_of_futures(
+    joblib: Any, scheduler: gridengine.ProcessScheduler
+) -> None:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        half = executor.submit(invert, 2)
+        calls = (joblib.delayed(invert)(number) for number in [half, 4, half])
+        assert joblib.Parallel(n_jobs=2)(calls) == [2, 0.25, 2]
+
+
 def test_joblib_raises_what_a_call_raised_and_can_go_on(joblib: Any) -> None:
     with joblib.Parallel(n_jobs=2) as parallel:
         with pytest.raises(ZeroDivisionError):

@@ -71,3 +71,24 @@ def test_an_error_shows_how_the_log_ends_that_it_names(tmp_path: Path) -> None:
     [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error), "f")
     assert outcome.error is error
     assert "the last line" in str(error)
+
+
+def test_a_failure_that_came_from_another_call_says_by_which_way() -> None:
+    raised = pickling.dump_exception(ValueError("no"), "argument 3")
+    path = ("call 2 of load", "fit")
+    event = CallsFinished(1, 0, 1, raised, raised=True, path=path)
+    [outcome] = outcomes_of(event, "pick")
+    assert outcome.error is not None
+    assert outcome.error.__notes__ == ["call 2 of load, argument 3, failed, and with it fit, pick"]
+
+
+def test_an_error_of_several_calls_is_an_exception_for_each() -> None:
+    error = WorkerLost("it is gone")
+    event = CallsFinished(1, 0, 1, None, error=error, path=("the call of load",))
+    errors = [outcomes_of(event, name)[0].error for name in ("fit", "pick")]
+    assert [one.__notes__ for one in errors if one is not None] == [
+        ["the call of load failed, and with it fit"],
+        ["the call of load failed, and with it pick"],
+    ]
+    assert not hasattr(error, "__notes__")
+    assert str(errors[0]) == str(error)

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Explain, Grant, Launch, Lost, Send, Warn, Withdraw
+from gridengine.dispatcher.core.events import (
+    Explain,
+    Grant,
+    Launch,
+    Lost,
+    ResultExpected,
+    ResultMissing,
+    Send,
+    Warn,
+    Withdraw,
+)
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -67,6 +77,15 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
         ("explain", [handle], 2.0),
     ]
     assert listener.calls == [("began", started), ("noted", message), ("settled", finished)]
+
+
+def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
+    recorder: Any = Recorder()
+    wanted = {5: lambda: recorder.missing(5), 6: lambda: recorder.missing(6)}
+    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted)
+    one.perform([ResultMissing(5), ResultExpected(6)])
+    assert recorder.calls == [("missing", 5)]
+    assert wanted == {}
 
 
 def test_what_is_told_of_a_settled_task_is_dropped() -> None:

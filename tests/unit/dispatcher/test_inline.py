@@ -13,11 +13,28 @@ from typing import Any
 import pytest
 
 from gridengine.client.functions import make_function
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.inline import InlineDispatcher
 from gridengine.errors import Cancelled, ConfigurationError
-from gridengine.serialize import pickling
+from gridengine.serialize import pickling, shared_objects
+from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
+
+
+class Needed:
+    """Stands, where calls are pickled, for the result with a reference."""
+
+    def __init__(self, reference: int) -> None:
+        self.reference = reference
+
+    def __reduce__(self) -> Any:
+        return shared_objects.find, (input_name(self.reference),)
 
 
 class Received:
@@ -249,3 +266,56 @@ def test_nothing_is_run_by_a_dispatcher_that_is_closed() -> None:
     dispatcher.close()
     with pytest.raises(ConfigurationError, match="closed"):
         dispatcher.submit(make_function(abs), [], listener)
+
+
+def chain(first: Any, *functions: Callable[[Any], Any]) -> tuple[InlineDispatcher, list[Received]]:
+    """Run functions each on what the one before returned."""
+    dispatcher, listeners = InlineDispatcher(), []
+    for number, f in enumerate(functions):
+        argument = Needed(2**40 + number) if number else first
+        after = (2**40 + number,) if number else ()
+        task = Task(
+            dispatcher.new_id(),
+            pickling.dump_calls([argument]),
+            after=after,
+            kept=((0, 2**40 + number + 1),),
+        )
+        listeners.append(Received())
+        dispatcher.submit(make_function(f), [task], listeners[-1])
+    return dispatcher, listeners
+
+
+def test_a_call_gets_the_result_of_another_made_anew() -> None:
+    def grow(x: list[int]) -> list[int]:
+        x.append(len(x))
+        return x
+
+    _, listeners = chain([], grow, grow, grow)
+    assert [one.values() for one in listeners] == [[[0]], [[0, 1]], [[0, 1, 2]]]
+
+
+def test_a_failure_is_that_of_all_that_depend_on_it() -> None:
+    calls = []
+
+    def fail(x: int) -> float:
+        return x / 0
+
+    _, listeners = chain(1, fail, calls.append, calls.append)
+    assert [type(error) for one in listeners for error in one.values()] == [ZeroDivisionError] * 3
+    assert calls == []
+
+
+def test_what_others_make_is_waited_for_and_let_go_when_it_is_released() -> None:
+    dispatcher, listener = InlineDispatcher(), Received()
+    task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
+    thread = threading.Thread(
+        target=dispatcher.submit, args=(make_function(lambda x: 2 * x), [task], listener)
+    )
+    thread.start()
+    dispatcher.want(5, 0, 9, lambda: dispatcher.supply(9, ResultData(pickling.dump_values([21]))))
+    thread.join()
+    assert listener.values() == [42]
+    dispatcher.release_references([9])
+    assert dispatcher.results == {}
+    with pytest.raises(LookupError):
+        shared_objects.find(input_name(9))

@@ -9,23 +9,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gridengine.errors import UNNUMBERED
-from gridengine.serialize import pickling
-from gridengine.serialize.payload import FULL, SINGLE, STAR
+from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
     CANCELLED,
     RAISED,
     RETRYABLE,
     VALUES,
+    Assign,
     Cancel,
     Crashed,
+    Define,
     Forget,
+    Input,
     Pushed,
     Results,
     Shortened,
     Started,
+    input_name,
 )
 from gridengine.worker.process_setup import Controller
 from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
@@ -310,3 +316,102 @@ def test_a_result_that_cannot_be_pickled_is_named_by_its_number_among_all_calls(
     driver.assign(lambda x: (yield x), [0, 1], first=UNNUMBERED)
     driver.play()
     assert "the result of the call (a generator)" in str(driver.outcomes()[3][1])
+
+
+class Needed:
+    """Stands, where calls are pickled, for the result with a reference."""
+
+    def __init__(self, reference: int) -> None:
+        self.reference = reference
+
+    def __reduce__(self) -> Any:
+        return shared_objects.find, (input_name(self.reference),)
+
+
+def grown(x: list[int]) -> list[int]:
+    x.append(0)
+    return x
+
+
+def give(driver: RunnerDriver, define: bool, *inputs: Input, payload: Payload = ()) -> None:
+    """Have the last batch get these inputs, all of them with this payload; or define them."""
+    message, buffers = driver.channel.incoming[-1]
+    assert isinstance(message, Assign)
+    given = [replace(one, inputs=inputs) for one in message.assignments]
+    if define:
+        names = {input_name(one.reference) for one in inputs}
+        driver.channel.incoming[:0] = [
+            (Define(name, [], b"", len(payload), result=True), payload) for name in names
+        ]
+    else:
+        given = [replace(one, buffers=one.buffers + len(payload)) for one in given]
+        buffers = [part for one in buffers for part in (one, *payload)]
+    driver.channel.incoming[-1] = Assign(given), buffers
+
+
+@pytest.mark.parametrize("define", [False, True])
+def test_each_call_gets_the_result_of_another_made_anew(driver: RunnerDriver, define: bool) -> None:
+    payload = pickling.dump_values([None, [1, 2]])
+    driver.assign(grown, [Needed(7)], [Needed(7)])
+    give(driver, define, Input(7, 1, 0 if define else 1), payload=payload)
+    driver.play()
+    assert driver.values() == [[1, 2, 0], [1, 2, 0]]
+
+
+def test_an_array_that_is_defined_may_be_changed_and_the_next_call_sees_nothing_of_it(
+    driver: RunnerDriver,
+) -> None:
+    def change(x: Any) -> int:
+        x[0] += 1
+        return int(x[0])
+
+    payload = [bytearray(one) for one in pickling.dump_values([np.zeros(10_000)])]
+    driver.assign(change, [Needed(7)], [Needed(7)])
+    give(driver, True, Input(7), payload=payload)
+    driver.play()
+    assert driver.values() == [1, 1]
+
+
+@pytest.mark.parametrize("define", [False, True])
+def test_what_a_runner_has_of_results_goes_with_the_call_or_when_it_is_told(
+    driver: RunnerDriver, define: bool
+) -> None:
+    driver.assign(grown, [Needed(7)])
+    give(driver, define, Input(7, 0, not define), payload=pickling.dump_values([[1]]))
+    driver.channel.incoming.append((Forget([input_name(7)]), []))
+    driver.play()
+    assert driver.values() == [[1, 0]]
+    with pytest.raises(LookupError):
+        shared_objects.find(input_name(7))
+    assert input_name(7) not in driver.runner.functions._defined
+
+
+def test_an_input_that_cannot_be_loaded_is_the_error_of_its_call(driver: RunnerDriver) -> None:
+    driver.assign(grown, [Needed(7)], [[1]])
+    message, buffers = driver.channel.incoming[-1]
+    assert isinstance(message, Assign)
+    first, second = message.assignments
+    first = replace(first, buffers=2, inputs=[Input(7, 0, 1)])
+    driver.channel.incoming[-1] = Assign([first, second]), [buffers[0], b"rubbish", buffers[1]]
+    driver.play()
+    (failed, _), (_, values) = driver.outcomes()
+    assert failed.status == RAISED
+    assert values == [[1, 0]]
+
+
+def test_values_that_others_need_are_pickled_each_on_its_own_and_with_their_classes(
+    driver: RunnerDriver,
+) -> None:
+    driver.assign(lambda x: x, [1, 2, 3], [4, 5])
+    message, buffers = driver.channel.incoming[-1]
+    assert isinstance(message, Assign)
+    first, second = message.assignments
+    driver.channel.incoming[-1] = Assign([replace(first, apart=True), second]), buffers
+    driver.play()
+    assert spans(driver) == [
+        (1, 0, 1, VALUES),
+        (1, 1, 2, VALUES),
+        (1, 2, 3, VALUES),
+        (2, 0, 2, VALUES),
+    ]
+    assert driver.values() == [1, 2, 3, 4, 5]

@@ -73,15 +73,6 @@ class Graph(Play):
     def add(self, *tasks: Task) -> list[Effect]:
         return self.play(Submitted(SQUARE, tasks))
 
-    def chunk(self, count: int) -> Assignment:
-        """Have the worker be assigned several quick calls of one task."""
-        self.submit(1)
-        self.done(self.assigned()[0], seconds=1e-3)
-        self.submit(2 * count)
-        one, *_ = self.assigned()
-        assert one.stop == count
-        return one
-
     def release(self, *numbers: int) -> list[Effect]:
         return self.play(ReferencesReleased([R + number for number in numbers]))
 
@@ -207,13 +198,19 @@ def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has
 
 
 def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: Graph) -> None:
-    one = play.chunk(3)
-    play.play(ResultWanted([(one.task, 1, R + 99)]))
-    assert play.seen(ResultExpected) == [ResultExpected(R + 99)]
-    play.add(Task(50, (b"calls",), after=(R + 99,)))
-    play.say(Results([Result(one.run, 0, 3, VALUES, 1.0)]), b"all three")
+    play.supply(1, b"all three", item=2)
+    play.add(task(2, 1))
     [dependent] = play.assigned()
-    assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 99, 1)]
+    assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 1, 2)]
+
+
+def test_of_a_task_of_several_calls_one_result_may_be_needed(play: Graph) -> None:
+    play.add(task(9), Task(1, (b"calls",), 3, kept=((1, R + 1),)), task(2, 1))
+    play.finish(9)
+    play.finish(1, b"v0")
+    assert play.began() == [1]
+    play.finish(1, b"v1")
+    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
 
 
 def test_a_large_result_is_defined_to_a_worker_once_and_forgotten_after_its_last_call(
@@ -314,23 +311,38 @@ def test_a_result_that_is_wanted_too_late_is_missing_until_it_is_supplied(play: 
 
 
 def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Graph) -> None:
-    one = play.chunk(4)
-    play.values(one, 0, 1)
-    play.values(one, 1, 2)
-    play.play(ResultWanted([(one.task, index, R + index) for index in range(4)]))
-    assert play.effects == [
-        ResultMissing(R),
-        ResultMissing(R + 1),
-        ResultExpected(R + 2),
-        ResultExpected(R + 3),
-    ]
+    play.submit(3)
+    [one] = play.assigned()
+    play.submit(1)
+    play.done(one)
+    play.play(RecallRequested([(1, 1, 2)]))
+    play.play(ResultWanted([(1, index, R + index) for index in range(3)]))
+    assert play.seen(ResultMissing)[:2] == [ResultMissing(R), ResultMissing(R + 1)]
+
+
+def test_what_a_worker_is_at_already_is_the_client_s_to_supply(play: Graph) -> None:
+    play.add(task(1, kept=False), task(2, 1))
+    play.play(ResultWanted([(1, 0, R + 1)]))
+    assert play.effects == [ResultMissing(R + 1)]
+    play.finish(1)
+    assert play.began() == []
+    play.supply(1, b"here")
+    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+
+
+def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph) -> None:
+    play.add(task(9), task(1, kept=False))
+    play.play(ResultWanted([(1, 0, R + 1)]))
+    assert play.effects == [ResultExpected(R + 1)]
+    play.finish(9)
+    assert play.assigned()[0].apart
 
 
 def test_a_failure_that_is_supplied_travels(play: Graph) -> None:
     play.add(task(2, 1))
     play.supply(1, b"exception", raised=True, path=("call 3 of load", "fit"))
     [finished] = play.seen(CallsFinished)
-    assert (finished.payload, finished.raised) == ([b"exception"], True)
+    assert (finished.payload, finished.raised) == ((b"exception",), True)
     assert finished.path == ("call 3 of load", "fit")
 
 
@@ -349,7 +361,7 @@ def test_what_a_call_raises_is_raised_by_all_that_depend_on_it_and_by_no_other(
     play.add(task(1), task(2, 1), task(3, 2), task(4), task(5, 4, 3), task(6, 4))
     play.finish(1, b"exception", status=RAISED)
     raised = [one for one in play.seen(CallsFinished) if one.task > 1]
-    assert [(one.task, one.raised, one.payload) for one in raised] == [
+    assert [(one.task, one.raised, list(one.payload or ())) for one in raised] == [
         (number, True, [b"exception"]) for number in (2, 3, 5)
     ]
     assert [one.path for one in raised] == [
