@@ -142,6 +142,8 @@ def settle(state: CoreState) -> None:
                     awaited.waiting.pop(one.task.id, None)
                 if not awaited.open and not awaited.held:
                     _forget(state, awaited)
+                elif not awaited.open and awaited.remote is not None:
+                    objects.rest_result(state, awaited.remote)
 
 
 def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:

@@ -18,8 +18,8 @@ SMALL_INPUT = 16 * 1024
 """Results up to this size in bytes are sent with each call that needs them; larger ones once to
 each worker.
 """
-KEPT_FUNCTIONS = 64
-"""How many functions that no task uses are kept."""
+KEPT_FUNCTIONS = KEPT_RESULTS = 64
+"""How many functions that no task uses are kept, and at workers results that no call needs."""
 
 
 def use_function(state: CoreState, function: Function) -> RemoteObject:
@@ -90,15 +90,31 @@ def give_inputs(
     for awaited in inputs:
         payload += awaited.payload
         remote = awaited.remote
-        if remote is not None and worker.id not in remote.workers:
-            define(state, worker, remote)
+        if remote is not None:
+            state.idle_results.pop(remote.function.digest, None)
+            if worker.id not in remote.workers:
+                define(state, worker, remote)
         given.append(awaited.input)
     return given
 
 
 def forget_result(state: CoreState, known: RemoteObject) -> None:
-    """Have workers forget a result that no call needs."""
+    """Have workers forget a result that no call needs, and none will."""
+    state.idle_results.pop(known.function.digest, None)
     _forget(state, known.function.digest)
+
+
+def rest_result(state: CoreState, known: RemoteObject) -> None:
+    """Let workers keep a result a while that no call needs just now; have them forget those that
+    were kept longest, each of which takes descriptors there. They are sent it again if need be.
+    """
+    idle = state.idle_results
+    if known.workers:
+        idle[known.function.digest] = known.size
+    while len(idle) > KEPT_RESULTS or sum(idle.values()) > KEPT_BYTES:
+        digest = next(iter(idle))
+        del idle[digest]
+        _forget_at_workers(state, state.objects[digest])
 
 
 def reload(state: CoreState, worker: Worker) -> None:
@@ -124,6 +140,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting.clear()
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
+    state.idle_results.clear()
 
 
 def released(state: CoreState, event: Released, now: float) -> None:
@@ -166,6 +183,12 @@ def retire(state: CoreState, known: RemoteObject) -> None:
 
 
 def _forget(state: CoreState, digest: bytes) -> None:
-    for worker in state.objects.pop(digest).workers:
+    _forget_at_workers(state, state.objects.pop(digest))
+
+
+def _forget_at_workers(state: CoreState, known: RemoteObject) -> None:
+    digest = known.function.digest
+    for worker in known.workers:
         state.workers[worker].functions.discard(digest)
         state.effects.append(Send(worker, Forget([digest])))
+    known.workers.clear()

@@ -51,6 +51,8 @@ class CoreState:
         self.objects: dict[bytes, RemoteObject] = {}
         # The functions that no task uses, oldest first, with their sizes in bytes.
         self.retired: dict[bytes, int] = {}
+        # The same for large results that no call needs just now, but new ones may.
+        self.idle_results: dict[bytes, int] = {}
         # Results that calls refer to, by their references.
         self.awaited: dict[int, AwaitedResult] = {}
         # The references that were released before what they stand for was there.

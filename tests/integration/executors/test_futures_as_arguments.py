@@ -319,6 +319,26 @@ def test_of_a_long_chain_nothing_is_kept_that_nobody_needs(script: MakeScript) -
     assert facts["blocks"] < 10
 
 
+HELD = """
+    import os
+    from pathlib import Path
+    import numpy
+
+    with gridengine.Executor(max_workers=1) as executor:
+        tables = [executor.submit(numpy.ones, 150_000) for _ in range(100)]
+        sums = [executor.submit(numpy.sum, table) for table in tables]
+        assert [one.result() for one in sums] == [150_000] * 100
+        found = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists()]
+        print(sum("gridengine-block" in one for one in found))
+"""
+
+
+def test_large_results_that_are_held_do_not_use_up_the_descriptors(script: MakeScript) -> None:
+    done = script(HELD).run()
+    assert done.stderr == ""
+    assert int(done.stdout) < 100
+
+
 @pytest.mark.timeout(60)
 def test_ctrl_c_ends_what_waits_and_what_runs(script: MakeScript, tmp_path: Path) -> None:
     made = script(f"""
