@@ -435,8 +435,6 @@ class Play(RuleBasedStateMachine):
         self.kept: dict[int, dict[int, int]] = {}
         self.unmade: set[int] = set()
         self.made: dict[int, ResultData] = {}
-        self.wanted: dict[tuple[int, int], int] = {}
-        self.to_supply: list[tuple[int, ResultData]] = []
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
         self.honest = False
@@ -487,10 +485,6 @@ class Play(RuleBasedStateMachine):
                 for peer in self.peers:
                     if peer.handle in effect.handles:
                         peer.end()
-        while self.to_supply:
-            reference, data = self.to_supply.pop()
-            self.made[reference] = data
-            self.perform(Supplied(reference, data))
 
     def settle(self, effect: CallsFinished) -> None:
         calls = set(range(effect.start, effect.stop))
@@ -516,13 +510,10 @@ class Play(RuleBasedStateMachine):
             item = 0 if effect.raised else index - effect.start
             data = ResultData(effect.payload, item, effect.raised, effect.error)
             kept = self.kept.get(effect.task, {}).pop(index, None)
-            wanted = self.wanted.pop((effect.task, index), None)
-            if effect.recalled and not effect.path:
-                self.unmade |= {kept, wanted} - {None}
+            if kept is not None and effect.recalled and not effect.path:
+                self.unmade.add(kept)
             elif kept is not None:
                 self.made.setdefault(kept, data)
-            elif wanted is not None:
-                self.to_supply.append((wanted, data))
 
     def check_failed_for_another(self, effect: CallsFinished) -> None:
         failed = [
@@ -705,18 +696,12 @@ class Play(RuleBasedStateMachine):
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
         task = self.last_task - which
-        asked = index in self.kept.get(task, {}) or (task, index) in self.wanted
-        if index < self.counts.get(task, 0) and not asked:
+        if index < self.counts.get(task, 0) and index not in self.kept.get(task, {}):
             reference, ended = self.new_reference(), index not in self.left[task]
-            begun = not ended and bool(self.core.state.open_tasks[task].runs)
-            if begun:
-                self.wanted[task, index] = reference
-            elif not ended:
+            if not ended:
                 self.keep(task, index, reference)
             self.play(ResultWanted([(task, index, reference)]))
-            assert (ended or begun) == (reference in self.unmade)
-            if begun:
-                self.unmade.discard(reference)
+            assert ended == (reference in self.unmade)
 
     @precondition(lambda self: self.unmade)
     @rule(
@@ -1001,7 +986,7 @@ class Play(RuleBasedStateMachine):
             assert awaited.open == len(its)
             assert awaited.waiting == ({} if awaited.data else {one.task.id: one for one in its})
         coming = {one for kept in self.kept.values() for one in kept.values()}
-        coming |= self.unmade | set(self.wanted.values())
+        coming |= self.unmade
         assert state.released_early <= coming - self.held, "noted for ever"
 
     # ------------------------------------------------------------ the end

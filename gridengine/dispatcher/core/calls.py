@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from msgspec import Struct, field
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
@@ -102,7 +104,7 @@ class OpenTask(Struct, gc=False):
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
     there it waits in no queue. `kept` are the references of results that others need, by the
-    indices of their calls.
+    indices of their calls; of those `wanted_late` that was known only after they were assigned.
     """
 
     task: Task
@@ -120,6 +122,7 @@ class OpenTask(Struct, gc=False):
     inputs: tuple[AwaitedResult, ...] = ()
     missing: int = 0
     kept: dict[int, int] | None = None
+    wanted_late: Set[int] = frozenset()
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""

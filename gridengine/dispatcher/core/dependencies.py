@@ -20,10 +20,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
-<<<<<<< HEAD
-=======
 from gridengine.serialize.references import can_go_on
->>>>>>> refs/heads/depsclient
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -90,16 +87,17 @@ def has_failed(data: ResultData) -> bool:
 
 
 def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
-    """Keep the results of calls that have not begun; the client is to supply those of others, which
-    may be pickled together, and with classes that it alone knows.
-    """
+    """Keep the results of calls that are not settled; the client is to supply those of others."""
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
         if one is None or one.is_settled(index):
             state.effects.append(ResultMissing(reference))
             continue
         one.kept = {**(one.kept or {}), index: reference}
-        state.effects.append(ResultExpected(reference))
+        if one.runs:
+            one.wanted_late = {*one.wanted_late, index}
+        else:
+            state.effects.append(ResultExpected(reference))
 
 
 def supplied(state: CoreState, event: Supplied, now: float) -> None:
@@ -147,13 +145,6 @@ def settle(state: CoreState) -> None:
 
 
 def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:
-<<<<<<< HEAD
-    """Take in what came of a call whose result others need. One that was taken back is handed in
-    again, or the client supplies what became of it.
-    """
-    assert one.kept is not None
-    reference, payload = one.kept.pop(index), finished.payload
-=======
     """Take in what came of a call whose result others need.
 
     One that was taken back is handed in again, or the client supplies what became of it. So it does
@@ -169,7 +160,6 @@ def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index
             state.effects.append(ResultMissing(reference))
             return
         state.effects.append(ResultExpected(reference))
->>>>>>> refs/heads/depsclient
     if finished.recalled and not finished.path:
         return
     awaited = state.awaited.get(reference) or _made(state, reference)

@@ -333,21 +333,26 @@ def test_a_result_that_is_wanted_too_late_is_missing_until_it_is_supplied(play: 
 def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Graph) -> None:
     play.submit(3)
     [one] = play.assigned()
-    play.submit(1)
     play.done(one)
-    play.play(RecallRequested([(1, 1, 2)]))
     play.play(ResultWanted([(1, index, R + index) for index in range(3)]))
-    assert play.seen(ResultMissing)[:2] == [ResultMissing(R), ResultMissing(R + 1)]
+    assert play.effects == [ResultMissing(R)]
 
 
-def test_what_a_worker_is_at_already_is_the_client_s_to_supply(play: Graph) -> None:
+@pytest.mark.parametrize("names", [b"find_class", b"make_class"])
+def test_what_the_caller_alone_can_load_is_supplied_by_it_to_calls_that_come_late(
+    play: Graph, names: bytes
+) -> None:
     play.add(task(1, kept=False), task(2, 1))
     play.play(ResultWanted([(1, 0, R + 1)]))
-    assert play.effects == [ResultMissing(R + 1)]
-    play.finish(1)
-    assert play.began() == []
-    play.supply(1, b"here")
-    assert play.given() == [(2, (1,), [b"calls", b"here"])]
+    play.finish(1, names)
+    if names == b"make_class":
+        assert play.seen(ResultExpected) == [ResultExpected(R + 1)]
+        assert play.began() == [2]
+    else:
+        assert play.seen(ResultMissing) == [ResultMissing(R + 1)]
+        assert play.began() == []
+        play.supply(1, b"class and all")
+        assert play.given() == [(2, (1,), [b"calls", b"class and all"])]
 
 
 def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph) -> None:
