@@ -36,6 +36,7 @@ from gridengine.serialize.references import Reference, awaited_in, new_number, n
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
+MOST_SHOWN = 60
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
 
@@ -231,6 +232,11 @@ class GraphSubmission(OutcomeListener):
             self._batcher.end(self, self.end)
 
 
+def key_text(key: Any) -> str:
+    """Return what a key is called; most are short strings, and there are many."""
+    return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
+
+
 def _take_no_event(batch: Batch, event: CallsFinished) -> None:
     """The submission itself is who listens."""
 
@@ -265,7 +271,7 @@ class Sequencer:
         self._last_uses: dict[int, Step] = {}
         for node in sequence:
             kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
-            name = "" if node.is_nested else short_repr(node.key)
+            name = "" if node.is_nested else key_text(node.key)
             args = [self._flat(one) for one in node.args]
             self._values[node] = self._step(node.function, args, kwargs, name)
         for number, step in self._last_uses.items():

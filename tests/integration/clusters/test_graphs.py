@@ -20,7 +20,7 @@ import dask.array
 import dask.bag
 
 def node(*inputs):
-    return [sum(value for value, _ in inputs) + 1, os.environ[JOB]]
+    return [sum(value for value, _ in inputs) + 1, first_of(JOB)]
 
 def invert(x):
     return 1 / x
@@ -41,7 +41,7 @@ with CLUSTER(max_workers=2) as scheduler:
     words = dask.bag.from_sequence("abcab", npartitions=3)
     with dask.config.set(scheduler=get):
         mean, counts = dask.compute((x @ x.T).mean(), words.frequencies())
-        job = dask.delayed(os.environ.get)(JOB).compute()
+        job = dask.delayed(first_of)(JOB).compute()
 tell(values=values, jobs=[*jobs, job], error=error, mean=float(mean), counts=sorted(counts))
 """,
     ).result()
