@@ -35,7 +35,10 @@ def main() -> None:
         gridengine.share(bytes(range(256)) * 10_000) as table,
         gridengine.Executor(scheduler=scheduler) as quick,
     ):
-        wide = quick.with_options(resources=Cores(2) & Memory(1) & WTime("00:10:00"))
+        try:
+            wide = quick.with_options(resources=Cores(2) & Memory(1) & WTime("00:10:00"))
+        except gridengine.ConfigurationError as error:  # this machine has one core, say
+            raise SystemExit(f"the sums of this example cannot run here: {error}") from None
         futures = [wide.submit(add_up, table, parts) for parts in range(2)]
         futures += [quick.submit(look_up, table, place) for place in range(1000, 1004)]
         for future in as_completed(futures):

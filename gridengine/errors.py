@@ -25,12 +25,23 @@ The user's own exception is not in the tree: it arrives as itself, with a `Remot
 from __future__ import annotations
 
 import builtins
+import functools
+import logging
 import math
 import pickle
 import reprlib
 import signal
 from collections.abc import Sequence
-from typing import Any
+from opcode import opmap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
 
 class GridEngineError(Exception):
@@ -127,10 +138,12 @@ UNNUMBERED = -1
 """In the place of the number of a task's first call: its calls were submitted one by one."""
 
 
-def call_words(name: str, first: int, index: int) -> str:
-    """Return what a call is called in errors: by its number among all that the user asked for, if
-    it has one.
+def call_words(name: str, first: int, index: int, job: str = "") -> str:
+    """Return what a call is called in errors: a job by its name, others by their number among all
+    that the user asked for, if they have one.
     """
+    if job:
+        return f"job {job}"
     return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"
 
 
@@ -223,6 +236,59 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'
+
+
+def is_own(file: str) -> bool:
+    """Return whether this is a file of this package."""
+    return file.startswith(__file__.removesuffix("errors.py"))
+
+
+def users_frames(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback without the frames of this package that called the user's
+    code; None when there are no others.
+    """
+    inner = error.__traceback__
+    while inner is not None and is_own(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner
+
+
+def trim(error: BaseException) -> None:
+    """Take the frames of this package off the traceback of an error of its own, of its `TypeError`
+    for an argument, or of what a call raised: they say nothing to users. Not while the logger
+    "gridengine" is at DEBUG.
+
+    The bare `raise` that is to follow adds no frame of where it stands.
+    """
+    remote = isinstance(error.__cause__, RemoteTraceback)
+    ours = remote or isinstance(error, GridEngineError) or _is_refusal(error)
+    if ours and not logging.getLogger("gridengine").isEnabledFor(logging.DEBUG):
+        BaseException.with_traceback(error, users_frames(error))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether this is a `TypeError` that a `raise` of this package made."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None or not isinstance(error, TypeError):
+        return False
+    code, at = innermost.tb_frame.f_code, innermost.tb_lasti
+    return is_own(code.co_filename) and code.co_code[at] == opmap["RAISE_VARARGS"]
+
+
+def trimmed(f: Callable[P, T]) -> Callable[P, T]:
+    """Return the function with its errors as `trim` has them, for what is not called often."""
+
+    @functools.wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return f(*args, **kwargs)
+        except BaseException as error:
+            trim(error)
+            raise
+
+    return call
 
 
 def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:

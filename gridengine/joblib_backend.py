@@ -11,6 +11,7 @@ installed with this package.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -26,7 +27,12 @@ from joblib._parallel_backends import (
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.serialize.argument_snapshot import given_words
+from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.payload import FULL
+from gridengine.serialize.unpicklable import name_of
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -96,7 +102,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     ) -> Future[Any]:
         """Have a batch of calls made."""
         assert self._submitter is not None
-        future = self._submitter.submit(run_batch, (func,), {})
+        future = self._submitter.submit(run_batch, (Batch(func),), {})
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -127,9 +133,31 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             self._submitter = None
 
 
-def run_batch(batch: Callable[[], Any]) -> Any:
-    """Make the calls of a batch; run by a worker."""
-    return batch()
+class Batch:
+    """joblib's batch of calls, with words for people: "2 calls of f, the first: argument 3"."""
+
+    def __init__(self, calls: Any) -> None:
+        self.calls = calls
+
+    def __repr__(self) -> str:
+        f, args, kwargs = self.calls.items[0]
+        count = plural(len(self.calls.items), "call")
+        return f"{count} of {name_of(f)}, the first: {given_words((args, kwargs), FULL)}"
+
+
+def run_batch(batch: Batch) -> Any:
+    """Make the calls of a batch; run by a worker. What one raises has a note of which it is."""
+    noted = copy.copy(batch.calls)
+    noted.items = [(_noted, call, {}) for call in batch.calls.items]
+    return noted()
+
+
+def _noted(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return f(*args, **kwargs)
+    except BaseException as error:
+        note_on(error, [f"the call of {name_of(f)}, {given_words((args, kwargs), FULL)}"])
+        raise
 
 
 joblib.register_parallel_backend("gridengine", GridEngineBackend)

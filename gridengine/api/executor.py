@@ -16,6 +16,7 @@ from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.client.submitter import Submitter
+from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -50,6 +51,7 @@ class Executor(concurrent.futures.Executor):
             `max_workers` is given beside a scheduler instance, which has its own.
     """
 
+    @trimmed
     def __init__(
         self,
         max_workers: int | None = None,
@@ -188,6 +190,7 @@ class Executor(concurrent.futures.Executor):
             raise ValueError(f"{future!r} is not a future of this executor")
         return self._submitter.batcher.kill(future)
 
+    @trimmed
     def with_options(
         self,
         *,

@@ -17,7 +17,7 @@ from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
 from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
-from gridengine.errors import UNNUMBERED
+from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
@@ -61,7 +61,7 @@ class Job(JobResult):
             has.
         escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by
             default it is a failure at once.
-        resources: what it needs; `Memory(0.5)` is its memory limit in GB.
+        resources: what it needs; `Memory(0.5)` is its memory limit in GB: see `docs/resources.md`.
 
     Of the last five, None is what the `JobDispatcher` says that the job is given to, else the
     default.
@@ -75,6 +75,7 @@ class Job(JobResult):
 
     _numbers = itertools.count(1)
 
+    @trimmed
     def __init__(
         self,
         group: None = None,
@@ -127,6 +128,7 @@ class Job(JobResult):
             kwargs = {**kwargs, "controller": controller}
         return self._target(*self._args, **kwargs)
 
+    @trimmed
     def start(self) -> None:
         """Submit the job to its scheduler. May be called once.
 

@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from gridengine.api.job_result import JobResult
 from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.client.options import Raisable, given
-from gridengine.errors import ConfigurationError, TimeoutError
+from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
+from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class JobDispatcher:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
     """
 
+    @trimmed
     def __init__(
         self,
         scheduler: SchedulerSpec = None,
@@ -67,14 +70,20 @@ class JobDispatcher:
             return None
         return time.monotonic() - self._began if self.end_time is None else self._elapsed
 
+    @trimmed
     def dispatch(self, jobs: Iterable[Job]) -> None:
         """Start these jobs, none of which has been started.
 
         Raises:
+            TypeError: these are no jobs.
             RuntimeError: jobs that were dispatched before have not been joined.
             ConfigurationError: the dispatcher is closed.
             PicklingError: a job cannot be pickled; none is run.
         """
+        chosen = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+        for job in chosen:
+            if not (isinstance(job, JobResult) and isinstance(jobs, Iterable)):
+                raise TypeError(f"dispatch takes jobs, as [Job(target=f)], not {job!r}")
         with self._lock:
             if self._closed:
                 raise ConfigurationError(
@@ -82,7 +91,7 @@ class JobDispatcher:
                 )
             if self._jobs:
                 raise RuntimeError("jobs have been dispatched already; join them first")
-            chosen, started, now = list(jobs), [], time.monotonic()
+            started, now = [], time.monotonic()
             start_time = time.time()
             try:
                 for job in chosen:
@@ -95,6 +104,7 @@ class JobDispatcher:
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
 
+    @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
         """Wait for all jobs and return their results in order, a failed job's exception in its
         place.
@@ -109,10 +119,9 @@ class JobDispatcher:
         for job in self._jobs:
             job.join(None if until is None else max(0.0, until - time.monotonic()))
             if job.is_alive():
-                alive, count = sum(one.is_alive() for one in self._jobs), len(self._jobs)
-                raise TimeoutError(
-                    f"{alive} of {count} jobs are not done after {timeout} s; they run on"
-                )
+                alive = sum(one.is_alive() for one in self._jobs)
+                of = f"of {plural(len(self._jobs), 'job')} not done after {timeout} s"
+                raise TimeoutError(f"{alive} {of}; what runs goes on")
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()

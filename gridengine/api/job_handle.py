@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gridengine.client.outcomes import JOB, add_notes
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -19,7 +20,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.errors import Cancelled, PicklingError, WorkerCrashed
+from gridengine.errors import Cancelled, OutOfMemory, PicklingError
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a call returned, and what it raised."""
-UNPICKLABLE = PicklingError.__name__
+UNPRINTED = PicklingError.__name__, OutOfMemory.__name__
+"""The names of the types of errors that arise once a job has printed what it raised."""
 log = logging.getLogger("gridengine")
 
 
@@ -44,7 +46,7 @@ class JobHandle:
         self, dispatcher: Dispatcher, scheduler: Scheduler | None, *, ours: bool, daemon: bool
     ) -> None:
         self.task = dispatcher.new_id()
-        self._name = ""
+        self._named = ""
         self.daemon = daemon
         self.end: CallsFinished | None = None
         self.outcome: Outcome | None = None
@@ -64,16 +66,17 @@ class JobHandle:
             ConfigurationError: as `Dispatcher.submit`.
         """
         task = make_task(self.task)
-        self._name = task.name
+        self._named = JOB.format(name=task.name)
         self.dispatcher.submit(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
-        if event.raised and event.payload and pickling.raised_type(event.payload) == UNPICKLABLE:
-            error = pickling.load_exception(event.payload)  # that of a result: nobody printed it
-        # Of the others a process would print nothing either.
-        if not isinstance(error, Cancelled | WorkerCrashed | None):
-            log.error("%s could not be run to its end: %s", self._name, error)
+        if event.raised and event.payload and pickling.raised_type(event.payload) in UNPRINTED:
+            error = pickling.load_exception(event.payload)
+            add_notes(error, [], event.attempts)
+        if not isinstance(error, Cancelled | None):
+            named = self._named in str(error)
+            log.error("%s%s", "" if named else f"{self._named} could not be run: ", error)
         with self._changed:
             self.end = event
             for act in self._at_end:

@@ -10,14 +10,14 @@ from typing import Any
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
-from gridengine.client.dependencies import Found, ResultHolder, pickled, supply, unread
+from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import TimeoutError
+from gridengine.errors import TimeoutError, trim, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.references import Reference
+from gridengine.serialize.references import Reference, ResultHolder
 
 
 class Host:
@@ -99,6 +99,7 @@ class JobResult(ResultHolder):
     _closed: bool
     _host: Host | None
 
+    @trimmed
     def outcome(self, timeout: float | None = None) -> Any:
         """Return the result, or the exception that `result` would raise."""
         value, error = self._outcome_within(timeout)
@@ -112,11 +113,16 @@ class JobResult(ResultHolder):
             CallError, ClusterError: what kept it from ending.
             TimeoutError: it has not ended within `timeout` seconds; it runs on.
         """
-        value, error = self._outcome_within(timeout)
-        if error is not None:
-            raise error
-        return value
+        try:
+            value, error = self._outcome_within(timeout)
+            if error is None:
+                return value
+            raise error.with_traceback(None)  # that of an earlier `result`
+        except BaseException as raised:
+            trim(raised)
+            raise
 
+    @trimmed
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception that `result` would raise, or None.
 
@@ -205,7 +211,7 @@ class JobResult(ResultHolder):
 
     def _outcome_within(self, timeout: float | None) -> Outcome:
         if not self._wait(timeout):
-            raise TimeoutError(f"{self._name} has not ended within {timeout:g} s; it runs on")
+            raise TimeoutError(f"job {self._name} has not ended within {timeout:g} s; it runs on")
         return self._outcome()
 
     def _outcome(self) -> Outcome:

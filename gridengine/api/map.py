@@ -10,9 +10,10 @@ import builtins
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
 
 from gridengine.client.chunking import length_of, zipped
+from gridengine.errors import trim
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import STAR
@@ -38,6 +39,7 @@ def map(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several
     iterables are zipped.
@@ -52,18 +54,19 @@ def map(
             nothing is raised for it.
         chunksize: how many calls travel together; None grows with what they take.
         progress: False shows no progress; None is as the setting says. On a terminal and in a
-            notebook it is a bar, after 2 s; else a line on standard error for each tenth that is
-            done, one a minute at most.
+            notebook it is a bar, after 2 s; else, after 10 s, lines on standard error: the first,
+            one for each tenth, one a minute at most, and the last.
         retries: how often a call whose process died, or that raised one of `retry_on`, is run
-            again.
+            again. With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
             run again.
         retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none
             has.
         escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by
             default it is a failure at once.
-        resources: what each call needs; `Memory(0.5)` is its memory limit in GB: see
-            `docs/reliability.md`.
+        resources: what each call needs, as `Cores(4) & Memory(8)`, which is a limit of 8 GB too:
+            see `docs/resources.md`.
+        unknown: other keywords are an error: `functools.partial(f, b=2)` gives each call one.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note of
@@ -72,13 +75,19 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    form, calls = zipped(f, iterables)
     options = (retries, timeout, retry_on, escalate_memory, resources)
-    total = length_of(iterables)
-    request = _request(f, form, scheduler, reraise, chunksize, options, total)
-    from gridengine.api.map_results import gather
+    try:
+        if unknown or progress is not None:
+            _check_keywords("map", unknown, progress)
+        form, calls = zipped(f, iterables)
+        total = length_of(iterables)
+        request = _request(f, form, scheduler, reraise, chunksize, options, total)
+        from gridengine.api.map_results import gather
 
-    return gather(request, calls, total, progress)
+        return gather(request, calls, total, progress)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def starmap(
@@ -94,14 +103,21 @@ def starmap(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     options = (retries, timeout, retry_on, escalate_memory, resources)
     total = length_of([iterable])
-    request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
-    from gridengine.api.map_results import gather
+    try:
+        if unknown or progress is not None:
+            _check_keywords("starmap", unknown, progress)
+        request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
+        from gridengine.api.map_results import gather
 
-    return gather(request, builtins.map(tuple, iterable), total, progress)
+        return gather(request, builtins.map(tuple, iterable), total, progress)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def imap(
@@ -116,6 +132,7 @@ def imap(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -127,7 +144,13 @@ def imap(
     """
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": True, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    try:
+        if unknown or progress is not None:
+            _check_keywords("imap", unknown, progress)
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 @overload
@@ -177,13 +200,20 @@ def imap_unordered(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    **unknown: Never,
 ) -> ResultIterator[Any]:
     """Return an iterator over the results of `map` in the order in which they come, or over
     `(number of the call, result)` with `with_index`; all else is as for `imap`.
     """
     options = (retries, timeout, retry_on, escalate_memory, resources)
     how = {"ordered": False, "with_index": with_index, "progress": progress}
-    return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    try:
+        if unknown or progress is not None:
+            _check_keywords("imap_unordered", unknown, progress)
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    except BaseException as error:
+        trim(error)
+        raise
 
 
 def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.partial[T]:
@@ -206,6 +236,27 @@ def _short(value: object) -> str:
     if not isinstance(value, (str, int, float, complex, bytes, type(None))):
         value = getattr(value, "__name__", type(value).__name__)
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
+
+
+def _check_keywords(called: str, unknown: dict[str, Any], progress: Any) -> None:
+    """Check what is seldom given.
+
+    Raises:
+        TypeError: there is no such keyword, or `progress` is none of True, False and None.
+    """
+    if isinstance(progress, str):  # "no" would be true
+        raise TypeError(f"progress must be True, False or None, not {progress!r}")
+    for name in unknown:
+        import difflib
+
+        known = map.__kwdefaults__ or {}
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"what each call is to have is given by functools.partial(f, {name}=...)"
+        )
+        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 
 
 def _iterator(

@@ -11,7 +11,9 @@ from typing import Any, Generic, Self, TypeVar
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
+from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
+from gridengine.errors import trim
 
 T = TypeVar("T")
 
@@ -152,7 +154,11 @@ class ResultIterator(Generic[T]):
             if isinstance(error, StopIteration):
                 # it would end the iteration as if all were done: see PEP 479
                 raise RuntimeError("a call raised StopIteration") from error
+            warn_of_exit(error)
             raise error
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             del error  # the traceback would hold it, and it the traceback
 
@@ -217,7 +223,10 @@ class ResultIterator(Generic[T]):
         self._show_progress()
 
     def _show_progress(self) -> None:
-        self._bar.update(self._given + len(self._ready), self._failed, self._total)
+        done = self._given + len(self._ready)
+        self._bar.update(done, self._failed, self._total)
+        if done == self._total:  # the last results may be long in being taken
+            self._bar.close()
 
     def _take(self, timeout: float | None) -> None:
         for outcome in self._submission.outcomes(timeout):

@@ -8,11 +8,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import TimeoutError
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.client.chunking import length_of, zipped
-from gridengine.client.dependencies import CallSource, Found, ResultHolder, pickled
+from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
@@ -20,10 +20,11 @@ from gridengine.client.options import CallOptions, Raisable
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.errors import trim, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR
-from gridengine.serialize.references import Reference
+from gridengine.serialize.references import Reference, ResultHolder
 
 T = TypeVar("T")
 Callback = Callable[[Any], object]
@@ -45,6 +46,7 @@ class Pool:
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
     """
 
+    @trimmed
     def __init__(
         self,
         processes: int | None = None,
@@ -68,6 +70,7 @@ class Pool:
             initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
             options=options,
             daemon=True,
+            word="processes",
         )
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
         self._closed = False
@@ -82,7 +85,11 @@ class Pool:
         kwds: Mapping[str, Any] | None = None,
     ) -> T:
         """Return `func(*args, **kwds)`, called by a worker."""
-        return self.apply_async(func, args, kwds).get()
+        try:
+            return self.apply_async(func, args, kwds).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def apply_async(
         self,
@@ -106,7 +113,11 @@ class Pool:
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[T]:
         """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
-        return self.map_async(func, iterable, chunksize).get()
+        try:
+            return self.map_async(func, iterable, chunksize).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def starmap(
         self,
@@ -115,7 +126,11 @@ class Pool:
         chunksize: int | None = None,
     ) -> list[T]:
         """Return `[func(*args) for args in iterable]`; all else is as for `map`."""
-        return self.starmap_async(func, iterable, chunksize).get()
+        try:
+            return self.starmap_async(func, iterable, chunksize).get()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def map_async(
         self,
@@ -156,19 +171,46 @@ class Pool:
         """
         return self._imap(func, iterable, chunksize, ordered=True)
 
+    @overload
     def imap_unordered(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int = 1
-    ) -> PoolIterator[T]:
-        """As `imap`, in the order in which results come."""
-        return self._imap(func, iterable, chunksize, ordered=False)
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: Literal[True],
+    ) -> PoolIterator[tuple[int, T]]: ...
+
+    @overload
+    def imap_unordered(
+        self,
+        func: Callable[[Any], T],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: Literal[False] = False,
+    ) -> PoolIterator[T]: ...
+
+    def imap_unordered(
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: int = 1,
+        *,
+        with_index: bool = False,
+    ) -> PoolIterator[Any]:
+        """As `imap`, in the order in which results come, or over `(number of the call, result)`
+        with `with_index`.
+        """
+        return self._imap(func, iterable, chunksize, ordered=False, with_index=with_index)
 
     def _imap(
-        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, *, ordered: bool
+        self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int, **how: bool
     ) -> PoolIterator[T]:
         self._check_running()
         form, calls = zipped(func, [iterable])
         made: PoolIterator[T] = PoolIterator(
-            self._submitter.request(func, form, chunksize), calls, ordered=ordered
+            self._submitter.request(func, form, chunksize), calls, **how
         )
         self._iterators.add(made)
         return made
@@ -279,7 +321,10 @@ class AsyncResult(Generic[T], ResultHolder):
         if error is None:
             return value  # type: ignore[no-any-return]
         try:
-            raise error
+            raise error.with_traceback(None)  # that of an earlier `get`
+        except BaseException as raised:
+            trim(raised)
+            raise
         finally:
             self = error = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
 
@@ -377,8 +422,12 @@ class PoolIterator(ResultIterator[T]):
         super().__init__(*arguments, **options)
 
     def __next__(self) -> T:
-        with self._taking:
-            return super().__next__()
+        try:
+            with self._taking:
+                return super().__next__()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def next(self, timeout: float | None = None) -> T:
         """Return the next result.
@@ -386,10 +435,14 @@ class PoolIterator(ResultIterator[T]):
         Raises:
             multiprocessing.TimeoutError: it is not there within `timeout` seconds.
         """
-        with self._taking:
-            if timeout is not None:
-                self._await_within(timeout)
-            return self.__next__()
+        try:
+            with self._taking:
+                if timeout is not None:
+                    self._await_within(timeout)
+                return super().__next__()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout

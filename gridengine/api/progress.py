@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import time
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
 
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25
-LINE_SECONDS = 60.0
-"""How long there is at least between two lines in a log."""
+FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
+"""When the first line in a log comes, and how long there is at least between two but for the
+last.
+"""
 WIDEST = 40
 
 
 class ProgressBar:
     """Shows the calls that are done, failed and running, slots and time left.
 
-    On a terminal and in a notebook it is a bar, after two seconds; elsewhere it is a line on
-    standard error for each tenth, one a minute at most. There is none if `shown` is False, or None
+    On a terminal and in a notebook it is a bar, after two seconds; elsewhere it is lines on
+    standard error: one after ten seconds, one for each tenth, one a minute at most, and one at the
+    end. There is none if `shown` is False, or None
     and the setting `progress` is off. It is drawn by `update` and by nothing else, so there is no
     thread. Use it in a `with`, or close it.
 
@@ -174,19 +178,28 @@ class LogLines:
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
         self._clock = clock
-        self._told_at = clock()
-        self._tenths = 0
+        self._began = clock()
+        self._due = self._began + FIRST_SECONDS
+        self._tenths = -1
 
     def show(self, words: str, part: float | None) -> None:
-        """Write a line if another tenth is done, and the last is long enough ago."""
+        """Write a first line, and then one if another tenth is done and the last is long enough
+        ago.
+        """
         tenths = self._tenths + 1 if part is None else int(10 * part)
-        if tenths > self._tenths and self._clock() - self._told_at >= LINE_SECONDS:
-            self._tenths, self._told_at = tenths, self._clock()
-            with contextlib.suppress(OSError, ValueError):  # its disk is full, or it was closed
-                print(f"gridengine: {words}", file=self._stream, flush=True)
+        if tenths > self._tenths and part != 1 and self._clock() >= self._due:
+            self._tenths, self._due = tenths, self._clock() + LINE_SECONDS
+            self._write(words)
 
     def close(self, words: str) -> None:
-        """Leave what is written."""
+        """Write the last line, if there was one, and the log of the run does not tell as much."""
+        if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
+            self._write(f"{words}, in {format_seconds(self._clock() - self._began)}")
+        self._tenths = -1
+
+    def _write(self, words: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # its disk is full, or it was closed
+            print(f"gridengine: {words}", file=self._stream, flush=True)
 
 
 def _bar(part: float | None, room: int) -> str:

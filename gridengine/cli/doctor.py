@@ -11,13 +11,13 @@ import operator
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gridengine.cli.trial_job import try_job
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.checks import Finding, State
-from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.checks import Finding, State, said
+from gridengine.schedulers.registry import BY_NAME, STARTERS
 from gridengine.settings.values import settings, sources
 
 LEAST_ENCRYPTED = 120e6
@@ -27,17 +27,17 @@ does 300e6 and more, others 30e6.
 _finding = functools.partial(Finding, "here")
 
 
-def examine(
-    names: Iterable[str], environment: Mapping[str, str], *, wait: float
-) -> Iterator[Finding]:
+def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -> Iterator[Finding]:
     """Yield what is found, as it is found; `wait` is how many seconds each trivial job may take.
-    Without settings that can be read no scheduler is looked at.
+    Only the scheduler that is asked for is looked at, else the one that the settings name, else
+    all. Without settings that can be read none is.
     """
     readable = True
     for finding in _check_machine():
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
-    for name in names:
+    alone = asked or said("scheduler").value
+    for name in (alone,) if alone else STARTERS:
         works = readable
         for finding in BY_NAME[name].findings(environment) if readable else ():
             yield finding
@@ -48,14 +48,13 @@ def examine(
             yield Finding(name, "job", State.ABSENT, "not tried")
 
 
-def is_broken(findings: Iterable[Finding], asked: str | None) -> bool:
-    """Whether what was asked for does not work, be it that it is not here; without such, whether
-    anything that is here does not.
+def is_broken(findings: Sequence[Finding]) -> bool:
+    """Whether something that is here does not work; of a scheduler that was looked at alone, also
+    whether it is not here.
     """
-    return any(
-        finding.state is State.BROKEN or (finding.state is State.ABSENT and finding.of == asked)
-        for finding in findings
-    )
+    states = {finding.state for finding in findings}
+    alone = len({finding.of for finding in findings} - {"here"}) == 1
+    return State.BROKEN in states or (alone and State.ABSENT in states)
 
 
 def as_json(findings: Iterable[Finding], broken: bool) -> str:
@@ -79,7 +78,10 @@ def _check_machine() -> Iterator[Finding]:
         words = getattr(error, "message", str(error))
         yield _finding("settings", State.BROKEN, words, getattr(error, "hint", None) or "set HOME")
         return
-    yield _finding("settings", State.OK, "read; `gridengine settings` shows them")
+    words = "read; `gridengine settings` shows them"
+    if (one := said("scheduler")).value:
+        words += f"; {one.by} says {one.value}: no other is looked at without --scheduler"
+    yield _finding("settings", State.OK, words)
     yield _check_run_directory(folder)
     yield check_encryption()
 

@@ -61,11 +61,12 @@ def main() -> None:
 
 
 @main.command(
+    short_help="Show each setting, and who said it.",
     epilog="""\b
 Examples:
   gridengine settings
   gridengine settings --json | jq .max_workers.value
-"""
+""",
 )
 @click.option(
     "--json",
@@ -114,13 +115,14 @@ def settings(as_json: bool) -> None:
 
 
 @main.command(
+    short_help="Start more workers for a script.",
     epilog="""\b
 Examples:
   gridengine up --scheduler processes
   gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
   gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
   gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
-"""
+""",
 )
 @click.argument(
     "connection_files",
@@ -240,17 +242,18 @@ def _scheduler(name: str | None, count: int | None) -> Scheduler:
 
 
 @main.command(
+    short_help="Say which schedulers work here.",
     epilog="""\b
 Examples:
   gridengine doctor
   gridengine doctor --scheduler grid_engine --wait 600
   gridengine doctor --json
-"""
+""",
 )
 @click.option(
     "--scheduler",
     type=click.Choice(tuple(BY_NAME)),
-    help="Look at this one alone, and fail when it is not here.",
+    help="Look at this one alone, and fail when it is not here (default: the setting, else all).",
 )
 @click.option(
     "--wait",
@@ -269,18 +272,18 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
     returns.
 
-    The exit status is 1 when something that is here is broken, or when what --scheduler asks for is
-    not here.
+    The exit status is 1 when something that is here is broken, or when what --scheduler or the
+    setting `scheduler` names is not here.
     """
     from gridengine.cli import doctor as looks
 
     found: list[Finding] = []
     console = _console()
-    for finding in looks.examine((scheduler,) if scheduler else STARTERS, os.environ, wait=wait):
+    for finding in looks.examine(scheduler, os.environ, wait=wait):
         found.append(finding)
         if not as_json:
             _show(console, finding)
-    broken = looks.is_broken(found, scheduler)
+    broken = looks.is_broken(found)
     if as_json:
         click.echo(looks.as_json(found, broken))
     sys.exit(1 if broken else 0)

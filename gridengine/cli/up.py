@@ -58,9 +58,12 @@ def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[
     under_way = filter(is_under_way, there)
     found = list(under_way) if paths else list(islice(under_way, 1))
     if not found:
+        which = "of those named" if paths else f"below {settings().runs}"
         raise ConfigurationError(
-            f"none of {len(runs)} runs is under way, or its dispatcher cannot be reached from here",
-            hint=f"start your script first; its connection file is below {settings().runs}",
+            f"no run {which} is under way, or none can be reached from here",
+            hint="start a script whose calls run on a cluster first. One whose calls run on this "
+            "machine alone takes no workers from elsewhere: ProcessScheduler(max_workers=8) gives "
+            "it more of its own",
         )
     for path, file in zip(paths, files, strict=False):
         if file not in found:

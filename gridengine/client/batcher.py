@@ -40,7 +40,7 @@ from gridengine.client.initializer import Initializer
 from gridengine.client.lifetime import Lifetime
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import UNNUMBERED, Cancelled
+from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
@@ -198,7 +198,8 @@ class Batcher(Lifetime):
             if waits:
                 future.outcome = RUNNING
         if waits:
-            error = Cancelled("the call was ended before it began")
+            name = call_words(future.template.function.name, UNNUMBERED, 0)
+            error = Cancelled(f"{name} was ended before it began")
             self._settle([future], Failed(error), 0)
             return True
         task, index, batch = self._find(future)
@@ -331,7 +332,8 @@ class Batcher(Lifetime):
         elif event.recalled:
             futures = self._given_back(futures, batch, cancelled_before=bool(event.path))
         if futures:
-            self._settle(futures, UndecodedResult(event), batch.load)
+            call = None if event.error is None else futures[0].call
+            self._settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(
         self, futures: Sequence[CallFuture], batch: Batch, *, cancelled_before: bool

@@ -21,7 +21,13 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, GridEngineError, call_words
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.references import NOTHING, Reference, awaited_in, can_go_on, refer_to
+from gridengine.serialize.references import (
+    NOTHING,
+    Reference,
+    ResultHolder,
+    awaited_in,
+    can_go_on,
+)
 
 
 class ResultSource(Protocol):
@@ -43,20 +49,6 @@ class ResultSource(Protocol):
 
 Found: TypeAlias = tuple[Any, ResultSource]
 """What a result is known by, which may be referred to weakly, and its source."""
-
-
-class ResultHolder:
-    """The base of what is not a future and yet stands for a result: calls that are given it get
-    that.
-    """
-
-    __slots__ = ()
-
-    def _find_source(self) -> Found | None:
-        """Return the source of the result, and what that is known by, the same each time; None is
-        for what is pickled as other objects are.
-        """
-        raise NotImplementedError
 
 
 class FutureSource:
@@ -178,13 +170,9 @@ class _References:
 
 
 @functools.cache
-def _references() -> _References:
+def known_references() -> _References:
+    """Return them."""
     return _References()
-
-
-def accept_futures() -> None:
-    """Have calls and functions that are pickled from now on refer to the results of futures."""
-    refer_to((Future, ResultHolder), _references().find)
 
 
 def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]:
@@ -195,7 +183,7 @@ def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]
     if not awaits:
         return ()
     for reference, source in awaits.items():
-        if _references().begin(reference, dispatcher):
+        if known_references().begin(reference, dispatcher):
             try:
                 if not source.keep(reference, dispatcher):
                     source.when_done(functools.partial(supply, source, reference, dispatcher))

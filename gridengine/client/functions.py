@@ -18,12 +18,12 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from gridengine.client.dependencies import accept_futures
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
@@ -31,7 +31,12 @@ from gridengine.serialize.classes import is_by_value, is_importable
 from gridengine.serialize.functions import global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
-from gridengine.serialize.references import awaited_in, numbers
+from gridengine.serialize.references import (
+    ResultHolder,
+    awaited_in,
+    numbers,
+    refer_to,
+)
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
@@ -283,7 +288,7 @@ def make_function(
         ConfigurationError: the working directory is gone.
     """
     own_modules().check()
-    accept_futures()
+    refer_to((Future, ResultHolder), _find_reference)
     digest, payload = pickling.dump_function(f, retry_on, most_digested=most_digested)
     directory, path, variables, arguments, around = surroundings()
     umask = present_umask()
@@ -293,6 +298,13 @@ def make_function(
     caller = CallerState(variables, umask, arguments)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
     return Function(digest, payload, path, directory, str(name), needs, caller, after)
+
+
+def _find_reference(obj: Any) -> Any:
+    # Here: most maps need none of it, and a first result is there the sooner.
+    from gridengine.client.dependencies import known_references
+
+    return known_references().find(obj)
 
 
 def surroundings() -> Surroundings:

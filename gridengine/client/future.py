@@ -25,6 +25,9 @@ from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.errors import trim
+from gridengine.serialize.argument_snapshot import given_words
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
@@ -94,12 +97,14 @@ class CallTemplate(Struct, frozen=True, eq=False):
 
 class UndecodedResult:
     """The outcome of calls that ended together, as it came. The first future whose result is asked
-    for unpickles all of it; each takes its own.
+    for unpickles all of it; each takes its own. `call` is what the one call was given that has an
+    error which says nothing of that.
     """
 
-    __slots__ = ("_lock", "_values", "event", "failed", "recalled")
+    __slots__ = ("_call", "_lock", "_values", "event", "failed", "recalled")
 
-    def __init__(self, event: CallsFinished) -> None:
+    def __init__(self, event: CallsFinished, call: Any = None) -> None:
+        self._call = call
         self.failed = event.raised or event.payload is None
         self.recalled = event.recalled
         self.event: CallsFinished | None = event
@@ -113,8 +118,12 @@ class UndecodedResult:
             if future.outcome is not self:
                 return
             if self.event is not None:
-                name, event = future.template.function.name, self.event
-                for outcome in outcomes_of(event, name, ONE_CALL):
+                template, event = future.template, self.event
+                error = event.error
+                if error is not None and event.attempts:  # else it is of others too
+                    note_on(error, list(filter(None, [given_words(self._call, template.form)])))
+                    self._call = None
+                for outcome in outcomes_of(event, template.function.name, ONE_CALL):
                     self._values.update(
                         zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                         if outcome.error is None
@@ -308,7 +317,10 @@ class CallFuture(Future[Any]):
             outcome = self.outcome
         if type(outcome) is Failed:
             try:
-                raise outcome.error
+                raise outcome.error.with_traceback(None)  # that of an earlier `result`
+            except BaseException as error:
+                trim(error)
+                raise
             finally:
                 self = outcome = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
         return outcome
@@ -399,9 +411,11 @@ class CallFuture(Future[Any]):
         self.set_result(None)
 
     def __reduce__(self) -> Any:
-        raise TypeError(
+        refusal = TypeError(
             "a future travels in the arguments of calls alone; elsewhere give its result()"
         )
+        vars(refusal)["refused"] = self  # named itself, not a part of it
+        raise refusal
 
 
 def release(locks: Sequence[threading.Lock]) -> None:

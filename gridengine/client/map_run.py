@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gridengine.client.chunking import next_size
-from gridengine.client.outcomes import Outcome
+from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
-from gridengine.errors import Cancelled
-from gridengine.serialize.exceptions import PartialResults, twin_of
+from gridengine.errors import Cancelled, trim
+from gridengine.serialize.exceptions import PartialResults, note_on, twin_of
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -70,6 +70,7 @@ class Results:
             self.errors = {
                 index: twin if one is error else one for index, one in self.errors.items()
             }
+            warn_of_exit(error)
             try:
                 raise error
             finally:
@@ -177,7 +178,12 @@ class MapRun:
         for outcome in self.submission.outcomes(0):  # what has come and has not been read
             self.results.put(outcome)
             del outcome
-        self.results.so_far(self.total).attach(error)
+        results = self.results.so_far(self.total)
+        results.attach(error)
+        if isinstance(error, KeyboardInterrupt):
+            ended = len(self.results.values) - self.results.missing
+            text = f"`results` of this exception has what {ended} of {len(results)} calls gave"
+            note_on(error, [f"{text}; at a prompt, `sys.last_value.results`"])
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that
@@ -204,5 +210,8 @@ class MapRun:
                 yield from map(list.pop, itertools.repeat(coming, len(coming)))
                 results.raise_first_error()
                 position = stop
+        except BaseException as error:
+            trim(error)
+            raise
         finally:
             self.submission.cancel()

@@ -94,14 +94,9 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
-    classes = (
-        (retry_on,)
-        if isinstance(retry_on, type)
-        else tuple(retry_on)
-        if isinstance(retry_on, Iterable)
-        else (retry_on,)
-    )
+    several = isinstance(retry_on, Iterable) and not isinstance(retry_on, (type, str))
+    classes = tuple(retry_on) if several else (retry_on,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise TypeError(f"retry_on must be exception classes, not {one!r}")
+            raise TypeError(f"retry_on must be exception classes, as (OSError,), not {one!r}")
     return classes

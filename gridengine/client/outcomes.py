@@ -4,6 +4,7 @@ the caller's side knows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -11,12 +12,21 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
-from gridengine.errors import GridEngineError, OutOfMemory, PicklingError, ProtocolError
-from gridengine.schedulers.logs import log_tail
+from gridengine.errors import (
+    GridEngineError,
+    OutOfMemory,
+    PicklingError,
+    ProtocolError,
+    safe_repr,
+)
+from gridengine.resources.units import plural
+from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on, twin_of
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import Payload
+
+log = logging.getLogger("gridengine")
 
 
 class OutcomeListener:
@@ -63,7 +73,7 @@ def outcomes_of(
     if event.recalled:
         error = CancelledError()
     elif event.payload is None:
-        error = _with_log(event.error)
+        error = event.error
         if error is not None and event.path:  # others have the same
             error = twin_of(error)
             note_on(error, [_way(event.path, name)])
@@ -75,6 +85,8 @@ def outcomes_of(
             add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
         return _outcomes_of_values(event.payload, start, stop)
+    if isinstance(error, GridEngineError) and error.log and error.log_tail is None:
+        add_log(error, error.log)
     return [Outcome(start, stop, (), error)]
 
 
@@ -90,11 +102,10 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
     except PicklingError as error:
         return [Outcome(start, stop, (), error)]
     if not isinstance(values, list) or len(values) != stop - start:
-        count = (
-            f"{len(values)} results" if isinstance(values, list) else f"a {type(values).__name__}"
-        )
+        is_list = isinstance(values, list)
+        count = plural(len(values), "result") if is_list else f"a {type(values).__name__}"
         wrong = ProtocolError(
-            f"the worker answered {stop - start} calls with {count}",
+            f"the worker answered {plural(stop - start, 'call')} with {count}",
             hint="report this as a fault of gridengine",
         )
         return [Outcome(start, stop, (), wrong)]
@@ -108,11 +119,18 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
     ]
 
 
-def _with_log(error: GridEngineError | None) -> GridEngineError | None:
-    """Add to an error that was made in this process the end of the log that it names."""
-    if error is not None and error.log and error.log_tail is None:
-        error.log_tail = log_tail(error.log) or None
-    return error
+def warn_of_exit(error: BaseException) -> None:
+    """Before the exception of a call is raised: say that it ends the script, if nothing else will.
+    Python prints nothing of a `SystemExit`, not even its notes.
+    """
+    if isinstance(error, SystemExit):
+        which = next(iter(getattr(error, "__notes__", ())), "a call")
+        log.warning(
+            "%s: it left by sys.exit(%s), which is raised here and ends this Python unless "
+            "SystemExit is caught",
+            which,
+            "" if error.code is None else safe_repr(error.code),
+        )
 
 
 def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt]) -> None:
@@ -121,13 +139,9 @@ def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt
     """
     history = [f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)]
     if isinstance(error, OutOfMemory) and attempts:  # its text has what the notes say of others
-        error.host, error.job, error.log = (
-            attempts[-1].host,
-            attempts[-1].job or None,
-            attempts[-1].log or None,
-        )
+        error.host, error.job = attempts[-1].host, attempts[-1].job or None
         error.attempts = tuple(map(str, attempts))
-        error.log_tail = log_tail(attempts[-1].log) or None
+        add_log(error, attempts[-1].log)
         facts, history = facts[1:], []
     elif attempts:
         facts += [f"on {attempts[-1].host}"]

@@ -10,7 +10,6 @@ from typing import Any, Self
 from msgspec import Struct
 
 from gridengine.client.connect import connect
-from gridengine.client.dependencies import introduce
 from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
@@ -21,7 +20,7 @@ from gridengine.errors import PicklingError
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import size_of
+from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.repeated_arrays import RepeatedArrays
 
@@ -120,7 +119,7 @@ class Submission(OutcomeListener):
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours
         if function.after:
-            made._needed_by_all = introduce(function.payload, dispatcher)
+            made._needed_by_all = made._introduce(function.payload)
         return made
 
     @property
@@ -164,7 +163,7 @@ class Submission(OutcomeListener):
         if getattr(payload, "awaits", None) or self._needed_by_all:
             if len(calls) > 1:
                 return self._add_apart(calls, first)
-            references = *introduce(payload, self.dispatcher), *self._needed_by_all
+            references = *self._introduce(payload), *self._needed_by_all
             self._needed_by_added += references
             after = numbers(references)
         id = self.dispatcher.new_id()
@@ -185,6 +184,11 @@ class Submission(OutcomeListener):
         self._blocks[id] = _Block(first, len(calls), len(calls), size)
         self._added_bytes += size
         return pickled + repeated.named - named
+
+    def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
+        from gridengine.client.dependencies import introduce  # here, as in `functions`
+
+        return introduce(payload, self.dispatcher)
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
         """As `add`, where calls refer to results of others: each of those is a task of its own. The

@@ -48,7 +48,8 @@ class Submitter:
     """Submits calls to the dispatcher of a scheduler.
 
     Args:
-        place, max_workers: where they run, and how many at a time; see `place_for`.
+        place, max_workers: where they run, and how many at a time; see `place_for`. `word` is what
+            the user calls the latter.
         initializer: what runs in each process before the first of them.
         options: of all its calls.
         most: how many calls that are submitted singly are handed over at a time; None is for the
@@ -65,8 +66,9 @@ class Submitter:
         options: CallOptions,
         most: int | None = None,
         daemon: bool = False,
+        word: str = "max_workers",
     ) -> None:
-        dispatcher, self._scheduler, ours = connect(place_for(place, max_workers))
+        dispatcher, self._scheduler, ours = connect(place_for(place, max_workers, word))
         try:
             _check(dispatcher, options)
         except BaseException:
@@ -326,8 +328,9 @@ def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
         dispatcher.check(options.demand)
 
 
-def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
+def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> SchedulerSpec:
     """Return where calls run, given how many may at a time: with that, a scheduler of their own.
+    `word` is what the user calls that number.
 
     Raises:
         ConfigurationError: the scheduler is there already, and has its own number.
@@ -335,11 +338,12 @@ def place_for(place: SchedulerSpec, max_workers: int | None) -> SchedulerSpec:
     if max_workers is None:
         return place
     if callable(max_workers) or isinstance(max_workers, (str, Scheduler)):
-        raise TypeError(f"max_workers is a number; for {max_workers!r} say scheduler=")
-    whole("max_workers", max_workers)
+        raise TypeError(f"{word} is a number; for {max_workers!r} say scheduler=")
+    whole(word, max_workers)
     if isinstance(place, Scheduler):
         raise ConfigurationError(
-            "a scheduler instance has its own max_workers", hint="give max_workers to the scheduler"
+            f"{word} is given beside a scheduler instance, which has its own max_workers",
+            hint="give max_workers to the scheduler",
         )
 
     if place is None and GVAR.inside:

@@ -111,7 +111,8 @@ class EffectPerformer:
         self._launcher.cancel(effect.handles)
 
     def _explain(self, effect: Explain) -> None:
-        self._launcher.explain(effect.handles, effect.seconds)
+        look = self._launcher.read_log if effect.running else self._launcher.explain
+        look(effect.handles, effect.seconds)
 
     def _lost(self, effect: Lost) -> None:
         self._link.forget(effect.worker)

@@ -9,6 +9,7 @@ import bdb
 import contextlib
 import io
 import itertools
+import logging
 import os
 import signal
 import sys
@@ -77,14 +78,20 @@ from gridengine.worker.process_setup import Controller
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
 WORKER = b"inline"
+IGNORED = (
+    "InlineScheduler cannot keep calls to a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) can"
+)
+
+log = logging.getLogger("gridengine")
 
 
 class InlineDispatcher:
     """Runs what is submitted before `submit` returns. Arguments and results are pickled all the
     same, so that what cannot be pickled is seen here too.
 
-    A `timeout` is not enforced: nothing can end a call in this very process, and one that is looked
-    at in a debugger is not late.
+    No limit of time or memory is enforced, and the first of either is warned of: nothing can end a
+    call in this very process, and one that is looked at in a debugger is not late.
     """
 
     slots = 1
@@ -94,6 +101,8 @@ class InlineDispatcher:
         self._ids = itertools.count(1)
         self._runs: dict[int, InlineRun] = {}
         """By the number of each task that is being run; calls may submit in turn."""
+        self.ignored: set[str] = set()
+        """The kinds of limits that were warned of."""
         self._closed = False
         self.results: dict[int, ResultData] = {}
         """What calls may refer to, by its references."""
@@ -203,6 +212,7 @@ class InlineRun:
             with resolving_locally():
                 self._f, self._retry_on = pickling.load_function(function.payload)
         self._function = function
+        self._ignored = dispatcher.ignored
         self._tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
         """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
@@ -263,8 +273,19 @@ class InlineRun:
         message = effect.message
         if isinstance(message, Assign):
             self._assigned.extend(message.assignments)
+            for assignment in message.assignments:
+                if assignment.timeout is not None:
+                    self._ignore("time", "timeout=, WTime")
+                if assignment.memory:
+                    self._ignore("memory", "Memory")
         elif isinstance(message, Cancel):
             self._cancelled.update(dict.fromkeys(message.runs, message.signal))
+
+    def _ignore(self, kind: str, asked_by: str) -> None:
+        """Warn of a limit that does not hold here, once for all runs of a dispatcher."""
+        if kind not in self._ignored:
+            self._ignored.add(kind)
+            log.warning(IGNORED, kind, asked_by)
 
     def _run(self, assignment: Assignment) -> None:
         """Run the calls of an assignment, unless and until it is cancelled."""

@@ -15,8 +15,9 @@ from gridengine.dispatcher.core.events import (
     LaunchFailed,
     Polled,
 )
-from gridengine.errors import ClusterError, GridEngineError, safe_repr
+from gridengine.errors import UNREACHABLE, ClusterError, GridEngineError, safe_repr
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, TryAgain
+from gridengine.schedulers.logs import unanswered
 
 log = logging.getLogger("gridengine")
 
@@ -100,6 +101,24 @@ class LauncherThread:
                 "waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, reason
             )
             return Explained(handles[0], words)
+
+        self._ask(look_up)
+
+    def read_log(self, handles: Sequence[Handle], seconds: float) -> None:
+        """Log what keeps a worker that runs from connecting, when it says so; posts `Explained`."""
+
+        def look_up() -> Event | None:
+            words = unanswered(handles[0].log)
+            if not words:
+                return None
+            log.warning(
+                "cluster job %s has run for %.0f s, and its worker gets no answer at %s: %s",
+                handles[0].id,
+                seconds,
+                words,
+                UNREACHABLE,
+            )
+            return Explained(handles[0], words, running=True)
 
         self._ask(look_up)
 

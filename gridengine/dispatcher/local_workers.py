@@ -191,8 +191,8 @@ class LocalWorkers:
         self._poller.unregister(agent.fileno())
         del self._peers[agent.fileno()]
         agent.finish_background()
-        agent.close()
-        self._post(peer, Goodbye(reason))
+        begun = agent.close()
+        self._post(peer, Goodbye(reason, begun))
         self.deadline = 0.0
 
     def forget(self, peer: bytes) -> None:

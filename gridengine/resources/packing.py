@@ -178,9 +178,17 @@ class Packer(Generic[TaskT, HolderT]):
 
     # ---------------------------------------------------------------- tasks
 
-    def add(self, task: TaskT, request: Resource, now: float, *, order: int | None = None) -> None:
+    def add(
+        self,
+        task: TaskT,
+        request: Resource,
+        now: float,
+        *,
+        order: int | None = None,
+        asked: Resource | None = None,
+    ) -> None:
         """Have a task wait since `now`, behind all others or, with the `order` of an earlier place,
-        where it would be had it waited since.
+        where it would be had it waited since. `asked` is the request as the user wrote it.
 
         Raises:
             ConfigurationError: no holder that is here or on offer can ever hold the request.
@@ -191,7 +199,7 @@ class Packer(Generic[TaskT, HolderT]):
         key = key_of(request)
         queue = self._queues.get(key)
         if queue is None:
-            self._must_be_possible(request)
+            self._must_be_possible(request, asked or request)
             numbers = list(self._by_number)
             queue = self._queues[key] = _Queue(request, key, numbers, set(numbers))
         if order is None:
@@ -271,12 +279,12 @@ class Packer(Generic[TaskT, HolderT]):
 
     # ---------------------------------------------------------------- how
 
-    def _must_be_possible(self, request: Resource) -> None:
+    def _must_be_possible(self, request: Resource, asked: Resource) -> None:
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
         if not any(Books(shape).of(request)._request(request) for shape in shapes):
             held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
             raise ConfigurationError(
-                f"no worker can ever hold {safe_repr(request)}: they hold {held}",
+                f"no worker can ever hold {safe_repr(asked)}: they hold {held}",
                 hint="ask for less, or have workers that hold more (worker_resources=)",
             )
 

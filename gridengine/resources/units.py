@@ -34,6 +34,11 @@ def parse_seconds(name: str, value: float | str) -> float:
         (int(digits or 0) for digits in match.groups()) if match else (0, 0, 0, 0)
     )
     total = days * DAY + hours * 3600 + minutes * 60 + seconds
+    if short := re.fullmatch(r"([0-9]+):([0-5][0-9])", value.strip()):
+        raise ConfigurationError(
+            f"{name}={value[:40]!r} is not a time: hours and minutes, or minutes and seconds?",
+            hint=f"write {value.strip()[:40]}:00, or 0:{int(short[1]):02}:{short[2]}",
+        )
     if not 0 < total <= MOST or (days and hours > 23):
         raise ConfigurationError(
             f"{name}={value[:40]!r} is not a time",

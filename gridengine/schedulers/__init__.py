@@ -148,8 +148,8 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
         most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
     else:
         most, other = scheduler.max_workers, "GRIDENGINE_SCHEDULER=processes keeps them here"
-    kind = "calls" if scheduler.local else "tasks"
-    line = f"{what} on {system}, up to {most:,} {kind} at a time; {other}"
+    limit = plural(most, "call" if scheduler.local else "task")
+    line = f"{what} on {system}, up to {limit} at a time; {other}"
     logger.info("%s", line)
     if not scheduler.local and _is_watched():
         print(f"gridengine: {line}", file=sys.stderr)

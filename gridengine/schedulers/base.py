@@ -64,6 +64,12 @@ class Scheduler(ABC):
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
+    _not_pickled = (
+        "leave it out: what a call runs in turn runs in its own process; or make one in the call",
+        "return plain data",
+    )
+    """What to do instead of handing one over to a call, and of returning one."""
+
     def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
         self.max_workers = whole("max_workers", max_workers)
         self.start_timeout = (

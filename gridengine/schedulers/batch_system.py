@@ -39,7 +39,7 @@ from gridengine.schedulers.launcher import (
     Report,
     TryAgain,
 )
-from gridengine.schedulers.logs import log_tail
+from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
 from gridengine.schedulers.script import (
     job_name,
     launch_script,
@@ -95,7 +95,7 @@ CAUSES = {
         "its Python could not be run",
         "name a Python by python= that is there on the nodes too, on a shared file system, say",
     ),
-    "gets no answer of its dispatcher": ("it could not connect", UNREACHABLE),
+    NO_ANSWER: ("it could not connect", UNREACHABLE),
     "connection.json is not a connection file": (
         "it cannot read the run directory",
         "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
@@ -344,8 +344,7 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
         f"the cluster job ended before its worker connected: {reason}",
         host=host or None,
         job=handle.id,
-        log=handle.log or None,
-        log_tail=tail or None,
         hint=None if end.deleted else hint,
     )
+    add_log(error, handle.log)
     return end._replace(error=error)

@@ -28,8 +28,9 @@ class InlineScheduler(Scheduler):
     """Runs each call in this very process and thread, one after the other, so that `pdb`, prints
     and profilers work.
 
-    A `timeout` is not enforced here: nothing can end a call in this very process, and a call that
-    is looked at in a debugger is not late.
+    Limits (`timeout=`, `WTime`, `Memory`) do not hold here, and the first of each is warned of:
+    nothing can end a call in this very process, and one that is looked at in a debugger is not
+    late. `ProcessScheduler(1)` keeps to them.
 
     Args:
         max_workers: has no effect, and is taken since every other scheduler takes it.

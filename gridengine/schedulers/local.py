@@ -15,7 +15,9 @@ import subprocess
 import sys
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gridengine.errors import ConfigurationError, GridEngineError
@@ -27,6 +29,7 @@ from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
+from gridengine.wire.connection_file import KEPT
 from gridengine.wire.socket_pairs import socket_pair
 
 MOST_PROCESSES = 1 << 22
@@ -43,6 +46,7 @@ class ProcessScheduler(Scheduler):
             cluster's scheduler (default: the setting).
         worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less
             memory, say, than the machine has.
+        environment: variables for the calls, besides those of their caller.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
@@ -57,8 +61,14 @@ class ProcessScheduler(Scheduler):
         *,
         start_timeout: float | None = None,
         worker_resources: Resource = ZERO,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(max_workers=1, start_timeout=start_timeout)
+        self._environment: dict[str, str] = {}
+        if environment:
+            from gridengine.schedulers.script import variables  # here: most have none
+
+            self._environment = variables("environment", environment)
         cores = (
             len(os.sched_getaffinity(0))
             if max_workers is None
@@ -75,7 +85,7 @@ class ProcessScheduler(Scheduler):
 
     def launcher(self, run: LaunchContext) -> ProcessLauncher:
         """Return what starts the one worker of this scheduler."""
-        return ProcessLauncher(run, self._ahead)
+        return ProcessLauncher(run, self._ahead, self._environment)
 
     def _prepare(self) -> None:
         """Start the fork server: to import what it needs takes it as long as this process."""
@@ -83,7 +93,7 @@ class ProcessScheduler(Scheduler):
             if self._shared is None and not self._closed and not self._ahead:
                 # What keeps it from starting now is found again, and told, by the launcher.
                 with contextlib.suppress(GridEngineError, TryAgain):
-                    self._ahead.append(SpawnedForkServer.start())
+                    self._ahead.append(SpawnedForkServer.start(self._environment))
 
     def close(self) -> None:
         """End the workers. Calls that have not ended are cancelled. May be called twice."""
@@ -117,8 +127,8 @@ class SpawnedForkServer(NamedTuple):
     owner: int
 
     @classmethod
-    def start(cls) -> SpawnedForkServer:
-        """Start one.
+    def start(cls, added: Mapping[str, str]) -> SpawnedForkServer:
+        """Start one whose calls find these variables besides their caller's.
 
         Raises:
             TryAgain: there are too many processes now, or too little memory.
@@ -129,7 +139,7 @@ class SpawnedForkServer(NamedTuple):
             ours, theirs = _socket_pair()
         except OSError as error:
             raise start_error(error) from error
-        environment = worker_environment(os.environ)
+        environment = _environment(added)
         try:
             process = subprocess.Popen(
                 _command(str(theirs.fileno())),
@@ -152,6 +162,11 @@ class SpawnedForkServer(NamedTuple):
         if self.owner == os.getpid():
             self.process.kill()
             self.process.wait()
+
+
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
+    own = worker_environment(os.environ)
+    return {**own, **added, KEPT: "=".join(added)} if added else own
 
 
 def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
@@ -211,13 +226,19 @@ class ProcessLauncher(LocalLauncher):
     """It leaves by itself, its agent being gone; a stopped process does not see that."""
     leave_seconds = 2.0
 
-    def __init__(self, run: LaunchContext, ahead: deque[SpawnedForkServer] | None = None) -> None:
+    def __init__(
+        self,
+        run: LaunchContext,
+        ahead: deque[SpawnedForkServer] | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self._run = run
+        self._environment = environment
         self._ahead = deque() if ahead is None else ahead
 
     def _start(self) -> subprocess.Popen[bytes]:
-        server = self._started_ahead() or SpawnedForkServer.start()
+        server = self._started_ahead() or SpawnedForkServer.start(self._environment)
         self._run.adopt(server.sock, server.process)
         return server.process
 
@@ -227,7 +248,9 @@ class ProcessLauncher(LocalLauncher):
         """
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
-            if server.owner == os.getpid() and server.environment == worker_environment(os.environ):
+            if server.owner == os.getpid() and server.environment == _environment(
+                self._environment
+            ):
                 return server
             server.end()
         return None

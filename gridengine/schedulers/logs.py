@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from gridengine.errors import GridEngineError
 from gridengine.wire.connection_file import open_regular
 
 TAIL_BYTES, TAIL_LINES = 4096, 20
@@ -38,10 +39,30 @@ are.
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether nothing stands in a log but that its job was cancelled."""
-    size = path.stat().st_size
+    """Return whether nothing stands in a log but that its job was cancelled. It is removed then."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return False
     text = tail(path, TAIL_BYTES) if size <= TAIL_BYTES else ""
     return not size or bool(text and not CANCELLED.sub("", text))
+
+
+def add_log(error: GridEngineError, path: str) -> None:
+    """Have an error name a worker's log, unless it is empty, and quote its end."""
+    error.log = path if path and not is_empty(Path(path)) else None
+    error.log_tail = log_tail(path) or None
+
+
+NO_ANSWER = "gets no answer of its dispatcher"
+
+
+def unanswered(path: str) -> str:
+    """Return which addresses of the dispatcher a worker has tried in vain, and why, as its log has
+    it; empty when it has not.
+    """
+    found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def log_tail(path: str) -> str:

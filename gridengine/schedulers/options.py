@@ -5,6 +5,7 @@ templates in settings, and the check that nothing is requested twice.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,18 @@ def check_no_conflict(
             f"{part!r} of a call and {own[both][1]} of the scheduler both say {both}",
             hint="say it in one of the two places",
         )
+
+
+def split_words(options: str) -> list[str]:
+    """Return the words of options, quotes taken off: in these there may be blanks, as in a shell.
+
+    Raises:
+        ConfigurationError: a quote is not closed.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise ConfigurationError(f"the options {options!r} cannot be read: {error}") from error
 
 
 def check_not_ours(names: Iterable[str], ours: Container[str]) -> None:

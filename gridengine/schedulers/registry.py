@@ -132,7 +132,6 @@ def entry_of(name: str) -> SchedulerEntry:
     if name in BY_NAME:
         return BY_NAME[name]
     from gridengine.errors import ConfigurationError
+    from gridengine.settings.files import meant
 
-    raise ConfigurationError(
-        f"there is no scheduler {name!r}", hint=f"there are: {', '.join(map(repr, BY_NAME))}"
-    )
+    raise ConfigurationError(f"there is no scheduler {name!r}", hint=meant(name, BY_NAME))

@@ -4,13 +4,17 @@ pickled. Imported by workers too, so it imports little.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
+from gridengine.errors import short_repr
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import ATOMS, FULL, Payload, size_of
+from gridengine.serialize.payload import ATOMS, FULL, STAR, Payload, size_of
 from gridengine.serialize.references import Reference
 
+MOST_SHOWN = 6
+"""How many positional arguments of a call that failed are shown at most, and how many by name."""
 SHORT = 256
 """Strings and tuples up to that length wait as they are."""
 
@@ -56,6 +60,20 @@ def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
     return CallSnapshot(
         pickling.dump_calls([call], form=form, describe=lambda _: f"the call of {name}")
     )
+
+
+def given_words(call: Any, form: int) -> str:
+    """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
+    empty for a snapshot, which is not rebuilt here: that may be what the call died of.
+    """
+    if type(call) is CallSnapshot:
+        return ""
+    positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
+    shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]
+    shown += [f"{name}={short_repr(named[name])}" for name in itertools.islice(named, MOST_SHOWN)]
+    count = len(positional) + len(named)
+    shown += ["..."] * (count > len(shown))
+    return f"argument{'s' * (count > 1)} {', '.join(shown)}" if count else "no argument"
 
 
 def is_constant(value: Any) -> bool:

@@ -11,10 +11,9 @@ import traceback
 import types
 import typing
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from gridengine.errors import safe_repr
+from gridengine.errors import safe_repr, users_frames
 
 MOST_OPTIONAL = 64 * 1024
 """How many bytes of pickle what may be left out takes at most."""
@@ -208,10 +207,7 @@ def traceback_text(error: BaseException) -> str:
     """Return an exception's traceback, without the frames of this package that called the user's
     code.
     """
-    here = str(Path(__file__).parents[1])
-    inner = error.__traceback__
-    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(here):
-        inner = inner.tb_next
+    inner = users_frames(error)
     try:
         return "".join(traceback.format_exception(type(error), error, inner or error.__traceback__))
     except KeyboardInterrupt:

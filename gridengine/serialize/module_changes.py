@@ -8,6 +8,7 @@ meanwhile.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+
+logger = logging.getLogger("gridengine")
 
 CHECK_SECONDS = 0.05
 MAINS = frozenset({"__main__", "__mp_main__"})
@@ -71,6 +74,12 @@ class OwnModules:
             changed.append(name)
         # First: another thread finds either the change or the new number.
         self.generation += bool(changed)
+        if changed:
+            logger.info(
+                "edited or reloaded: %s; calls from now on import the module%s anew",
+                ", ".join(changed),
+                "s" * (len(changed) > 1),
+            )
         self._seen.difference_update(changed)
         # What is new comes last; other threads may import meanwhile.
         last = len(sys.modules), list(sys.modules)[-1]

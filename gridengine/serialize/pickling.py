@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import PicklingError, RemoteTraceback
+from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler, shared_objects
 from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
@@ -25,6 +25,7 @@ from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
     arguments,
+    cause_of,
     failure_of,
     name_of,
     or_explain,
@@ -187,7 +188,8 @@ def dump_values(
     if len(values) == 1 and type(values[0]) in ATOMS:
         return [pickle.dumps([values[0]], 5)]
     how = functools.partial(encode, list(values), for_caller=True, whole_classes=whole_classes)
-    return or_explain_item(functools.partial(with_dill, how), values, describe, parts_of)
+    dump = functools.partial(with_dill, how)
+    return or_explain_item(dump, values, describe, parts_of, for_caller=True)
 
 
 def load_result(payload: Payload, item: int) -> Any:
@@ -213,18 +215,21 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
     try:
         values, complete = load_items(payload)
     except Exception as error:
-        raise PicklingError(f"the results cannot be rebuilt here: {reason(error)}") from error
+        told = PicklingError(f"the results cannot be rebuilt here: {reason(error)}")
+        raise told from cause_of(error)
     for value in () if complete else values:
         if type(value) is Unloadable:
             cause = value.error
             value.error = PicklingError(f"the result cannot be rebuilt here: {reason(cause)}")
-            value.error.__cause__ = cause
+            value.error.__cause__ = cause_of(cause)
     return values, complete
 
 
-def dump_exception(error: BaseException, arguments: str = "") -> list[Buffer]:
-    """Return the payload of an exception that a call raised, with its traceback, and what the call
-    was given, as text. Never fails.
+def dump_exception(
+    error: BaseException, arguments: str = "", *, origin: BaseException | None = None
+) -> list[Buffer]:
+    """Return the payload of an exception that a call raised, with its traceback, or that of its
+    `origin`, and what the call was given, as text. Never fails.
 
     What in it cannot be pickled is replaced by its `repr`, and a note says so. An exception that
     cannot travel at all is replaced by a `PicklingError` with its type's name.
@@ -240,7 +245,10 @@ def dump_exception(error: BaseException, arguments: str = "") -> list[Buffer]:
             f"an exception of type {name} was raised that cannot be pickled: {reason(failure)}"
         )
         body, *buffers = encode(substitute, SOCKETS)
-    return [pickle.dumps((name, traceback_text(error), bytes(body), arguments), 5), *buffers]
+    origin = origin or error
+    told = isinstance(error, GridEngineError) and origin.__traceback__ is None  # it is all there is
+    text = "" if told else traceback_text(origin)
+    return [pickle.dumps((name, text, bytes(body), arguments), 5), *buffers]
 
 
 def _dump_error(error: BaseException) -> list[Buffer]:
@@ -257,7 +265,9 @@ def raised_type(payload: Payload) -> str:
 
 
 def load_exception(payload: Payload) -> BaseException:
-    """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`."""
+    """Return the exception of a payload; its `__cause__` is a `RemoteTraceback`, but for an error
+    of ours that was never raised.
+    """
     return load_raised(payload)[0]
 
 
@@ -275,6 +285,7 @@ def load_raised(payload: Payload) -> tuple[BaseException, str]:
         error = PicklingError(
             f"an exception of type {name} was raised that cannot be rebuilt here: {reason(failure)}"
         )
-    cause = RemoteTraceback(text)
-    BaseException.__setattr__(error, "__cause__", cause)  # a frozen dataclass would refuse
+    if text:
+        cause = RemoteTraceback(text)
+        BaseException.__setattr__(error, "__cause__", cause)  # a frozen dataclass would refuse
     return error, arguments

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
-import secrets
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ def _release(number: int, users: list[weakref.ref[User]]) -> None:
 @functools.cache
 def _numbers() -> Iterator[int]:
     """Return numbers that no other process has."""
-    return itertools.count(secrets.randbits(62))
+    return itertools.count(int.from_bytes(os.urandom(8), "big") >> 1)
 
 
 def new_number() -> int:
@@ -101,6 +101,20 @@ def can_go_on(payload: Payload, values: int) -> bool:
     """
     is_alone = values == 1 or size_of(payload) <= MOST_BESIDE
     return is_alone and _KNOWN_CLASS.search(payload[0]) is None
+
+
+class ResultHolder:
+    """The base of what is not a future and yet stands for a result: calls that are given it get
+    that.
+    """
+
+    __slots__ = ()
+
+    def _find_source(self) -> tuple[Any, Any] | None:
+        """Return what the result is known by, the same each time, and what gives it; None is for
+        what is pickled as other objects are.
+        """
+        raise NotImplementedError
 
 
 class _Hook:

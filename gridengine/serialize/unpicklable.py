@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import io
+import pickle
+import socket
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gridengine.errors import PicklingError
+from gridengine.errors import PicklingError, is_own, users_frames
 from gridengine.serialize.classes import is_by_value
 from gridengine.serialize.encoding import encode, with_dill
 from gridengine.serialize.functions import global_names
@@ -31,7 +35,8 @@ def or_explain(dump: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Bu
     except MemoryError:
         raise
     except Exception as error:
-        raise _explanation(obj, what, error, parts_of(obj), seen={id(obj)}) from error
+        told = _explanation(obj, what, error, parts_of(obj), seen={id(obj)})
+        raise told from cause_of(error)
 
 
 def or_explain_item(
@@ -39,12 +44,15 @@ def or_explain_item(
     items: Sequence[Any],
     describe: Callable[[int], str],
     parts: Callable[[Any], Parts],
+    *,
+    for_caller: bool = False,
 ) -> list[Buffer]:
     """Return what `dump` makes of a list.
 
     Args:
         describe: gives an item's name, by its index.
         parts: gives an item's parts.
+        for_caller: they are results: see `encode`.
 
     Raises:
         PicklingError: it cannot be pickled; the text names the first item that cannot, and the
@@ -56,30 +64,56 @@ def or_explain_item(
         raise
     except Exception as error:
         for index, item in enumerate(items):
-            if (failure := failure_of(item)) is not None:
-                what = describe(index)
-                raise _explanation(item, what, failure, parts(item), seen=set()) from failure
-        raise PicklingError(f"these calls cannot be pickled together: {reason(error)}") from error
+            if (failure := failure_of(item, for_caller=for_caller)) is not None:
+                told = _explanation(
+                    item,
+                    describe(index),
+                    failure,
+                    parts(item),
+                    seen={id(item)} if for_caller else set(),
+                    for_caller=for_caller,
+                )
+                raise told from cause_of(failure)
+        told = PicklingError(f"these calls cannot be pickled together: {reason(error)}")
+        raise told from cause_of(error)
 
 
-def failure_of(obj: Any) -> Exception | None:
+def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
     """Return why an object cannot be pickled; None when it can."""
     try:
-        with_dill(functools.partial(encode, obj, takes_futures=True))
+        with_dill(
+            functools.partial(encode, obj, for_caller=for_caller, takes_futures=not for_caller)
+        )
     except Exception as error:
         return error
     return None
 
 
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what is to be shown beside a text that has this error's own: the error if it was
+    raised outside of this package, and its traceback says where.
+    """
+    frames = users_frames(error)
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return None if frames is None or is_own(frames.tb_frame.f_code.co_filename) else error
+
+
 def _explanation(
-    obj: Any, what: str, error: Exception, parts: Parts, *, seen: set[int]
+    obj: Any,
+    what: str,
+    error: Exception,
+    parts: Parts,
+    *,
+    seen: set[int],
+    for_caller: bool = False,
 ) -> PicklingError:
     """Return an error that names the smallest part that cannot be pickled."""
-    path, inside = "", False
+    path, inside, captured = "", False, False
     kinds: set[type] = set()
-    # What a recipe has refused is named itself, not a part of it.
-    while not (id(obj) in seen and getattr(error, "refused", None) is obj):
-        found = _first_failing(parts, seen)
+    # What a recipe has refused is named itself, not a part of it; so is what has a remedy.
+    while not (id(obj) in seen and (getattr(error, "refused", None) is obj or _named(obj))):
+        found = _first_failing(parts, seen, for_caller)
         # Of what is nested too deeply the outermost is named.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
@@ -89,26 +123,76 @@ def _explanation(
         if label.startswith("argument"):
             what = f"{label} of {what}"
         else:
+            captured = captured or "variable" in label
             step = label[0] in "[."
             path += f", its {label}" if not step else label if inside else f", at {label}"
             inside = step
         parts = parts_of(obj)
     if len(path) > LONG_PATH:
         path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
-    too_deep = "it is nested too deeply; hand it over as a flat list of its parts, say"
     return PicklingError(
         f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {reason(error)}",
-        hint=too_deep if isinstance(error, RecursionError) else None,
+        hint=_remedy(obj, error, captured=captured, for_caller=for_caller),
     )
 
 
-def _first_failing(parts: Parts, seen: set[int]) -> tuple[str, Any, Exception] | None:
+def _first_failing(
+    parts: Parts, seen: set[int], for_caller: bool
+) -> tuple[str, Any, Exception] | None:
     failing = (
         (label, part, failure)
         for label, part in parts
-        if id(part) not in seen and (failure := failure_of(part)) is not None
+        if id(part) not in seen and (failure := failure_of(part, for_caller=for_caller)) is not None
     )
     return next(failing, None)
+
+
+_REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
+    (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event): (
+        "make it in the function, or leave it out of what is pickled (`__getstate__`); one that "
+        "calls on this machine share is a multiprocessing.Manager().Lock()",
+        "return what it guards, without it",
+    ),
+    (threading.Thread,): ("start it in the function", "return what it made"),
+    (io.IOBase,): (
+        "hand over its path, and open it in the function",
+        "return its path, or what is in it",
+    ),
+    (socket.socket,): ("connect in the function", "return what came through it"),
+    (types.GeneratorType, types.AsyncGeneratorType): (
+        "hand over list() of it, or make it in the function",
+        "return list() of it",
+    ),
+    (types.CoroutineType,): (
+        "hand over the function and its arguments, and call asyncio.run() there",
+        "return asyncio.run() of it",
+    ),
+}
+"""What to do about what cannot be pickled, by its types: on the way to a call, and back from it."""
+
+
+def _named(obj: Any) -> tuple[str, str] | None:
+    """Return the remedies for an object, if its class or `_REMEDIES` has some."""
+    own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
+    return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
+
+
+def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:
+    """Return what to do; None where the error says it, or is the user's own."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply; hand it over as a flat list of its parts, say"
+    if (known := _named(obj)) is not None:
+        return known[for_caller]
+    if not isinstance(error, (TypeError, pickle.PicklingError)) or hasattr(error, "refused"):
+        return None
+    if for_caller:
+        return "return plain data, or leave it out of what is pickled (`__getstate__`)"
+    if captured:
+        return (
+            "make it in the function, or in a module that the function imports: each process then "
+            "has its own"
+        )
+    return "make it in the function, or leave it out of what is pickled (`__getstate__`)"
 
 
 def arguments(form: int | None, call: Any) -> Parts:

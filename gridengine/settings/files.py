@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
 from gridengine.settings.locations import PROJECTS, projects_file, users_file
-from gridengine.settings.schema import TABLES, Setting, convert, setting_types
+from gridengine.settings.schema import TABLES, Setting, choices, convert, from_text, setting_types
 from gridengine.settings.trusted_files import Untrusted, open_trusted
 
 logger = logging.getLogger("gridengine")
@@ -22,6 +22,8 @@ CODE = "drmaa_library"
 it.
 """
 MOST_BYTES = 1_000_000
+GRID_ENGINES = re.compile(r"\A(?:[su]?ge|grid.?engine|drmaa)(?![a-z])")
+"""What people call Grid Engine, where it is called `grid_engine`."""
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*")
 
@@ -110,11 +112,11 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
         ValueError,
         RecursionError,
     ) as error:  # numbers of thousands of digits, and brackets in brackets, are no TOMLDecodeError
-        line = re.search(r"at line (\d+)", str(error))
-        at = f":{line[1]}" if line else ""
+        reason, _, place = str(error).partition(" (at line ")
+        number = place.partition(",")[0]
         raise ConfigurationError(
-            f"{path}{at}: {error}", hint="a settings file is TOML: see https://toml.io"
-        ) from error
+            f"{path}{number and f':{number}'}: {reason}", hint=_as_toml(text, int(number or 0))
+        ) from None
     lines, kinds = lines_of(text), setting_types()
     said = {}
     for keys, value in _flat(content):
@@ -125,9 +127,34 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
             said[name] = Setting(convert(value, kinds[name]), place)
         except ValueError as error:
             raise ConfigurationError(
-                f"{place}: {name} = {safe_repr(value, most=SHOWN)} is not {error}"
+                f"{place}: {name} = {safe_repr(value, most=SHOWN)} is not {error}",
+                hint=_as_meant(name, str(value)),
             ) from None
     return said
+
+
+def _as_toml(text: str, number: int) -> str:
+    """Return, as a hint, how what stands in this line of a file that is no TOML was meant."""
+    keys = [keys for keys, line in lines_of(text).items() if line == number]
+    said = text.splitlines()[number - 1].partition("=")[2].partition("#")[0] if keys else ""
+    without_quotes = said.strip() and not re.search("[\"']", said)
+    hint = _as_meant(".".join(keys[-1]), said.strip()) if without_quotes else None
+    return hint or 'a settings file is TOML, as in queue = "all.q": see https://toml.io'
+
+
+def _as_meant(name: str, text: str) -> str | None:
+    """Return, as a hint, how the wrong value of a setting was meant; None when that is unknown."""
+    import json
+
+    kind = setting_types().get(name)
+    if kind is None:
+        return None
+    try:
+        value = from_text(text, kind)
+    except ValueError:
+        value = nearest(text, choices(kind))
+    key = name.rpartition(".")[2]
+    return None if value is None else f"write {key} = {json.dumps(value, default=str)}"
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -144,21 +171,32 @@ def _unknown(place: str, name: str) -> ConfigurationError:
         return ConfigurationError(
             f"{place}: {name} is a table", hint=f"write [{name}], and what it holds in lines below"
         )
-    known = [*setting_types(), *TABLES]
     return ConfigurationError(
-        f"{place}: there is no setting {name!r}", hint=meant(name, known, repr)
+        f"{place}: there is no setting {name!r}",
+        hint=meant(
+            name,
+            [*setting_types(), *TABLES],
+            lambda name: f"[{name}]" if name in TABLES else repr(name),
+        ),
     )
 
 
-def meant(name: str, known: Sequence[str], shown: Callable[[str], str]) -> str:
+def meant(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
     """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
+    near = nearest(name, known)
+    return f"{shown(near)} is one" if near else f"there are: {', '.join(map(shown, known))}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return which of these names a misspelt one is nearest to; None when to none."""
     import difflib
 
+    name = GRID_ENGINES.sub("grid_engine", name.lower())
     # The right word in the wrong table is as near as a misspelt one.
     last = name.rpartition(".")[2]
     near = [one for one in known if one.rpartition(".")[2] == last]
     near += difflib.get_close_matches(name, known, cutoff=0.5)
-    return f"{shown(near[0])} is one" if near else f"there are: {', '.join(map(shown, known))}"
+    return near[0] if near else None
 
 
 def _at(lines: Lines, keys: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -25,8 +25,9 @@ Number: TypeAlias = Annotated[
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
+_Schedulers: TypeAlias = Literal["", "processes", "grid_engine", "slurm", "inline"]
 SchedulerName: TypeAlias = Annotated[
-    Literal["", "processes", "grid_engine", "slurm", "inline"],
+    _Schedulers,
     Meta(description="the name of a scheduler: processes, grid_engine, slurm or inline"),
 ]
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
@@ -96,7 +97,7 @@ class Settings(Struct, frozen=True):
         tried).
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
     progress: show how far a map is that takes over two seconds: a bar on a terminal and in a
-        notebook, else a line for each tenth, one a minute at most (default yes).
+        notebook, else lines on standard error: see docs/watching.md (default yes).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
         (default 10,000,000).
@@ -155,6 +156,7 @@ class Settings(Struct, frozen=True):
             ) from error
 
 
+SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 TABLES: Mapping[str, type[Struct]] = {"grid_engine": GridEngineSite, "slurm": SlurmSite}
 """What the tables of a settings file hold."""
 
@@ -184,6 +186,11 @@ def description(kind: Any) -> str:
     return text
 
 
+def choices(kind: Any) -> tuple[str, ...]:
+    """Return the words that a setting of this type is one of; none where it may be others."""
+    return get_args(_Schedulers) if kind is SchedulerName else ()
+
+
 def convert(value: Any, kind: Any) -> Any:
     """Return the value of a setting of this type, given one of TOML's.
 
@@ -193,6 +200,23 @@ def convert(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, dec_hook=_folder)
     except msgspec.ValidationError:
+        raise ValueError(description(kind)) from None
+
+
+def from_text(text: str, kind: Any) -> Any:
+    """Return the value of a setting of this type that a text says, as one without quotes.
+
+    Raises:
+        ValueError: it says none; the text says what it must be.
+    """
+    if kind is Switch:
+        if text.lower() not in SWITCHES:
+            raise ValueError("yes or no")
+        return SWITCHES[text.lower()]
+    number = kind.__origin__ if kind.__origin__ in (int, float) else None
+    try:
+        return convert(text if number is None else number(text), kind)
+    except ValueError:
         raise ValueError(description(kind)) from None
 
 

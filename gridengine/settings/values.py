@@ -12,7 +12,7 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
-from gridengine.settings.files import meant, read_files
+from gridengine.settings.files import meant, nearest, read_files
 from gridengine.settings.locations import PREFIX
 from gridengine.settings.schema import (
     GridEngineSite,
@@ -20,10 +20,9 @@ from gridengine.settings.schema import (
     Setting,
     Settings,
     SlurmSite,
-    Switch,
     build,
-    convert,
-    description,
+    choices,
+    from_text,
     setting_types,
 )
 
@@ -31,7 +30,6 @@ __all__ = ["GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "so
 
 OURS = ("JOB_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
 """How variables begin, after the prefix, that workers are given, or that our tests read."""
-SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 @functools.cache
@@ -116,7 +114,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
             value = _parsed(variable, setting_types()[name], environment[variable])
             found[name] = Setting(value, variable)
         elif not word.startswith(OURS):
-            hint = meant(word.lower(), list(names), lambda name: PREFIX + name.upper())
+            hint = meant(
+                word.lower(), setting_types(), lambda name: PREFIX + name.replace(".", "_").upper()
+            )
             raise ConfigurationError(
                 f"{variable} is no setting's variable", hint=f"unset it, or correct it: {hint}"
             )
@@ -129,12 +129,10 @@ def _parsed(variable: str, kind: Any, text: str) -> Any:
             f"{variable} cannot be said in the environment", hint="write it into a settings file"
         )
     try:
-        if kind is Switch:
-            return SWITCHES[text.lower()]
-        return convert(kind.__origin__(text) if kind.__origin__ in (int, float) else text, kind)
-    except (ValueError, KeyError):
-        expected = "yes or no" if kind is Switch else description(kind)
+        return from_text(text, kind)
+    except ValueError as error:
+        near = nearest(text, choices(kind))
         raise ConfigurationError(
-            f"{variable}={safe_repr(text, most=SHOWN)} is not {expected}",
-            hint="change or unset this environment variable",
+            f"{variable}={safe_repr(text, most=SHOWN)} is not {error}",
+            hint=f"{variable}={near}" if near else "change or unset this environment variable",
         ) from None

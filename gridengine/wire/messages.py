@@ -74,9 +74,10 @@ class Assignment(_Item, frozen=True):
     arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
     no limit. `first` is what people call the task's first call: its number among all calls,
     or `UNNUMBERED`.
-    `name` is the name of a job; its process has it while the job runs. With `apart` each value is
-    pickled on its own, and for any process to load. `inputs` are the results of other calls that
-    these refer to, whose buffers count too.
+    `name` is the name of a job; its process has it while the job runs. Calls that are run `once`
+    are never run again: each is answered before the next begins. With `apart` each value is pickled
+    on its own, and for any process to load. `inputs` are the results of other calls that these
+    refer to, whose buffers count too.
     """
 
     run: int
@@ -93,6 +94,7 @@ class Assignment(_Item, frozen=True):
     first: int = 0
     buffers: Count = 1
     name: str = ""
+    once: bool = False
     apart: bool = False
     inputs: Sequence[Input] = ()
 
@@ -352,9 +354,12 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside."""
+    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside; `begun`
+    are the runs that its runners were at, where that is known.
+    """
 
     reason: str
+    begun: list[int] | None = None
 
 
 TERMINATED = "terminated"

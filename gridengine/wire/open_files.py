@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
+from gridengine.resources.units import plural
 
 _SPARE_FILES = 128
 FILES_PER_RUNNER = 4
@@ -34,8 +35,8 @@ def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> Non
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigurationError(
-            f"{workers} workers need {needed} open files, and this process may have no more than "
-            f"{hard} (the hard limit, `ulimit -Hn`)",
+            f"{plural(workers, 'worker')} need{'s' * (workers == 1)} {needed} open files, and this "
+            f"process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
             hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
         )
     resource.setrlimit(

@@ -41,8 +41,10 @@ _BACKLOG = 4096
 that the kernel refuses is tried again a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
-REPORTS = 4
-"""After which part of the time that a worker has to connect it tells what it has tried."""
+REPORTS = 6
+"""After which part of the time that a worker has to connect it sees what keeps it from that, and
+tells after as long again at most.
+"""
 _OPTIONS = (
     (zmq.SNDHWM, 0),
     (zmq.RCVHWM, 0),

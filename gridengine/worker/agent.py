@@ -172,17 +172,21 @@ class Agent:
                 return
             self._poller.poll(remaining)
 
-    def close(self) -> None:
-        """End all runners and what they left behind; send what they had answered before. May be
-        called twice.
+    def close(self) -> list[int]:
+        """End all runners and what they left behind; send what they had answered before. Return the
+        runs that they were at. May be called twice.
         """
         self._fork_server.close()
+        begun = []
         for runner in list(self.pool.runners.values()):
             self._runner_messages.handle_last_messages(runner)
+            if failed := runner.failed_call():
+                begun.append(failed[0])
             self.pool.remove(runner)
         self._poller.close()
         self._definitions.clear()  # whoever still refers to this agent wants no data of it
         self._processors.close()
+        return begun
 
     # Messages of the dispatcher
 

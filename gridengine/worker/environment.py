@@ -53,19 +53,22 @@ class Site(Struct, frozen=True):
     """What is found on a worker's own machine.
 
     `kept` are the names that its prologue and `environment=` have set, `exported` those that the
-    submitting process had, and that may have come along with the submission.
+    submitting process had, and that may have come along with the submission. On the caller's own
+    machine (`local`) all others are the caller's.
     """
 
     own: Variables
     kept: frozenset[bytes]
     exported: frozenset[bytes]
+    local: bool = False
 
     @classmethod
-    def here(cls) -> Site:
+    def here(cls, *, local: bool = False) -> Site:
         """Return that of this process, and remove what only says it."""
         said = [os.environ.pop(name, "") for name in (KEPT, EXPORTED)]
         kept, exported = (frozenset(os.fsencode(names).split(b"=")) for names in said)
-        return cls(dict(own_variables()), kept, exported)
+        own = dict(own_variables())
+        return cls(own, kept, frozenset(own) if local else exported, local)
 
     def merged(self, caller: Variables) -> Variables:
         """Return what calls of this caller find here."""
@@ -79,10 +82,9 @@ class Site(Struct, frozen=True):
         return {**own, **{name: value for name, value in caller.items() if not self._stays(name)}}
 
     def _stays(self, name: bytes) -> bool:
-        return (
-            name in self.kept
-            or matches(PLACE, name)
-            or (name in self.own and matches(GRANTED, name))
+        return name in self.kept or (
+            not self.local
+            and (matches(PLACE, name) or (name in self.own and matches(GRANTED, name)))
         )
 
 

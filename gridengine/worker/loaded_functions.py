@@ -7,19 +7,18 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
-import itertools
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from gridengine.errors import short_repr
 from gridengine.serialize import main_module, pickling, shared_objects
+from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
-from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
@@ -27,8 +26,6 @@ from gridengine.worker.process_setup import set_path_and_directory
 
 Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 """A function, and the exceptions that have its calls made again."""
-MOST_SHOWN = 6
-"""How many positional arguments of a call that failed are shown at most, and how many by name."""
 
 
 class LoadedFunctions:
@@ -153,13 +150,7 @@ def arguments_text(call: Any, assignment: Assignment) -> str:
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
-    form = assignment.form
-    positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
-    shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]
-    shown += [f"{name}={short_repr(named[name])}" for name in itertools.islice(named, MOST_SHOWN)]
-    count = len(positional) + len(named)
-    shown += ["..."] * (count > len(shown))
-    return f"argument{'s' * (count > 1)} {', '.join(shown)}" if count else "no argument"
+    return given_words(call, assignment.form)
 
 
 def _load(define: Define, payload: Payload) -> Loaded:

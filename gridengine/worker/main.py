@@ -151,10 +151,10 @@ class Worker:
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
-        self._agent.close()
+        begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's
-        self._client.send(Goodbye(self.reason), ())
+        self._client.send(Goodbye(self.reason, begun), ())
         if self._abandoned:
             end_job(os.environ.get(JOB_END, ""))
         elif self.reason == TERMINATED and not ends_job:

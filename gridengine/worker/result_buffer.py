@@ -51,8 +51,10 @@ class ResultBuffer:
         self._results: list[Result] = []
         self._buffers: list[Payload] = []
         self._run = self._first = self._named = 0
+        self._job = ""
         self._measured = self._apart = False
         self._began = 0.0
+        self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
         self.threads = 0
         """How many threads it has started, daemons."""
@@ -76,17 +78,24 @@ class ResultBuffer:
         start: int,
         *,
         named: int = 0,
+        job: str = "",
         measured: bool = False,
+        once: bool = False,
         apart: bool = False,
     ) -> None:
         """Note whose calls follow, and the index of the first.
 
-        named: what people call the call with index 0. measured: whether to tell how much memory
-        this process has had. apart: whether each value is pickled on its own, for any process.
+        named: what people call the call with index 0. job: the name of the job that it is, if any.
+        measured: whether to tell how much memory this process has had. once: have the loop `flush`
+        whenever it looks. apart: whether each value is pickled on its own, for any process.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
+        self._job = job
         self.ended = self._began
         self._measured, self._apart = measured, apart
+        self._loop_seconds = 0.0 if once else _LOOP_SECONDS
+        if once:
+            self.due = 0.0
 
     def add_raised(
         self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0
@@ -126,7 +135,7 @@ class ResultBuffer:
             threading.Thread(target=self._watch, name="gridengine-results", daemon=True).start()
             self.threads = 1
         self._in_batch = True
-        self.due = monotonic() + _LOOP_SECONDS
+        self.due = monotonic() + self._loop_seconds
         if not self._looking:
             self._wanted.set()
 
@@ -201,7 +210,7 @@ class ResultBuffer:
         values, self.values[:] = self.values[:], []
         for index, value in enumerate(values, self._first):
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
-            what = f"the result of {number}"
+            what = f"the result of {f'job {self._job}' if self._job else number}"
             try:
                 payload = pickling.dump_values(
                     [value], describe=[what].__getitem__, whole_classes=self._apart
@@ -216,7 +225,8 @@ class ResultBuffer:
                         f"{what} (a {type(value).__qualname__}) cannot be pickled: {reason(error)}"
                     )
                 )
-                self._add(1, RAISED, pickling.dump_exception(problem), monotonic())
+                payload = pickling.dump_exception(problem, origin=error.__cause__)
+                self._add(1, RAISED, payload, monotonic())
 
     def _add(
         self, calls: int, status: int, payload: Payload, ended: float, peak_memory: int = 0
@@ -235,7 +245,7 @@ class ResultBuffer:
         results, payloads = self._results, self._buffers
         self._results, self._buffers = [], []
         now = monotonic()
-        self._due, self.due = now + _HOLD_SECONDS, now + _LOOP_SECONDS
+        self._due, self.due = now + _HOLD_SECONDS, now + self._loop_seconds
         self._stuck = False
         if results:
             buffers = payloads[0] if len(payloads) == 1 else list(chain.from_iterable(payloads))

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.channel import Channel
@@ -207,7 +208,9 @@ class Runner:
             assignment.run,
             assignment.start,
             named=assignment.first,
+            job=assignment.name,
             measured=assignment.watched,
+            once=assignment.once,
             apart=assignment.apart,
         )
         if assignment.watched:
@@ -244,7 +247,7 @@ class Runner:
 
     def _end_run(self, assignment: Assignment) -> None:
         """Pickle what the calls of a run have returned; what that takes is not their own. Of a
-        watched run send it, too.
+        watched run, or one whose calls run once, send it, too.
         """
         if self._memory.wanted:
             with self._memory.lifted():
@@ -258,6 +261,8 @@ class Runner:
             if self._finished:
                 self._words[RUN] = 0
                 exit_process(0)
+        elif assignment.once:
+            self._flush()
 
     def _job_of(self, assignment: Assignment) -> CurrentJob:
         first, words = assignment.first, self._words
@@ -272,7 +277,7 @@ class Runner:
         """Answer each call of a run that cannot even begin."""
         self._exit_if_forked(error)
         if self._memory.was_met(error):
-            self._fail_for_memory(assignment, assignment.start, error)
+            self._fail_for_memory(assignment, assignment.start, error, Unloadable(error))
         if assignment.watched:
             with contextlib.suppress(
                 Exception
@@ -289,7 +294,8 @@ class Runner:
         """Make the calls of a run. What stands in the inner loop is paid for each call."""
         words, result_buffer = self._words, self._result_buffer
         append, run = result_buffer.values.append, assignment.run
-        step = STEP if assignment.stop - assignment.start > MANY else 1
+        many = assignment.stop - assignment.start > MANY
+        step = STEP if many and not assignment.once else 1
         try:
             for first in range(assignment.start, assignment.stop, step):
                 for index in range(first, min(first + step, assignment.stop)):
@@ -304,7 +310,7 @@ class Runner:
                         self._add_raised(index, error, assignment, calls[index])
                 result_buffer.ended = now = monotonic()
                 if now >= result_buffer.due:
-                    self._flush()
+                    self._answer(assignment)
         except ValueError:
             # the words are gone in a process that user code forked and that came back out of it
             self._exit_if_forked()
@@ -341,8 +347,18 @@ class Runner:
                 self._add_raised(index, error, assignment, calls[index])
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
-                self._flush()
+                self._answer(assignment)
         words[START] = 0
+
+    def _answer(self, assignment: Assignment) -> None:
+        """Send all there is. Where calls run once, end if too little of a memory limit is left for
+        the next: that it fails here would be no reason to make it again.
+        """
+        self._flush()
+        grown = data_bytes() - self._words[DATA] if assignment.once and assignment.memory else 0
+        if grown > assignment.memory // 2:
+            self._words[RUN] = 0
+            exit_process(0)
 
     def _exit_if_late(self) -> None:
         """End with a call that was asked to end for being over its time and has come back: it has
@@ -365,32 +381,30 @@ class Runner:
             self._flush()
             raise EOFError
         if self._memory.was_met(error):
-            self._fail_for_memory(assignment, index, error)
+            self._fail_for_memory(assignment, index, error, call)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         payload = pickling.dump_exception(error, arguments_text(call, assignment))
         self._result_buffer.add_raised(index, payload, status)
 
     def _fail_for_memory(
-        self, assignment: Assignment, index: int, error: BaseException
+        self, assignment: Assignment, index: int, error: BaseException, call: Any
     ) -> NoReturn:
         """Answer a call that ran out of memory, and end: another process has what its heap has
         grown by.
 
-        When calls before it, of the same run, may have had the memory, it is not answered: it is
-        made again by a new runner.
+        When calls before it, of the same run, may have had the memory, and it may run twice, it is
+        not answered: it is made again by a new runner.
         """
         limit = self._memory.limit
         self._memory.set(0)  # before anything that takes memory
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
-        if index == assignment.start or not assignment.memory:
+        if index == assignment.start or not assignment.memory or assignment.once:
             name = self.functions.name_of(assignment.function)
-            what = call_words(name, assignment.first, index)
+            what = call_words(name, assignment.first, index, assignment.name)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
-            late.__cause__ = error
-            late.__traceback__ = error.__traceback__
-            self._result_buffer.add_raised(
-                index, pickling.dump_exception(late), OUT_OF_MEMORY, peak
-            )
+            told = arguments_text(call, assignment)
+            payload = pickling.dump_exception(late, told, origin=error)
+            self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
         self._words[RUN] = 0
         self._flush()
         exit_process(0)

@@ -383,7 +383,9 @@ class RunnerHandle:
         answered.
         """
         run, index = self.status.run, self.status.index
-        if self.ending is not None and self.ending.run == run:
+        assignment = self.given.get(run)
+        once = assignment is not None and assignment.once
+        if self.ending is not None and self.ending.run == run and not once:
             index = self.ending.index
         barred = self.status.is_barred(run)  # and so it only skips it
         if run not in self.given and run not in (0, self.last_ended) and not barred:

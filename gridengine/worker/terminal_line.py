@@ -9,9 +9,14 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, TypeGuard
 
+STALE_SECONDS = 2.0
+"""After how long another may take the place of one that nobody draws: of an iterator, say, whose
+next result nobody waits for.
+"""
 _ERASE = "\r\x1b[2K"
 
 
@@ -33,15 +38,7 @@ class TerminalLine:
         # Reentrant: what is collected, or a signal's handler, may print in the midst of it.
         self._lock = threading.RLock()
         self._hooks: dict[TextIO, Callable[[str], int]] = {}
-        lines = _lines()
-        if not lines:
-            lines.append(self)
-            streams = sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, stream
-            for one in dict.fromkeys(streams):
-                if hasattr(one, "__dict__") and is_terminal(one):
-                    self._hooks[one] = hook = functools.partial(self._write, one.write)
-                    vars(one)["write"] = hook
-        self._is_shown = lines == [self]
+        self._shown_at = 0.0
 
     @property
     def width(self) -> int:
@@ -54,21 +51,46 @@ class TerminalLine:
         return (columns or 80) - 1
 
     def show(self, text: str) -> None:
-        """Draw it anew, unless another one of this process stands there."""
-        if self._is_shown and text != self._text:
+        """Draw it anew, unless another one of this process stands there that is drawn too."""
+        self._shown_at = time.monotonic()
+        self._take_place()
+        if text != self._text:
             with self.lifted():
-                self._text = text
+                self._text = text if self._is_shown else ""
 
     def close(self) -> None:
         """Take it away. May be called twice."""
-        self.show("")
-        for one, hook in self._hooks.items():
-            if vars(one).get("write") is hook:
-                del vars(one)["write"]
-        self._hooks.clear()
-        if self._is_shown:
-            self._is_shown = False
-            _lines().clear()
+        with self.lifted():
+            self._text = ""
+            for one, hook in self._hooks.items():
+                if vars(one).get("write") is hook:
+                    del vars(one)["write"]
+            self._hooks.clear()
+            if self._is_shown:
+                _lines().clear()
+
+    @property
+    def _is_shown(self) -> bool:
+        return _lines()[:1] == [self]
+
+    def _take_place(self) -> None:
+        """Stand at the foot of the terminal if no other line does, or nobody draws that any
+        more.
+        """
+        lines = _lines()
+        for other in lines[:1]:
+            is_stale = self._shown_at - other._shown_at > STALE_SECONDS
+            if other is not self and is_stale and other._owner == self._owner:
+                self._is_at_start = other._is_at_start
+                other.close()
+        if lines:
+            return
+        lines.append(self)
+        streams = sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, self._stream
+        for one in dict.fromkeys(streams):
+            if hasattr(one, "__dict__") and is_terminal(one):
+                self._hooks[one] = hook = functools.partial(self._write, one.write)
+                vars(one)["write"] = hook
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:

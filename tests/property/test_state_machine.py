@@ -152,6 +152,7 @@ class Item:
     stop: int
     watched: bool
     allocation: int
+    once: bool
 
 
 @dataclass
@@ -164,6 +165,8 @@ class Peer:
     version: str
     needs: dict[int, set[bytes]]
     """The shared objects that must be there for each task."""
+    begun_once: set[tuple[int, int]]
+    """The calls that may begin only once and have, at whatever worker."""
     shared: bool = False
     called: bool = False
     alive: bool = True
@@ -227,7 +230,15 @@ class Peer:
         )
         self.batches.append(
             [
-                Item(one.run, one.task, one.start, one.stop, one.watched, message.allocation)
+                Item(
+                    one.run,
+                    one.task,
+                    one.start,
+                    one.stop,
+                    one.watched,
+                    message.allocation,
+                    one.once,
+                )
                 for one in message.assignments
             ]
         )
@@ -261,6 +272,7 @@ class Peer:
                 if item.run not in message.runs:
                     continue
                 if item is batch[0] and any(batch is one for one in running):
+                    self.begin(item, item.done + 1)
                     self.say(Crashed(item.run, item.done, -message.signal, CANCELLED, 1), b"", b"")
                     self.say(Returned([other.run for other in batch[1:]]))
                     self.batches.remove(batch)
@@ -287,11 +299,25 @@ class Peer:
             self.say(Returned(back))
 
     def leave(self, reason: str) -> None:
-        self.say(Goodbye(reason))
+        running = self.running
+        for batch in running:
+            self.begin(batch[0], batch[0].done + 1)
+        self.say(Goodbye(reason, [batch[0].run for batch in running]))
         self.said_goodbye = True
+        self.batches.clear()
         self.end()
 
+    def begin(self, item: Item, stop: int) -> None:
+        """Have the next calls of a run begin."""
+        if item.once:
+            calls = {(item.task, index) for index in range(item.done, stop)}
+            assert not calls & self.begun_once, "begun twice, for all that it has no retries"
+            self.begun_once |= calls
+
     def end(self) -> None:
+        for batch in self.running:  # nobody knows how far they had come
+            for item in batch:
+                self.begin(item, item.stop)
         self.alive = False
         self.allocations.clear()
         self.batches.clear()
@@ -313,12 +339,14 @@ class Peer:
             self.say(Returned([one.run for one in batch]))
         else:
             culprit = min(item.done + many - 1, item.stop - 1)
+            self.begin(item, culprit + 1)
             self.batches.remove(batch)
             self.say(Crashed(item.run, culprit, -signal.SIGSEGV, CRASHES[act], 1), b"out", b"err")
             self.say(Returned([one.run for one in batch[1:]]))
 
     def answer(self, batch: list[Item], status: int, stop: int) -> None:
         item = batch[0]
+        self.begin(item, stop)
         if item.watched:
             self.say(Started(item.run, 1))
         buffers = (
@@ -426,6 +454,7 @@ class Play(RuleBasedStateMachine):
         self.stopped: set[bytes] = set()
         self.launches: deque[Launch] = deque()
         self.needs: dict[int, set[bytes]] = {}
+        self.begun_once: set[tuple[int, int]] = set()
         self.released: set[bytes] = set()
         self.recalled: dict[int, set[int]] = {}
         self.counts: dict[int, int] = {}
@@ -821,6 +850,7 @@ class Play(RuleBasedStateMachine):
             self.policy.slots,
             version,
             self.needs,
+            self.begun_once,
             self.policy.resources is not None,
         )
         self.peers.append(peer)

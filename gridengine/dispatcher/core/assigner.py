@@ -98,5 +98,6 @@ def _begin_run(
         task.first,
         len(task.payload),
         task.name,
+        not task.retries,
         bool(one.kept),
     )

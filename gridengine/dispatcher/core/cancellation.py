@@ -139,6 +139,10 @@ def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
             continue
         for run in late:
             run.span.open_task.pace.exceeded(now - _last_sign(run, now))
+            if not run.late:
+                run.late = True
+                run.slot_group.late += 1
+                run.slot_group.queue.relist(run.slot_group)
         _recall(state, worker, spare, now)
 
 

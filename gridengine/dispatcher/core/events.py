@@ -116,10 +116,13 @@ class Polled(Struct, frozen=True):
 
 
 class Explained(Struct, frozen=True):
-    """The batch system's words on what a queued worker waits for."""
+    """The batch system's words on what a queued worker waits for; or, of one that is `running`, its
+    own on which addresses of the dispatcher do not answer it.
+    """
 
     handle: Handle
     words: str
+    running: bool = False
 
 
 class Tick(Struct, frozen=True):
@@ -216,10 +219,13 @@ class ResultExpected(Struct, frozen=True):
 
 
 class Explain(Struct, frozen=True):
-    """Tell the user what these queued workers wait for, in the batch system's words."""
+    """Tell the user what these queued workers wait for, in the batch system's words; or, of those
+    that are `running`, what keeps the first from connecting, in its own.
+    """
 
     handles: Sequence[Handle]
     seconds: float
+    running: bool = False
 
 
 class Warn(Struct, frozen=True):

@@ -65,7 +65,8 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
     when it did not.
     """
     facts = {} if worker is None else _facts(worker, span, span.start)
-    name = span.open_task.function.function.name
+    one = span.open_task
+    name = name_of(span, span.start) if span.calls == 1 else one.function.function.name
     return Cancelled(f"{name} was ended before it was done", **facts)
 
 
@@ -75,7 +76,7 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     """
     kind: type[GridEngineError] = WorkerLost
     hint = (
-        "look at the log and at the batch system's record of this job; raise retries= if the "
+        "look at the batch system's record of this job, and at its log; raise retries= if the "
         "machines are to blame"
     )
     if not worker.job:
@@ -91,13 +92,15 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
         )
     elif report is not None and report.fault is not None:
         kind, hint = report.fault, "ask for more of it in the scheduler's resources"
+    elif report is not None and report.blameless:
+        hint = "with retries=0 what may have begun is not run again; raise retries= if it may be"
     facts = _facts(worker, span, span.start)
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
 
 
-def why_relieved(worker: Worker, span: Span) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had."""
-    seconds = worker.leave_at - worker.since
+def why_relieved(worker: Worker, span: Span, began: float) -> TimeoutError:
+    """Return the error of a call that took all the time that its worker had left."""
+    seconds = worker.leave_at - began
     text = (
         f"{name_of(span, span.start)} took longer than its worker may be there: of its "
         f"walltime {seconds:.1f} s were left when it began"
@@ -123,7 +126,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 def name_of(span: Span, index: int) -> str:
     """Return what a call is called in messages to people."""
     one = span.open_task
-    return call_words(one.function.function.name, one.task.first, index)
+    return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
 
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:

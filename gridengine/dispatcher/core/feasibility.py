@@ -34,7 +34,8 @@ def can_hold(policy: Policy, request: Resource) -> None:
                 hint="ask for less, or give the scheduler's jobs more time",
             )
         return
-    Packer[int, int]([offered(policy, policy.resources)]).add(0, booked(request), 0.0)
+    packer = Packer[int, int]([offered(policy, policy.resources)])
+    packer.add(0, booked(request), 0.0, asked=request)
 
 
 def fitting(policy: Policy, request: Resource) -> int:

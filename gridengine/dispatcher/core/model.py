@@ -43,7 +43,7 @@ class SlotGroup(Struct, eq=False):
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
     nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
-    share the workers.
+    share the workers. `late` of its runs take longer than was thought.
     """
 
     worker: Worker
@@ -51,6 +51,7 @@ class SlotGroup(Struct, eq=False):
     slots: int
     allocation: int = 0
     batches: int = 0
+    late: int = 0
     packed: list[int] = field(default_factory=list)
 
 
@@ -58,7 +59,8 @@ class Run(Struct):
     """A span that a worker was assigned; the calls before `done` are settled.
 
     `since`: when it was assigned, or began; `touched`: when its last result came, or it was
-        recalled; `recalled`: whether it was recalled;
+        recalled; `recalled`: whether it was recalled; `late`: whether it takes longer than was
+        thought;
     `limit`: the seconds that each of its calls may take, None when nothing limits them.
     """
 
@@ -71,6 +73,7 @@ class Run(Struct):
     touched: float
     limit: float | None = None
     recalled: bool = False
+    late: bool = False
 
     @property
     def worker(self) -> Worker:
@@ -111,8 +114,9 @@ class Worker(Struct):
     `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
     life. `fruitless`: how often in a row it gave work back and did none. `since`: when it
     connected. `leave_at`: when it is to leave, before its walltime is over. `blamed_runs`: of one
-    that said goodbye, the runs that may be to blame. `exit_reason`: what it said, until the batch
-    system says how it ended. `generation`: of the caller's modules, the last that it was told of.
+    that said goodbye, the runs that may be to blame; `knows_begun`: whether it said what had begun.
+    `exit_reason`: what it said, until the batch system says how it ended. `generation`: of the
+    caller's modules, the last that it was told of.
     """
 
     id: bytes
@@ -133,6 +137,7 @@ class Worker(Struct):
     fruitless: int = 0
     stopping_since: float = 0.0
     blamed_runs: set[int] | None = None
+    knows_begun: bool = False
     exit_reason: str = ""
     generation: int = 0
 
@@ -179,7 +184,8 @@ class TaskQueue:
     """The spans of one demand that wait, and the slots of workers that they may have.
 
     `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
-    `ahead` may be given what their slots will want next, when calls are quick. `hard` and `soft`
+    `ahead` may be given what their slots will want next, when calls are quick, but for the slots
+    of late runs: another queue may have a free slot. `hard` and `soft`
     are how many seconds a call of this demand may take, and how many it is expected to take.
     """
 
@@ -227,7 +233,7 @@ class TaskQueue:
             return
         if group.batches < group.slots:
             self.idle[group] = None
-        elif share is None and group.batches < 2 * group.slots:
+        elif share is None and group.batches < 2 * group.slots - group.late:
             self.ahead[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:

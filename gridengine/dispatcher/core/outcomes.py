@@ -27,6 +27,7 @@ def end_run(state: CoreState, run: Run) -> None:
     del state.runs[run.number], worker.runs[run.number]
     span.open_task.runs.pop(run.number, None)
     group.queue.running -= span.stop - run.done
+    group.late -= run.late
     run.batch.runs -= 1
     if run.batch.runs:
         return

@@ -73,10 +73,15 @@ class Provisioner(Struct, eq=False):
     ask_again_at: float = 0.0
     demand_since: float | None = None
     explain_at: float | None = None
+    look_at: float = 0.0
     surplus_since: float | None = None
     deleted_at: float = 0.0
     unserved_since: float | None = None
     reason: str = ""
+    unanswered: str = ""
+    """Which addresses workers say that they have tried in vain, and why; empty once one has
+    connected.
+    """
     label: str = ""
     """What the calls are called that workers were last needed for."""
 
@@ -109,6 +114,7 @@ class Provisioner(Struct, eq=False):
     def reset_failures(self) -> None:
         """A worker has connected and may work: what failed before does not count any more."""
         self.failures = 0
+        self.unanswered = ""
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
@@ -230,9 +236,11 @@ class Provisioner(Struct, eq=False):
                 ended.append(one)
         return ended
 
-    def start_failed(self, one: LaunchedWorker, now: float) -> GridEngineError | None:
+    def start_failed(
+        self, one: LaunchedWorker, now: float, *, none_connected: bool = False
+    ) -> GridEngineError | None:
         """Note that a launched worker ended before it connected; return the error when that has
-        happened too often.
+        happened too often, or it got no answer and no other ever has.
 
         To delete an array is one act: of what was launched before a deletion was seen, what is
         deleted too does not count again.
@@ -243,31 +251,44 @@ class Provisioner(Struct, eq=False):
         report = one.report
         if report is not None and report.blameless:
             return None
-        deleted, failed = report is not None and report.deleted, one.ended_at is not None
+        deleted = report is not None and report.deleted
         if deleted and one.launched_at < self.deleted_at:
             return None
         self.deleted_at = now if deleted else self.deleted_at
         self.failures += 1
-        if self.failures < self.policy.failed_starts:
+        alone = none_connected and bool(self.unanswered)
+        if self.failures < self.policy.failed_starts and not alone:
             return None
-        self.failures = 0
+        count, self.failures = self.failures, 0
         if report is not None and report.error is not None:
             return report.error
+        return self._start_error(one, count)
+
+    def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
+        """Return the error of so many workers in a row, the last of which is this one."""
+        report = one.report
+        deleted, failed = report is not None and report.deleted, one.ended_at is not None
         reason = (report.reason if report is not None else "") or "no reason is given"
         hint = (
-            "read the log; check that the interpreter and the package are there on the node, and "
-            "the prologue"
+            "check that the interpreter and the package are there on the node, and the prologue; "
+            "its log may tell"
         )
         if deleted:
             text = f"was deleted: {reason}"
         elif failed:
             text = f"ended before its worker connected: {reason}"
         else:
-            seconds, places = self.policy.start_seconds, " or ".join(self.policy.addresses)
+            seconds = self.policy.start_seconds
+            places = self.unanswered or " or ".join(self.policy.addresses)
             text = f"ran, but its worker never connected within {seconds:g} s to {places}"
             hint = f"{UNREACHABLE}; or is the prologue slow? Give it GRIDENGINE_START_SECONDS"
+        which = (
+            f"{count} workers in a row could not be started; the last"
+            if count > 1
+            else "the cluster job"
+        )
         return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{self.policy.failed_starts} workers in a row could not be started; the last {text}",
+            f"{which} {text}",
             job=one.handle.id,
             log=one.handle.log or None,
             hint=hint,
@@ -299,9 +320,26 @@ class Provisioner(Struct, eq=False):
         self.explain_at = now + EXPLAIN_SECONDS
         return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
 
-    def explained(self, handle: Handle, words: str) -> None:
-        """Note what the batch system says that a worker waits for."""
-        if key_of(handle) in self.expected:
+    def look_into(self, now: float) -> list[Effect]:
+        """While none has connected, see now and then what keeps the first from it that runs."""
+        one = next((one for one in self.expected.values() if one.running_since is not None), None)
+        if self.workers or one is None or one.running_since is None or self.unanswered:
+            return []
+        limit, seconds = self.policy.start_seconds, now - one.running_since
+        if seconds < limit / 3 or now < self.look_at:
+            return []
+        self.look_at = now + limit / 10
+        return [Explain((one.handle,), seconds, running=True)]
+
+    def explained(self, handle: Handle, words: str, *, running: bool = False) -> None:
+        """Note what the batch system says that a worker waits for; or, of one that is running, what
+        it says itself.
+        """
+        if key_of(handle) not in self.expected:
+            return
+        if running:
+            self.unanswered = words
+        else:
             self.reason = words or self.reason
 
     def impossible(self) -> GridEngineError | None:

@@ -50,7 +50,7 @@ class RunLog(Struct):
         for_whom = f" for {label}" if label else ""
         asked = f": {event.asked}" if event.asked else ""
         text = f"{plural(len(event.handles), 'worker')}{for_whom}, {_names(event.handles)}{asked}"
-        return self._line("launches", f"launched {text}", now)
+        return self._line("launch request", f"launched {text}", now)
 
     def connected(self, worker: Worker, now: float) -> list[Effect]:
         """Count a worker; tell of the first, and of the next that is the only one."""
@@ -59,7 +59,7 @@ class RunLog(Struct):
         if launch is None or worker.provisioner.workers > 1:
             return []
         after = f"{max(now - launch.launched_at, 0.0):.1f} s"
-        return self._line("first workers", f"{_where(worker)} connected after {after}", now)
+        return self._line("first worker", f"{_where(worker)} connected after {after}", now)
 
     def lost(self, worker: Worker, reason: str, now: float) -> list[Effect]:
         """Tell of a worker that is gone, unless it was to leave and had nothing left to do."""
@@ -68,7 +68,7 @@ class RunLog(Struct):
             return []
         self.lost_workers += 1
         text = f"lost {_where(worker)}, which {reason}; {plural(calls, 'call')} had not ended on it"
-        return self._line("lost workers", text, now)
+        return self._line("lost worker", text, now)
 
     def retried(self, span: Span) -> list[Effect]:
         """Tell that calls whose last attempt has just been noted are run again, and why."""
@@ -77,7 +77,7 @@ class RunLog(Struct):
         others = f" and {span.calls - 1} more" if span.calls > 1 else ""
         which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
         text = f"{name_of(span, span.start)}{others} is run again ({which}): {last}"
-        return self._line("calls run again", text, last.ended)
+        return self._line("repeated call", text, last.ended)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[Effect]:
         """Tell what was left out, and figures when all calls have ended."""
@@ -132,7 +132,7 @@ class RunLog(Struct):
         if not tally.left_out or now - tally.since < BULK_SECONDS:
             return []
         count, tally.left_out = tally.left_out, 0
-        return [Inform(f"{count} more {kind} within {BULK_SECONDS:.0f} s")]
+        return [Inform(f"{plural(count, f'more {kind}')} within {BULK_SECONDS:.0f} s")]
 
 
 def _names(handles: Sequence[Handle]) -> str:

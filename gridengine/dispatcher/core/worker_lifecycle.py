@@ -163,9 +163,11 @@ def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
 
 def _relieve(state: CoreState, worker: Worker, now: float) -> None:
     """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
-    that had all of it have failed.
+    that had all of it have failed. Which of those that run only once have begun it is to say.
     """
     for run in reversed(list(worker.runs.values())):
+        if not run.span.open_task.task.retries:
+            continue
         end_run(state, run)
         span = run.rest
         whole_life = now - run.touched > WHOLE_LIFE * (now - worker.since)
@@ -175,7 +177,7 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, "the walltime of its worker was over")
-        error = failures.why_relieved(worker, span)
+        error = failures.why_relieved(worker, span, run.touched)
         settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker, now)
     state.scale_due = True
@@ -204,8 +206,11 @@ def goodbye(
     Whether they are, when somebody else ended the worker, is the batch system's to say, a little
     later.
     """
-    worker.blamed_runs = worker.under_way()
+    worker.blamed_runs = set(message.begun or ()) or worker.under_way()
+    worker.knows_begun = message.begun is not None
     reason, launch = f"left ({message.reason})", worker.launch
+    if now >= worker.leave_at:
+        reason = "had to leave: its walltime was nearly over"
     awaited = (
         state.policy.pooled
         and launch is not None
@@ -244,7 +249,8 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     enough.
 
     With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
-    the worker held; and none when the batch system says that they are not to blame.
+    the worker held; and none when the batch system says that they are not to blame. Calls that may
+    run only once, and may have begun, have failed.
     """
     state.effects += state.log.lost(worker, reason, now)
     state.enter(worker, Phase.GONE)
@@ -256,30 +262,36 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     state.effects.append(Lost(worker.id))
     for digest in worker.functions:
         state.objects[digest].workers.discard(worker.id)
-    blamed = worker.blamed_runs
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         span = run.rest
+        unknown = not (worker.knows_begun or span.open_task.task.retries)
+        blamed = None if unknown else worker.blamed_runs
         innocent = blamed is not None and run.number not in blamed
-        if innocent or span.open_task.cancelled_by(span.start):
+        if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
             requeue(state, span)
             continue
         if blamed is not None and span.calls > 1:
             requeue(state, replace(span, start=span.start + 1))
             span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, f"the worker {reason}")
-        _retry_lost(state, worker, span, reason)
+        if now >= worker.leave_at and not span.open_task.task.retries:
+            error = failures.why_relieved(worker, span, run.touched)
+            settle_failed(state, span, error, -signal.SIGKILL)
+        else:
+            _retry_lost(state, worker, span, reason)
     state.scale_due = True
 
 
 def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> None:
     report = worker.launch.report if worker.launch is not None else None
+    retries = span.open_task.task.retries
     fault = report.fault if report is not None else None
     grown = fault is OutOfMemory and may_grow(state, span)
     stuck = fault is OutOfMemory and not grown and state.shared is not None
-    if report is not None and report.blameless:
+    if report is not None and report.blameless and retries:
         requeue(state, span)
-    elif span.attempt <= span.open_task.task.retries and fault is not TimeoutError and not stuck:
+    elif span.attempt <= retries and fault is not TimeoutError and not stuck:
         retry(state, span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)

@@ -20,6 +20,7 @@ from gridengine.dispatcher.core.outcomes import (
     retry,
     settle,
     settle_cancelled,
+    settle_failed,
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
@@ -133,12 +134,24 @@ def crashed(
         outcome = failures.OUTCOMES[message.reason](message.exitcode)
         record_attempt(run, index, now, outcome, message.exitcode, message.peak_memory)
         requeue(state, replace(run.span, start=index + 1))
-        requeue(state, replace(run.span, start=run.done, stop=index))
+        _unanswered_calls(state, run, message)
         _crashed_call(state, run, message, buffers)
     else:
         requeue(state, run.rest)
     if not worker.batches:
         worker_lifecycle.finished_batch(state, worker, now)
+
+
+def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
+    """Have those before the call in progress, whose results went with their runner, run again where
+    they may.
+    """
+    calls = replace(run.span, start=run.done, stop=message.index)
+    if run.span.open_task.task.retries:
+        requeue(state, calls)
+    elif calls.calls:
+        error = failures.why_crashed(run, run.done, message)
+        settle_failed(state, calls, error, message.exitcode)
 
 
 def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload) -> None:
@@ -149,7 +162,7 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
     if call.open_task.cancelled_by(index):
         settle_cancelled(state, call, exitcode, run.worker, **output)
         return
-    if reason == CANCELLED:  # for the sake of another call
+    if reason == CANCELLED and retries:  # for the sake of another call
         requeue(state, call)
         return
     grown = reason == MEMORY and may_grow(state, call)

@@ -84,9 +84,9 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
 
 
 def explained(state: CoreState, event: Explained, now: float) -> None:
-    """Note what a queued worker waits for, in the batch system's words."""
+    """Note what a queued worker waits for, or keeps one that runs from connecting."""
     for provisioner in state.provisioners.values():
-        provisioner.explained(event.handle, event.words)
+        provisioner.explained(event.handle, event.words, running=event.running)
 
 
 def check_launches(state: CoreState, now: float) -> None:
@@ -106,6 +106,7 @@ def check_launches(state: CoreState, now: float) -> None:
                 state.effects += provisioner.withdraw([launch])
                 _start_failed(state, provisioner, launch, now)
         state.effects += provisioner.explain(now, waited_for=needed[provisioner] > 0)
+        state.effects += provisioner.look_into(now)
         late = provisioner.start_timed_out(now)
         if late is not None:
             give_up(state, late, now, [provisioner])
@@ -116,7 +117,8 @@ def _start_failed(
     state: CoreState, provisioner: Provisioner, launch: LaunchedWorker, now: float
 ) -> None:
     """A launched worker ended and never connected."""
-    error = provisioner.start_failed(launch, now)
+    none_connected = not state.log.connected_workers
+    error = provisioner.start_failed(launch, now, none_connected=none_connected)
     if error is not None and provisioner.workers:
         state.effects.append(Warn(error.message))
     elif error is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.grid_engine.request import Request, parse_memory
 from gridengine.schedulers.grid_engine.request import parse_time as parse_grid_engine_time
-from gridengine.schedulers.options import native_options
+from gridengine.schedulers.options import native_options, split_words
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.settings.values import Settings
 
@@ -78,7 +79,8 @@ def native_request(
     """
     if system.kind == SLURM:
         own = list(_own_for_slurm(system, request))
-        options = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
+        words = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
+        options = [shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in words]
     else:
         options = [
             *_own_for_other(system, request),
@@ -102,7 +104,7 @@ def _own_for_slurm(system: System, request: Request) -> Iterator[str]:
             yield f"--mem-per-cpu={math.ceil(size / 2**20)}M"
         else:
             raise refused(system, f"{name}={value!r}")
-    yield from request.native.split()
+    yield from split_words(request.native)
 
 
 def _own_for_other(system: System, request: Request) -> Iterator[str]:

@@ -43,6 +43,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
+from gridengine.schedulers.options import split_words
 from gridengine.settings.values import said_in, settings
 
 logger = logging.getLogger("gridengine")
@@ -218,7 +219,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         native = self._request_for(demand).specification()
         is_grid_engine = self._system.kind == GRID_ENGINE
         name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
-        named = is_grid_engine and "-N" in native.split()
+        named = is_grid_engine and "-N" in split_words(native)
         return {
             "remoteCommand": str(self.script),
             "workingDirectory": str(self.run.directory),
@@ -361,8 +362,11 @@ REMEDIES = {
     "h_vmem='4G'; or leave it to the Memory of calls",
     "resolve hostname": "`qhost` lists the hosts",
     r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
-    r"not allowed to submit|userset|department|minimum uid": "the administrators say who may "
-    "submit jobs here; root may not, as a rule: run this as a plain user",
+    r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
+    "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
+    "user",
+    r"reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
+    "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
     r"JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
 }
 """What can be done where a refusal holds these words, as regular expressions: the first that

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from gridengine.schedulers.options import (
     check_not_ours,
     fill_template,
     native_options,
+    split_words,
 )
 from gridengine.settings.values import GridEngineSite
 
@@ -86,7 +86,7 @@ def request_for(
             )  # the site's queue is for those that ask for no other
         options.append(words)
     native = " ".join(filter(None, [request.native.strip(), *options]))
-    check_not_ours(native.split(), OURS)
+    check_not_ours(split_words(native), OURS)
     return replace(whole, native=native)
 
 
@@ -96,10 +96,7 @@ def option_values(words: str) -> dict[str, str]:
     Raises:
         ConfigurationError: a quote in them is not closed.
     """
-    try:
-        rest = iter(shlex.split(words))
-    except ValueError as error:
-        raise ConfigurationError(f"the options {words!r} cannot be read: {error}") from error
+    rest = iter(split_words(words))
     values: dict[str, str] = {}
     for option in rest:
         if option == "-l":

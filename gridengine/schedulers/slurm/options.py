@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gridengine.errors import ConfigurationError
@@ -21,6 +20,7 @@ from gridengine.schedulers.options import (
     check_not_ours,
     fill_template,
     native_options,
+    split_words,
 )
 from gridengine.schedulers.script import line_of_text
 from gridengine.settings.values import SlurmSite
@@ -63,10 +63,7 @@ def own_options(given: Mapping[str, Option], native: str) -> list[str]:
     if not isinstance(native, str):
         raise TypeError(f"native must be a string, not {native!r}")
     options = [_option(name, value) for name, value in given.items() if value is not False]
-    try:
-        options += shlex.split(native)
-    except ValueError as error:
-        raise ConfigurationError(f"native={native!r} cannot be read: {error}") from error
+    options += split_words(native)
     _check_users(options)
     return options
 
@@ -103,7 +100,7 @@ def sbatch_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[
     options += [
         f"{name}={value}" for name, value in defaults.items() if value and name not in named
     ]
-    options += site.native.split()
+    options += split_words(site.native)
     _check_users(options)
     return options
 
@@ -165,10 +162,10 @@ def _options_of(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     if type(part) is WTime:
         return _times(part)
     if type(part) is GPUs:
-        return fill_template("slurm.gpus", site.gpus, n=len(part.g)).split()
+        return split_words(fill_template("slurm.gpus", site.gpus, n=len(part.g)))
     if type(part) is Token:
         return (
-            site.tokens[part.name].split()
+            split_words(site.tokens[part.name])
             if part.name in site.tokens
             else [f"--constraint={part.name}"]
         )

@@ -34,6 +34,13 @@ def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) 
     assert reason in text
 
 
+def test_with_the_setting_for_this_machine_no_cluster_gets_a_trial_job(cluster: Cluster) -> None:
+    status, found = doctor(cluster, environment={"GRIDENGINE_SCHEDULER": "processes"})
+    assert status == 0, found
+    assert {name.split()[0] for name in found} == {"here", "processes"}
+    assert found["processes job"]["state"] == "ok"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may stop daemons")
 @pytest.mark.timeout(300)
 def test_a_master_that_is_down_is_found(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,33 @@ tell(good=good, bad=bad, runs=len(list(FOLDER.glob("begun-*"))))
         assert error["log"] in error["text"]
         assert "last words of" in error["log_tail"]
     assert told["runs"] >= 3 + 3 * 2
+
+
+def test_with_no_retries_no_call_begins_twice_though_processes_die_and_jobs_are_deleted(
+    cluster: Cluster,
+) -> None:
+    scenario = play(
+        cluster,
+        """
+def call(x, begun=str(FOLDER / "begun")):
+    with open(begun, "a") as file:
+        print(x, file=file)
+    if x % 40 == 20:
+        os._exit(1)
+    return hold(x) if x == 70 else x
+
+results = gridengine.map(call, range(200), scheduler=CLUSTER(max_workers=1), retries=0,
+                         chunksize=10, reraise=False)
+begun = [int(line) for line in open("begun")]
+bad = {x: type(result).__name__ for x, result in enumerate(results) if result != x}
+tell(begun=begun, bad=bad)
+""",
+    )
+    cluster.delete_worker(scenario.began(1)[0])
+    told = scenario.result(200)
+    assert sorted(told["begun"]) == list(range(200))
+    crashed = {str(x): "WorkerCrashed" for x in range(20, 200, 40)}
+    assert told["bad"] == {**crashed, "70": "JobDeleted"}
 
 
 # ------------------------------------------------------------------ deleted jobs
@@ -217,18 +245,22 @@ def test_workers_that_never_connect_are_an_error_with_the_reason_soon(cluster: C
 
 
 def test_a_host_that_nodes_do_not_reach_is_named_with_what_they_tried(cluster: Cluster) -> None:
-    told = play(
+    scenario = play(
         cluster,
         """
-scheduler = lambda: CLUSTER(max_workers=3)
-said = facts_of(lambda: gridengine.map(hold, range(3), scheduler=scheduler, chunksize=1))
-tell(kept=Path(said["log"]).read_text(), **said)
+scheduler = lambda: CLUSTER(max_workers=1)
+said = facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler))
+logs = list(Path(said["log"]).parent.glob("worker.*.log"))
+tell(kept=Path(said["log"]).read_text(), workers=len(logs), **said)
 """,
         # An address for documentation, which nobody has (RFC 5737).
-        environment={**QUICK, "GRIDENGINE_HOST": "192.0.2.1", "GRIDENGINE_START_SECONDS": "16"},
-    ).result(150)
+        environment={**QUICK, "GRIDENGINE_HOST": "192.0.2.1", "GRIDENGINE_START_SECONDS": "24"},
+    )
+    told = scenario.result(150)
     assert told["kind"] == "WorkerNotStarted"
-    assert "never connected within 16 s to tcp://192.0.2.1:" in told["text"]
+    assert re.search(r"never connected within 24 s to tcp://192.0.2.1:\d+ \(.+\)", told["text"])
+    assert re.search(r"its worker gets no answer at tcp://192.0.2.1:\d+ \(.+\)", scenario.errors)
+    assert told["workers"] == 1
     assert "GRIDENGINE_HOST" in told["hint"]
     assert "firewall" in told["hint"]
     assert "gets no answer of its dispatcher: tcp://192.0.2.1:" in told["log_tail"]

@@ -19,6 +19,8 @@ REMEDIES = {
         "h_rt='soon'": "h_rt='2:00:00'",
         "h_vmem='much'": "h_vmem='4G'",
         "native='-l h=nosuch'": "`qhost`",
+        "native='-N \"my sweep\"'": "no blanks in a name",
+        "native='-A \"my lab\"'": "no blanks in a name",
         "native='-w e -l num_proc=90000'": "ask for less",
     },
     "slurm": {

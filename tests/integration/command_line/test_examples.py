@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,19 +17,27 @@ ROOT = Path(gridengine.__file__).parents[1]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def run_example(name: str, scheduler: str, folder: Path) -> str:
-    """Run an example from another folder and return what it prints."""
+def start_example(
+    name: str, scheduler: str, folder: Path, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run an example from another folder."""
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler]
-    run = subprocess.run(
+    return subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": search},
+        env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
+        **options,
     )
+
+
+def run_example(name: str, scheduler: str, folder: Path) -> str:
+    """Run an example and return what it prints."""
+    run = start_example(name, scheduler, folder)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout
 
@@ -73,6 +83,16 @@ def test_mixed_resources(scheduler: str, tmp_path: Path) -> None:
     printed = run_example("mixed_resources.py", scheduler, tmp_path)
     assert printed.count("on Cores(2, [") == 2
     assert "1003: 235" in printed
+
+
+def test_mixed_resources_says_what_a_machine_with_one_core_lacks(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    restrict = functools.partial(os.sched_setaffinity, 0, [core])
+    run = start_example("mixed_resources.py", "processes", tmp_path, preexec_fn=restrict)
+    assert run.returncode == 1
+    assert run.stderr.startswith("the sums of this example cannot run here: no worker can ever ")
+    assert "Cores(2)" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_sklearn_joblib(tmp_path: Path) -> None:

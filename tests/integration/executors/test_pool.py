@@ -232,6 +232,11 @@ def broken(count: int) -> Iterator[int]:
     raise LookupError("no more arguments")
 
 
+def test_imap_unordered_says_which_call_gave_what(pool: gridengine.Pool) -> None:
+    found = list(pool.imap_unordered(square, range(5, 105), with_index=True))
+    assert sorted(found) == [(number, (number + 5) ** 2) for number in range(100)]
+
+
 @pytest.mark.parametrize("method", ["imap", "imap_unordered"])
 def test_an_error_of_the_iterable_is_raised_after_the_results_before_it(
     method: str, pool: gridengine.Pool

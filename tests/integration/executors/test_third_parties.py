@@ -107,8 +107,9 @@ def test_joblib_s_calls_are_given_the_results_of_futures(
 
 def test_joblib_raises_what_a_call_raised_and_can_go_on(joblib: Any) -> None:
     with joblib.Parallel(n_jobs=2) as parallel:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError) as caught:
             parallel(joblib.delayed(invert)(index) for index in range(10, -1, -1))
+        assert "the call of invert, argument 0" in caught.value.__notes__
         assert parallel(joblib.delayed(invert)(index) for index in (1, 2)) == [1, 0.5]
 
 

@@ -243,6 +243,84 @@ def test_a_dispatcher_s_limits_are_for_the_jobs_without_limits_of_their_own(
     assert [len(job.attempts) for job in jobs] == [4, 1]
 
 
+def end_by_fork_server() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+ENDINGS: dict[str, Callable[[], object]] = {
+    "hard exit": lambda: os._exit(1),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "crash in C": lambda: ctypes.PyDLL(None).abort(),
+    "time": lambda: time.sleep(60),
+    "fork server": end_by_fork_server,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_with_no_retries_no_call_begins_twice_whatever_ends_the_process_of_another(
+    ending: str, tmp_path: Path
+) -> None:
+    end = ENDINGS[ending]
+
+    def call(x: int) -> int:
+        note(tmp_path / "begun", x)
+        if x % 40 == 20:
+            end()
+        return x
+
+    with ProcessScheduler(max_workers=2) as scheduler:
+        results = gridengine.map(
+            call,
+            range(120),
+            scheduler=scheduler,
+            retries=0,
+            chunksize=20,
+            reraise=False,
+            timeout=2.0 if ending == "time" else None,
+        )
+    begun = sorted(map(int, lines(tmp_path / "begun")))
+    assert begun == sorted(set(begun))
+    failed = [x for x, result in enumerate(results) if result != x]
+    assert {20, 60, 100} <= set(failed)
+    if ending == "fork server":  # the other runner's call went with it
+        assert len(failed) <= 6
+    else:
+        assert (begun, failed) == (list(range(120)), [20, 60, 100])
+
+
+def test_with_no_retries_single_calls_that_ended_before_a_crash_have_their_results(
+    tmp_path: Path,
+) -> None:
+    def call(x: int) -> int:
+        note(tmp_path / "begun", x)
+        if x == 70:
+            os._exit(1)
+        return x
+
+    with ProcessScheduler(max_workers=1) as scheduler:
+        executor = gridengine.Executor(scheduler=scheduler, retries=0)
+        futures = [executor.submit(call, x) for x in range(100)]
+        errors = [x for x, future in enumerate(futures) if future.exception() is not None]
+    assert errors == [70]
+    assert sorted(map(int, lines(tmp_path / "begun"))) == list(range(100))
+
+
+def test_a_call_that_needs_more_than_others_before_it_left_does_not_fail_for_it_with_no_retries(
+    scheduler: ProcessScheduler, tmp_path: Path
+) -> None:
+    def leak(x: int) -> int:
+        note(tmp_path / "begun", x)
+        held = vars(sys).setdefault("held by another test", [])
+        held.append(bytearray(140 * MEGABYTE))
+        return x
+
+    assert gridengine.map(
+        leak, range(8), scheduler=scheduler, resources=Memory(0.25), chunksize=4, retries=0
+    ) == list(range(8))
+    assert len(lines(tmp_path / "begun")) == 8
+
+
 # ------------------------------------------------------------------ memory
 
 

@@ -48,6 +48,20 @@ demand = Demand(Cores(2) & Memory(1) & WTime(600, softT=300) & GPUs(2) & Token("
     assert re.search(r"^hard_queue_list: +\*@@allhosts", rest, flags=re.MULTILINE)
 
 
+def test_an_option_in_quotes_arrives_whole(grid_engine: GridEngine) -> None:
+    told = run(
+        grid_engine,
+        f"""{SETTINGS}
+native = '-ac note="two words",path=a\\\\b'
+launcher = make_launcher('qstat -j $JOB_ID', native=native)
+demand = Demand()
+{ASKING}""",
+    )
+    context = re.search(r"^context: +(.+)$", told["log"], flags=re.MULTILINE)
+    assert context is not None
+    assert {"note=two words", "path=a\\b"} <= set(context[1].split(","))
+
+
 def test_a_call_with_more_memory_gets_it(grid_engine: GridEngine) -> None:
     told = run(
         grid_engine,

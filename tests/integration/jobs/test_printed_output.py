@@ -206,7 +206,7 @@ with Refused(1) as scheduler:
     print(job.exitcode)
 """).run()
     assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert "the dog could not be run to its end: no such queue" in done.stderr
+    assert "job the dog could not be run: no such queue" in done.stderr
 
 
 def test_a_job_whose_result_cannot_travel_says_so(with_head: MakeScript) -> None:
@@ -217,7 +217,7 @@ job.join()
 print(job.exitcode)
 """).run()
     assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert "the dog could not be run to its end: the result of the call" in done.stderr
+    assert "the result of job the dog (a _io.TextIOWrapper) cannot" in done.stderr
 
 
 def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(

@@ -71,11 +71,19 @@ def edited(project: Project) -> None:
 
 @pytest.mark.parametrize("change", [edited, reloaded])
 def test_a_map_runs_what_is_there_when_it_begins(
-    scheduler: ProcessScheduler, project: Project, change: Callable[[Project], None]
+    scheduler: ProcessScheduler,
+    project: Project,
+    change: Callable[[Project], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", logger="gridengine")
     assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {1}
     change(project)
-    assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
+    for _ in range(2):
+        assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
+    name = project.helper.__name__
+    said = f"edited or reloaded: {name}; calls from now on import the module anew"
+    assert [line for line in caplog.messages if line.startswith("edited")] == [said]
 
 
 def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(

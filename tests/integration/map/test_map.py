@@ -526,7 +526,9 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         assert process.wait(20) == -signal.SIGINT
     assert "interrupted Cancelled Cancelled Cancelled Cancelled" in printed
     assert printed.count("Traceback") == 1
-    assert printed.rstrip().endswith("KeyboardInterrupt")
+    last, note = printed.rstrip().splitlines()[-2:]
+    assert last == "KeyboardInterrupt"
+    assert "`results` of this exception has what 0 of 4 calls gave" in note
     assert one.leftovers() == []
     assert not (tmp_path / "started-2").exists()
 
@@ -590,6 +592,25 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     assert " of 12 calls done" in printed
     assert "2 running on 2 slots" in printed
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
+
+
+def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) -> None:
+    one = script(
+        """
+        import time
+        two = gridengine.ProcessScheduler(2)
+        results = gridengine.imap(time.sleep, [0.5] * 12, scheduler=two)
+        for _ in range(12):
+            next(results)
+        print("all are taken")
+        """
+    )
+    with at_terminal(one) as (process, terminal):
+        printed = read_all(terminal)
+        assert process.wait(20) == 0
+    shown, _, after = printed.partition("all are taken")
+    assert " of 12 calls done" in shown
+    assert "calls done" not in after
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, WorkerCrashed
+from gridengine.errors import (
+    Cancelled,
+    GridEngineError,
+    RemoteTraceback,
+    WorkerCrashed,
+    is_own,
+)
 
 HERE = f"on {socket.gethostname()}"
 
@@ -114,6 +123,66 @@ WAYS: dict[str, tuple[Callable[[gridengine.Scheduler], Any], str]] = {
 }
 
 
+def own_frames(error: BaseException) -> list[str]:
+    files = [entry.filename for entry in traceback.extract_tb(error.__traceback__)]
+    assert __file__ in files
+    return list(filter(is_own, files))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
+    scheduler: gridengine.Scheduler, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level, some in ((logging.INFO, False), (logging.DEBUG, True)):
+        caplog.set_level(level, "gridengine")
+        with pytest.raises(ValueError, match="no") as caught:
+            WAYS[way][0](scheduler)
+        assert bool(own_frames(caught.value)) == some
+        assert isinstance(caught.value.__cause__, RemoteTraceback)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: gridengine.map(abs, [1], retries=-1),
+        lambda: gridengine.imap(abs, [threading.Lock()], chunksize=0),
+        lambda: gridengine.starmap(pow, [(2, threading.Lock())]),
+        lambda: gridengine.Job(target=abs, retries=-1),
+        lambda: gridengine.Job(target=abs, args=[threading.Lock()]).start(),
+        lambda: gridengine.Executor(retries=-1),
+        lambda: gridengine.Pool(retries=-1),
+        lambda: gridengine.JobDispatcher(retries=-1),
+        lambda: gridengine.map(abs, [gridengine.InlineScheduler()]),
+        lambda: gridengine.map(abs),
+        lambda: gridengine.map(abs, [1], retry_on="OSError"),
+        lambda: gridengine.imap(abs, [1], steps=3),  # type: ignore[arg-type]
+        lambda: gridengine.Pool("slurm"),  # type: ignore[arg-type]
+    ],
+)
+def test_no_frame_of_this_package_is_above_its_own_refusals(act: Callable[[], Any]) -> None:
+    with pytest.raises((GridEngineError, TypeError)) as caught:
+        act()
+    assert own_frames(caught.value) == []
+
+
+def test_an_error_that_this_package_did_not_make_keeps_all_frames() -> None:
+    with pytest.raises(TypeError, match="'int' object is not iterable") as caught:
+        gridengine.map(abs, 5)  # type: ignore[arg-type]
+    assert own_frames(caught.value) != []
+
+
+def test_frames_of_the_users_own_code_stay_in_the_traceback(
+    scheduler: gridengine.Scheduler,
+) -> None:
+    def sweep() -> Iterator[int]:
+        gridengine.map(risky, [-1], scheduler=scheduler)
+        yield 1
+
+    with pytest.raises(ValueError, match="no -1") as caught:
+        gridengine.map(risky, sweep(), scheduler=scheduler)
+    assert "sweep" in [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_an_exception_has_one_note_of_its_call_its_argument_and_its_host(
     scheduler: gridengine.Scheduler, way: str
@@ -151,13 +220,65 @@ def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
     assert [note[:15] for note in error.__notes__] == ["call 1 of risky", "call 1 of outer"]
 
 
-def die(x: int) -> None:
+def die(x: object) -> None:
     os._exit(3)
 
 
 def test_of_a_call_submitted_alone_an_error_says_no_number() -> None:
     with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
         futures = [executor.submit(die, number) for number in range(3)]
-        for future in futures:
-            with pytest.raises(WorkerCrashed, match="the process that ran the call of die exited"):
+        for number, future in enumerate(futures):
+            with pytest.raises(WorkerCrashed, match="ran the call of die exited") as caught:
                 future.result()
+            assert caught.value.__notes__ == [f"argument {number}"]
+
+
+def test_of_a_crashed_call_what_it_was_given_is_told_once_however_often_it_is_asked_for() -> None:
+    with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
+        future = executor.submit(die, (1, "b"))
+        shown = [traceback.format_exception(future.exception()) for _ in range(2)]
+        for _ in range(2):
+            with pytest.raises(WorkerCrashed) as caught:
+                future.result()
+    assert caught.value.__notes__ == ["argument (1, 'b')"]
+    assert shown[0] == shown[1]
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [entry.filename for entry in frames] == [__file__]
+
+
+def fill(size: int) -> int:
+    return len(bytearray(size))
+
+
+def test_a_call_out_of_memory_shows_each_thing_once() -> None:
+    with (
+        gridengine.ProcessScheduler(max_workers=1) as scheduler,
+        pytest.raises(gridengine.OutOfMemory) as caught,
+    ):
+        gridengine.map(fill, [10**10], scheduler=scheduler, resources=gridengine.Memory(1))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("ran out of memory: its limit was") == 1
+    assert shown.count("MemoryError") == 1
+    assert "argument 10000000000" in shown
+    assert f"{Path('gridengine', 'worker')}" not in shown
+
+
+def test_a_job_out_of_memory_or_crashed_is_named_on_standard_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with gridengine.ProcessScheduler(max_workers=1) as scheduler:
+        for target, argument, words in (
+            (fill, 10**10, ["job sweep ran out of memory: its limit was 1.00 GB"]),
+            (die, 1, ["the process that ran job sweep exited with status 3", *["attempt: "] * 3]),
+        ):
+            caplog.clear()
+            job = gridengine.Job(
+                target=target,
+                args=(argument,),
+                name="sweep",
+                scheduler=scheduler,
+                resources=gridengine.Memory(1),
+            )
+            job.start()
+            job.join()
+            assert [caplog.text.count(one) for one in words] == [words.count(one) for one in words]

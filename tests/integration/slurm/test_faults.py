@@ -56,7 +56,7 @@ def test_work_that_is_put_back_into_the_queue_runs_again_at_no_charge(slurm: Slu
     scenario = play(
         slurm,
         "tell(results=gridengine.map(hold, [0], scheduler=lambda: CLUSTER(max_workers=1, "
-        "requeue=True), retries=0))",
+        "requeue=True), retries=1))",
     )
     for count in (1, 2):
         scenario.began(count)
@@ -72,7 +72,7 @@ def test_work_whose_place_is_taken_by_another_job_runs_again_at_no_charge(slurm:
     scenario = play(
         slurm,
         "tell(results=gridengine.map(hold, [0], scheduler=lambda: CLUSTER(partition='low', "
-        "mem='6000M', max_workers=1), retries=0))",
+        "mem='6000M', max_workers=1), retries=1))",
     )
     (first,) = scenario.began(1)
     node = slurm.node_of(scenario.begun()[-1])

@@ -126,6 +126,34 @@ def test_what_ended_well_before_a_crash_has_been_answered(
     assert dispatcher.wait_for(Crashed).index == 50
 
 
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_of_calls_that_run_once_all_that_ended_before_a_crash_have_been_answered(
+    dispatcher: Dispatcher, timeout: float | None
+) -> None:
+    first, second, third = dispatcher.assign(
+        lambda x: os._exit(1) if x == 50 else x,
+        [list(range(10)), list(range(10, 100)), [100]],
+        once=True,
+        timeout=timeout,
+    )
+    assert dispatcher.wait_for(Crashed).index == 40
+    assert dispatcher.wait_for(Returned).runs == [third]
+    answered = [*((first, x) for x in range(10)), *((second, x) for x in range(40))]
+    assert list(dispatcher.values) == answered
+
+
+def test_an_agent_that_is_closed_says_what_had_begun(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    def call(path: str) -> None:
+        Path(path).touch()
+        signal.pause()
+
+    first, _ = dispatcher.assign(call, [[str(tmp_path / "a")], [str(tmp_path / "b")]])
+    dispatcher.wait_until((tmp_path / "a").exists)
+    assert dispatcher.agent.close() == [first]
+
+
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
     runs = dispatcher.assign(
         lambda x: os._exit(1) if x == 1 else x,

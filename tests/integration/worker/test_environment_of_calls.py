@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine import Cores, Job
+from gridengine import ConfigurationError, Cores, Job
 from tests.support.script_driver import MakeScript
 
 NAME = "A_VARIABLE_OF_THE_TEST"
@@ -53,6 +54,33 @@ def test_each_job_has_the_environment_in_which_it_was_started(
         monkeypatch.delenv(GPUS)
         seen.append(seen_by(Job(target=look, args=(None, GPUS), scheduler=where)))
     assert seen == [*"012", None] * 2
+
+
+def test_what_a_scheduler_adds_to_the_environment_wins_and_all_else_is_the_caller_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for value in ("1", "2"):
+        monkeypatch.setenv(NAME, value)
+        monkeypatch.setenv(GPUS, value)
+        monkeypatch.setenv("TMPDIR", f"/tmp/{value}")
+        with gridengine.ProcessScheduler(1, environment={NAME: "added", "OWN": "x"}) as scheduler:
+            assert gridengine.map(
+                look,
+                [None] * 5,
+                [NAME, "OWN", GPUS, "TMPDIR", "GRIDENGINE_JOB_KEPT"],
+                scheduler=scheduler,
+            ) == ["added", "x", value, f"/tmp/{value}", None]
+            monkeypatch.setenv(NAME, "later")
+            monkeypatch.setenv(GPUS, "later")
+            job = Job(target=look, args=(None, GPUS), scheduler=scheduler)
+            assert seen_by(job) == "later"
+            assert seen_by(Job(target=look, scheduler=scheduler)) == "added"
+
+
+@pytest.mark.parametrize("wrong", [{"a b": "1"}, {"A": 1}, ["A"]])
+def test_what_is_no_environment_is_refused(wrong: Any) -> None:
+    with pytest.raises((TypeError, ConfigurationError), match="environment"):
+        gridengine.ProcessScheduler(1, environment=wrong)
 
 
 def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(

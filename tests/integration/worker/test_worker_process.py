@@ -89,7 +89,7 @@ def test_however_a_worker_ends_no_process_is_left(
         driver.process.send_signal(signal.Signals[way])
     if way != "SIGKILL":
         goodbye, _ = driver.wait_for(Goodbye)
-        assert goodbye == Goodbye("told to stop" if way == "stop" else "terminated")
+        assert goodbye == Goodbye("told to stop" if way == "stop" else "terminated", [1])
     assert driver.process.wait(PATIENCE) == (-signal.SIGKILL if way == "SIGKILL" else 0)
     wait_until(lambda: not any(map(alive, pids)))
     assert driver.log.read_text() == ""
@@ -106,7 +106,7 @@ def test_a_worker_that_receives_nothing_ends_when_its_lease_has_run_out(tmp_path
     driver = WorkerDriver(tmp_path, lease_seconds=2.0)
     driver.wait_for(Hello)
     assert driver.process.wait(PATIENCE) == 1
-    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 2 seconds")
+    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 2 seconds", [])
     driver.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -41,11 +42,27 @@ def test_misuse_is_a_runtime_error(silent: FakeScheduler) -> None:
         dispatcher.dispatch([Job(target=add, args=(1,))])
 
 
+@pytest.mark.parametrize("jobs", [[abs], None, Job(target=abs), [Job(target=abs), "job"]])
+def test_what_is_no_list_of_jobs_is_named_before_any_runs(silent: FakeScheduler, jobs: Any) -> None:
+    with pytest.raises(TypeError, match=r"dispatch takes jobs, as \[Job\(target=f\)\], not"):
+        JobDispatcher(silent).dispatch(jobs)
+    assert silent.dispatcher.entries == []
+
+
+def test_one_job_is_no_plural(silent: FakeScheduler) -> None:
+    dispatcher = JobDispatcher(silent)
+    dispatcher.dispatch([Job(target=add, args=(1,))])
+    with pytest.raises(
+        errors.TimeoutError, match="1 of 1 job not done after 0 s; what runs goes on"
+    ):
+        dispatcher.join(0)
+
+
 def test_jobs_that_are_not_done_in_time_are_counted_and_run_on(silent: FakeScheduler) -> None:
     dispatcher = JobDispatcher(silent)
     dispatcher.dispatch([Job(target=add, args=(1,)), Job(target=add, args=(2,))])
     with pytest.raises(
-        errors.TimeoutError, match="2 of 2 jobs are not done after 0 s; they run on"
+        errors.TimeoutError, match="2 of 2 jobs not done after 0 s; what runs goes on"
     ):
         dispatcher.join(0)
     assert silent.dispatcher.cancelled == {}

@@ -8,8 +8,15 @@ import select
 import pytest
 
 from gridengine.api.job_handle import JobHandle, exitcode_of
-from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.errors import ClusterError, WorkerCrashed
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
+from gridengine.errors import (
+    Cancelled,
+    ClusterError,
+    GridEngineError,
+    WorkerCrashed,
+    out_of_memory,
+)
+from gridengine.serialize import pickling
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 
 ENDED = CallsFinished(1, 0, 1, [b""])
@@ -66,10 +73,31 @@ def test_a_scheduler_that_was_made_for_the_job_is_closed_once_it_is_known_to_hav
 
 
 @pytest.mark.parametrize(
-    ("error", "lines"), [(None, 0), (WorkerCrashed("it died"), 0), (ClusterError("no"), 1)]
+    ("error", "lines"),
+    [
+        (None, []),
+        (Cancelled("it was ended"), []),
+        (WorkerCrashed("job one died"), ["job one died"]),
+        (ClusterError("no"), ["job one could not be run: no"]),
+    ],
 )
-def test_what_a_process_would_not_print_is_logged(
-    error: Exception | None, lines: int, caplog: pytest.LogCaptureFixture
+def test_what_nobody_has_printed_is_logged_with_the_jobs_name(
+    error: GridEngineError | None, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    make().settled(CallsFinished(1, 0, 1, None, error=error))  # type: ignore[arg-type]
-    assert len(caplog.records) == lines
+    handle = make()
+    handle.submit(
+        Function(b"", (), (), b"", "f"),
+        lambda id: Task(id, pickling.dump_calls([]), count=0, name="one"),
+    )
+    handle.settled(CallsFinished(1, 0, 1, None, error=error))
+    assert caplog.messages == lines
+
+
+def test_a_job_out_of_memory_tells_of_its_attempts_where_it_printed_a_bare_memory_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    payload = pickling.dump_exception(out_of_memory("job one", limit=2**30, peak=0))
+    attempts = [Attempt("node1", "", 0, 1, "it ran out of memory")]
+    make().settled(CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts))
+    assert "its limit was 1.00 GB" in caplog.text
+    assert "attempt: on node1, after 1.0 s: it ran out of memory" in caplog.text

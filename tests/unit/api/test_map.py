@@ -393,6 +393,8 @@ def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
     first, second, third = caught.value.results  # type: ignore[attr-defined]
     assert (first, third) == (0, 4)
     assert isinstance(second, Cancelled)
+    [note] = caught.value.__notes__
+    assert note.startswith("`results` of this exception has what 2 of 3 calls gave")
 
 
 def broken(count: int) -> Iterator[int]:
@@ -690,3 +692,25 @@ def test_its_name_is_short_and_safe_in_a_file_name() -> None:
 
 def test_a_callable_without_a_name_goes_by_its_type() -> None:
     assert gridengine.partial(functools.partial(train), 0.1).__name__ == "partial_0.1"
+
+
+@pytest.mark.parametrize(
+    ("act", "calls"),
+    [
+        (gridengine.map, [1]),
+        (gridengine.starmap, [(1,)]),
+        (gridengine.imap, [1]),
+        (gridengine.imap_unordered, [1]),
+    ],
+)
+def test_other_keywords_are_refused_with_how_to_give_each_call_one(
+    scheduler: FakeScheduler, act: Callable[..., Any], calls: list[Any]
+) -> None:
+    words = rf"{act.__name__}\(\) got an unexpected keyword argument"
+    with pytest.raises(TypeError, match=rf"{words} 'steps'; .* functools.partial\(f, steps=...\)"):
+        act(square, calls, scheduler=scheduler, steps=3)
+    with pytest.raises(TypeError, match=rf"{words} 'reties'; did you mean 'retries'\?"):
+        act(square, calls, scheduler=scheduler, reties=3)
+    with pytest.raises(TypeError, match="progress must be True, False or None, not 'no'"):
+        act(square, calls, scheduler=scheduler, progress="no")
+    assert scheduler.dispatcher.entries == []

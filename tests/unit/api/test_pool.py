@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine import ConfigurationError
 from gridengine.client.map_run import Results
 from gridengine.client.outcomes import Outcome
 from tests.support.fake_dispatcher import FakeScheduler
@@ -120,3 +121,12 @@ def test_a_result_that_had_a_callback_does_not_wait_for_the_collector() -> None:
             assert [one() for one in gone] == [None]
     finally:
         gc.enable()
+
+
+def test_a_pool_calls_its_number_by_its_own_name() -> None:
+    with pytest.raises(TypeError, match="processes is a number; for 'slurm' say scheduler="):
+        gridengine.Pool("slurm")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="processes must be at least 1"):
+        gridengine.Pool(0)
+    with pytest.raises(ConfigurationError, match="processes is given beside a scheduler instance"):
+        gridengine.Pool(2, scheduler=FakeScheduler())

@@ -119,7 +119,7 @@ def test_there_is_no_bar_where_it_cannot_be_taken_away(
     draw: Draw, environment: pytest.MonkeyPatch, *, terminal: bool
 ) -> None:
     environment.setenv("TERM", "dumb")
-    assert draw(10, shown=True, stderr=Terminal() if terminal else io.StringIO()) == ("", "")
+    assert draw(9, shown=True, stderr=Terminal() if terminal else io.StringIO()) == ("", "")
 
 
 def test_it_is_taken_away_at_the_end(draw: Draw) -> None:
@@ -152,25 +152,42 @@ def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: 
     return log.getvalue().splitlines()
 
 
-def test_a_log_has_a_line_for_each_tenth(environment: pytest.MonkeyPatch) -> None:
+def test_a_log_has_a_first_line_one_for_each_tenth_and_a_last(
+    environment: pytest.MonkeyPatch,
+) -> None:
     lines = lines_in_a_log(environment, 1000, seconds=1.0)
-    assert len(lines) == 10
+    assert len(lines) == 11
     assert lines[0] == (
-        "gridengine: 100 of 1,000 calls done, 0 failed, 3 running on 4 slots, about 00:15:00 left"
+        "gridengine: 10 of 1,000 calls done, 0 failed, 3 running on 4 slots, about 00:16:30 left"
     )
+    assert lines[1].startswith("gridengine: 100 of 1,000 calls done, ")
+    assert lines[-1] == "gridengine: 1,000 of 1,000 calls done, 0 failed, in 00:16:40"
 
 
-def test_a_log_has_one_line_a_minute_at_most(environment: pytest.MonkeyPatch) -> None:
-    assert len(lines_in_a_log(environment, 1000, seconds=0.12)) == 1
-    assert len(lines_in_a_log(environment, 1000, seconds=0.05)) == 0
+def test_a_log_has_one_line_a_minute_at_most_between_the_first_and_the_last(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    assert len(lines_in_a_log(environment, 1000, seconds=0.12)) == 3
+    assert len(lines_in_a_log(environment, 1000, seconds=0.05)) == 2
+    assert len(lines_in_a_log(environment, 1000, seconds=0.009)) == 0
+
+
+def test_the_last_line_is_left_to_the_log_of_the_run(
+    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="gridengine"):
+        lines = lines_in_a_log(environment, 1000, seconds=1.0)
+    assert len(lines) == 10
+    assert " about " in lines[-1]
 
 
 def test_a_log_has_a_line_a_minute_where_nobody_knows_the_end(
     environment: pytest.MonkeyPatch,
 ) -> None:
     lines = lines_in_a_log(environment, None, seconds=1.0)
-    assert len(lines) == 16
-    assert lines[0] == "gridengine: 60 calls done, 0 failed, 3 running on 4 slots"
+    assert len(lines) == 18
+    assert lines[0] == "gridengine: 10 calls done, 0 failed, 3 running on 4 slots"
+    assert lines[-1] == "gridengine: 1,000 calls done, 0 failed, in 00:16:40"
 
 
 class Full(io.StringIO):

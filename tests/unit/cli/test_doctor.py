@@ -13,36 +13,57 @@ from gridengine.schedulers.checks import Finding, State
 from gridengine.wire import encryption_speed
 
 FINE = Finding("processes", "job", State.OK, "returned")
+READ = Finding("here", "settings", State.OK, "read")
 NO_SLURM = Finding("slurm", "commands", State.ABSENT, "there is no sbatch")
 NO_MASTER = Finding("grid_engine", "master", State.BROKEN, "does not answer", "start it")
 
 
 @pytest.mark.parametrize(
-    ("findings", "asked", "broken"),
+    ("findings", "broken"),
     [
-        ([FINE], None, False),
-        ([FINE, NO_SLURM], None, False),
-        ([FINE, NO_SLURM], "slurm", True),
-        ([FINE, NO_SLURM], "processes", False),
-        ([FINE, NO_MASTER], None, True),
-        ([FINE, NO_MASTER], "grid_engine", True),
-        ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], "processes", True),
+        ([FINE], False),
+        ([FINE, NO_SLURM], False),
+        ([READ, NO_SLURM], True),
+        ([FINE, NO_MASTER], True),
+        ([NO_MASTER], True),
+        ([Finding("here", "settings", State.BROKEN, "wrong"), FINE], True),
     ],
 )
-def test_what_is_not_here_is_only_wrong_when_it_was_asked_for(
-    findings: list[Finding], asked: str | None, broken: bool
+def test_what_is_not_here_is_only_wrong_when_it_was_looked_at_alone(
+    findings: list[Finding], broken: bool
 ) -> None:
-    assert is_broken(findings, asked) is broken
+    assert is_broken(findings) is broken
+
+
+@pytest.mark.parametrize(
+    ("asked", "looked_at"), [(None, ["processes"]), ("inline", ["inline"]), ("slurm", ["slurm"])]
+)
+def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_asked_for(
+    asked: str | None, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
+    tried: list[str] = []
+
+    def try_job(name: str, environment: object, wait: float) -> Finding:
+        tried.append(name)
+        return FINE
+
+    monkeypatch.setattr(doctor, "try_job", try_job)
+    monkeypatch.setattr(doctor.BY_NAME["slurm"].__class__, "findings", lambda *_: ())
+    found = list(doctor.examine(asked, os.environ, wait=1))
+    assert tried == looked_at
+    assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
 
 
 def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GRIDENGINE_MAX_WROKERS", "4")
-    found = list(doctor.examine(["processes", "slurm"], os.environ, wait=1))
+    found = list(doctor.examine(None, os.environ, wait=1))
     assert [(one.of, one.check, one.state) for one in found[1:]] == [
         ("here", "settings", State.BROKEN),
         ("processes", "job", State.ABSENT),
+        ("grid_engine", "job", State.ABSENT),
         ("slurm", "job", State.ABSENT),
     ]
 
@@ -71,4 +92,4 @@ def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
     assert ("pyzmq>=27.3" in finding.remedy) == (state is State.SLOW)
-    assert not is_broken([finding], None)
+    assert not is_broken([READ, finding])

@@ -172,8 +172,17 @@ def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
 
 
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
-    with pytest.raises(ConfigurationError, match="none of 3 runs is under way"):
+    with pytest.raises(ConfigurationError, match="no run of those named is under way"):
         up.connection_files(runs[1:], print)
+
+
+def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
+    with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
+        up.connection_files([], print)
+    assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
 
 
 def test_a_run_that_may_not_be_looked_at_is_left_out(

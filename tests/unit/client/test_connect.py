@@ -83,10 +83,20 @@ def test_a_name_is_a_scheduler_wherever_one_is(run: Callable[[Any], int]) -> Non
 
 
 @EVERYWHERE
-def test_an_unknown_name_is_an_error_that_lists_the_names(run: Callable[[Any], int]) -> None:
-    with pytest.raises(ConfigurationError, match="there is no scheduler 'process'") as caught:
-        run("process")
-    assert caught.value.hint == "there are: 'processes', 'grid_engine', 'slurm', 'inline'"
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("process", "'processes' is one"),
+        ("SGE", "'grid_engine' is one"),
+        ("local", "there are: 'processes', 'grid_engine', 'slurm', 'inline'"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_offers_the_nearest(
+    run: Callable[[Any], int], name: str, hint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"there is no scheduler '{name}'") as caught:
+        run(name)
+    assert caught.value.hint == hint
 
 
 def test_a_name_is_this_process_s_own_scheduler_and_stays_open() -> None:

@@ -422,6 +422,35 @@ def test_a_job_and_results_of_pools_may_be_given_to_calls() -> None:
         pool.terminate()
 
 
+def test_of_a_job_that_has_not_ended_the_dispatcher_is_told(held: gridengine.Executor) -> None:
+    job = gridengine.Job(target=square, args=(3,), scheduler=held._submitter._scheduler)
+    job.start()
+    held.submit(first, [job])
+    source, entry = handed_over(held, 2)
+    [(reference, (task, index, missing))] = dispatcher_of(held).wanted.items()
+    assert (task, index) == (source.task.id, 0)
+    assert entry.task.after == (reference,)
+    dispatcher_of(held).run(source)
+    missing()
+    assert pickling.load_result(dispatcher_of(held).results[reference].payload or [], 0) == 9
+
+
+def test_a_job_of_another_scheduler_is_supplied_when_it_has_ended(
+    held: gridengine.Executor,
+) -> None:
+    other = HeldDispatcher()
+    job = gridengine.Job(target=square, args=(3,), scheduler=FakeScheduler(other))
+    job.start()
+    dependent = held.submit(first, job)
+    handed_over(held, 1)
+    results = dispatcher_of(held).results
+    assert not results
+    other.run_what_is_there()
+    wait_until(lambda: len(results) == 1, SECONDS)
+    run_all(held)
+    assert dependent.result() == 9
+
+
 def test_a_mutable_job_stands_for_its_result_and_keeps_its_attributes() -> None:
     class Counting(gridengine.Job):
         count = 0

@@ -29,10 +29,11 @@ from tests.support.fake_dispatcher import FakeScheduler
         (
             {"retry_on": (OSError, "ValueError")},
             TypeError,
-            "retry_on must be exception classes, not 'ValueError'",
+            "retry_on must be exception classes, as (OSError,), not 'ValueError'",
         ),
-        ({"retry_on": int}, TypeError, "retry_on must be exception classes, not <class 'int'>"),
-        ({"retry_on": OSError()}, TypeError, "retry_on must be exception classes, not OSError()"),
+        ({"retry_on": "OSError"}, TypeError, "as (OSError,), not 'OSError'"),
+        ({"retry_on": int}, TypeError, "as (OSError,), not <class 'int'>"),
+        ({"retry_on": OSError()}, TypeError, "as (OSError,), not OSError()"),
         (
             {"timeout": 1e308},
             ValueError,

@@ -65,6 +65,18 @@ def test_a_call_out_of_memory_tells_where_it_ran() -> None:
     assert (outcome.error.host, outcome.error.job) == ("node1", "7")
 
 
+def test_an_error_names_no_log_that_is_removed_for_being_empty(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    attempts = [Attempt("node1", "7", 0, 1, "it raised MemoryError", str(tmp_path / "log"))]
+    payload = pickling.dump_exception(OutOfMemory("too much"))
+    for event in (
+        CallsFinished(1, 0, 1, None, error=WorkerLost("gone", log=str(tmp_path / "log"))),
+        CallsFinished(1, 0, 1, payload, raised=True, attempts=attempts),
+    ):
+        [outcome] = outcomes_of(event, "f")
+        assert str(tmp_path) not in str(outcome.error)
+
+
 def test_an_error_shows_how_the_log_ends_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("the last line\n")
     error = WorkerLost("gone", log=str(tmp_path / "log"))

@@ -22,6 +22,8 @@ from gridengine.dispatcher.core.tasks import (
 )
 from gridengine.dispatcher.inline import InlineDispatcher
 from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.resources import Memory, WTime
+from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
 from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
@@ -84,6 +86,23 @@ def test_each_call_is_made_once_in_this_process() -> None:
     _, listener = run(lambda x: (x, os.getpid()), list(range(100)))
     assert listener.values() == [(x, os.getpid()) for x in range(100)]
     assert [event.last for event in listener.finished].count(True) == 1
+
+
+def test_limits_that_do_not_hold_here_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    dispatcher, listener = InlineDispatcher(), Received()
+    f, calls = make_function(abs, ()), pickling.dump_calls([-1])
+    for options in (
+        {},
+        {"timeout": 9.0},
+        {"demand": Demand(Memory(1))},
+        {"timeout": 9.0, "demand": Demand(WTime(9) & Memory(1))},
+    ):
+        task = Task(dispatcher.new_id(), calls, **options)  # type: ignore[arg-type]
+        dispatcher.submit(f, [task], listener)
+    time, memory = (record.getMessage() for record in caplog.records)
+    assert "a time limit (timeout=, WTime)" in time
+    assert "a memory limit (Memory)" in memory
+    assert "ProcessScheduler(1)" in memory
 
 
 def test_an_exception_is_the_outcome_of_its_call_alone() -> None:

@@ -51,6 +51,12 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         parse_seconds("limit", text)
 
 
+def test_what_may_be_minutes_or_hours_is_refused_with_both() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_seconds("T", "2:00")
+    assert caught.value.hint == "write 2:00:00, or 0:02:00"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(1, "00:00:01"), (7200, "02:00:00"), (86_399.5, "1-00:00:00"), (131_405, "1-12:30:05")],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.logs import is_empty, log_tail
+from gridengine.schedulers.logs import is_empty, log_tail, unanswered
 
 
 def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
@@ -15,6 +15,15 @@ def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
     assert log_tail(str(log)).splitlines()[-1] == "line 9999"
     assert len(log_tail(str(log)).splitlines()) == 20
     assert log_tail(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize("end", ["; it tries on\nmore\n", "\n  try: this\n", ""])
+def test_a_log_says_which_addresses_do_not_answer(tmp_path: Path, end: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"hello\nthe worker on a gets no answer of its dispatcher: tcp://b:1 (why){end}")
+    assert unanswered(str(log)) == "tcp://b:1 (why)"
+    log.write_text("hello\n")
+    assert unanswered(str(log)) == ""
 
 
 @pytest.mark.parametrize(

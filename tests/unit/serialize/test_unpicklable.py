@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gridengine import InlineScheduler
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
@@ -24,7 +27,8 @@ class Holder:
 def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     with pytest.raises(PicklingError) as caught:
         dump(*arguments, **options)
-    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__ is None  # the text has it all
+    assert caught.value.__suppress_context__
     return str(caught.value)
 
 
@@ -114,7 +118,9 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     attempts: list[Any] = []
     really_try = unpicklable.failure_of
     monkeypatch.setattr(
-        unpicklable, "failure_of", lambda obj: attempts.append(obj) or really_try(obj)
+        unpicklable,
+        "failure_of",
+        lambda obj, **how: attempts.append(obj) or really_try(obj, **how),
     )
     text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
     assert "argument 1 of call 0, at ['first']" in text
@@ -122,6 +128,51 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     assert len(attempts) < 10
     while node is not None:  # else its end would need as many frames
         node = node.following
+
+
+def refuses(self: object) -> Any:
+    raise ValueError("not this one")
+
+
+def test_what_the_users_own_code_raised_is_the_cause() -> None:
+    Refusing = type("Refusing", (), {"__reduce__": refuses})
+    with pytest.raises(PicklingError, match="ValueError: not this one") as caught:
+        pickling.dump_calls([Refusing()])
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize(
+    ("make", "to_a_call", "back"),
+    [
+        (threading.Lock, "multiprocessing.Manager().Lock()", "what it guards"),
+        (threading.RLock, "multiprocessing.Manager().Lock()", "what it guards"),
+        (threading.Condition, "multiprocessing.Manager().Lock()", "what it guards"),
+        (threading.Thread, "start it in the function", "what it made"),
+        (Path(__file__).open, "its path, and open it", "its path, or what"),
+        (lambda: (one for one in []), "list() of it", "list() of it"),
+        (lambda: sqlite3.connect(":memory:"), "make it in the function", "plain data"),
+    ],
+)
+def test_an_error_says_what_to_do_about_what_it_is(
+    make: Callable[[], Any], to_a_call: str, back: str
+) -> None:
+    one = make()
+    texts = [text_of(pickling.dump_calls, [[one]]), text_of(pickling.dump_values, [[one]])]
+    for text, remedy in zip(texts, [to_a_call, back], strict=True):
+        assert remedy in text.rpartition("  try: ")[2]
+
+
+def test_an_object_whose_class_has_a_remedy_is_named_itself_and_not_its_lock() -> None:
+    text = text_of(pickling.dump_calls, [Holder(InlineScheduler())])
+    assert "argument 1 of call 0, at .model (a gridengine.schedulers.inline.Inline" in text
+    assert "try: leave it out: what a call runs in turn" in text
+
+
+def test_what_a_function_captures_may_be_made_in_a_module() -> None:
+    connection = sqlite3.connect(":memory:")
+    text = text_of(pickling.dump_function, lambda: connection)
+    assert "try: make it in the function, or in a module" in text
 
 
 class Full:

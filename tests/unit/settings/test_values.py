@@ -64,6 +64,8 @@ def test_other_variables_are_left_alone() -> None:
     [
         ("GRIDENGINE_MAX_WROKERS", "GRIDENGINE_MAX_WORKERS is one"),
         ("GRIDENGINE_PARTITION", "GRIDENGINE_SLURM_PARTITION is one"),
+        ("GRIDENGINE_QUEUE", "GRIDENGINE_GRID_ENGINE_QUEUE is one"),
+        ("GRIDENGINE_SGE_QUEUE", "GRIDENGINE_GRID_ENGINE_QUEUE is one"),
         ("GRIDENGINE_ZZZZ", "there are: GRIDENGINE_SCHEDULER, GRIDENGINE_RUN_DIRECTORY"),
         ("GRIDENGINE_LAESE_SECONDS", "GRIDENGINE_LEASE_SECONDS is one"),
         ("GRIDENGINE_max_workers", "GRIDENGINE_MAX_WORKERS is one"),
@@ -85,26 +87,29 @@ def test_workers_with_nothing_to_do_stay_longer_for_who_types(
 
 
 @pytest.mark.parametrize(
-    ("variable", "text"),
+    ("variable", "text", "hint"),
     [
-        ("GRIDENGINE_MAX_WORKERS", "many"),
-        ("GRIDENGINE_MAX_WORKERS", "2.5"),
-        ("GRIDENGINE_MAX_WORKERS", "0"),
-        ("GRIDENGINE_MAX_WORKERS", ""),
-        ("GRIDENGINE_BEAT_SECONDS", "-1"),
-        ("GRIDENGINE_BEAT_SECONDS", "nan"),
-        ("GRIDENGINE_LEASE_SECONDS", "inf"),
-        ("GRIDENGINE_PROGRESS", "perhaps"),
-        ("GRIDENGINE_SLURM_PARTITION", "a\nb"),
-        ("GRIDENGINE_SCHEDULER", "process"),
+        ("GRIDENGINE_MAX_WORKERS", "many", "change or unset"),
+        ("GRIDENGINE_MAX_WORKERS", "2.5", "change or unset"),
+        ("GRIDENGINE_MAX_WORKERS", "0", "change or unset"),
+        ("GRIDENGINE_MAX_WORKERS", "", "change or unset"),
+        ("GRIDENGINE_BEAT_SECONDS", "-1", "change or unset"),
+        ("GRIDENGINE_BEAT_SECONDS", "nan", "change or unset"),
+        ("GRIDENGINE_LEASE_SECONDS", "inf", "change or unset"),
+        ("GRIDENGINE_PROGRESS", "perhaps", "change or unset"),
+        ("GRIDENGINE_SLURM_PARTITION", "a\nb", "change or unset"),
+        ("GRIDENGINE_SCHEDULER", "process", "GRIDENGINE_SCHEDULER=processes"),
+        ("GRIDENGINE_SCHEDULER", "sge", "GRIDENGINE_SCHEDULER=grid_engine"),
+        ("GRIDENGINE_SCHEDULER", "local", "change or unset"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
-    variable: str, text: str
+    variable: str, text: str, hint: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         from_variables({variable: text})
     assert f"{variable}={text!r}" in str(caught.value)
+    assert str(caught.value.hint).startswith(hint)
 
 
 def test_a_table_of_names_is_not_for_the_environment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -37,11 +38,19 @@ from gridengine.worker.process_setup import Controller
 from gridengine.worker.status_block import HOLD, INDEX, LATE, RUN, START, RunnerStatus
 from tests.support.runner_driver import RunnerDriver
 
+SENT: list[Any] = []
+"""What a runner has sent so far: its calls are made in this process."""
+
+
+def count_sent(x: int) -> int:
+    return len(SENT) + 0 * math.floor(x)
+
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunnerDriver]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = Path.cwd()
+    SENT.clear()
     yield RunnerDriver()
     os.chdir(before)
 
@@ -57,6 +66,27 @@ def test_quick_values_of_a_run_travel_together(driver: RunnerDriver) -> None:
     driver.play()
     assert driver.values() == list(range(1, 101))
     assert len(spans(driver)) < 100
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_calls_that_run_once_are_answered_before_the_next_begins(
+    driver: RunnerDriver, timeout: float | None
+) -> None:
+    calls = list(range(100))
+    driver.channel.sent = SENT
+    driver.assign(count_sent, calls, calls, once=True, timeout=timeout)
+    driver.play()
+    assert driver.values() == list(range(200))
+
+
+def test_what_such_a_run_has_raised_is_answered_before_the_next_run_begins(
+    driver: RunnerDriver,
+) -> None:
+    driver.channel.sent = SENT
+    driver.assign(count_sent, ["no number"], [0], once=True)
+    driver.play()
+    assert [type(value) for _, value in driver.outcomes()] == [TypeError, list]
+    assert driver.values() == [1]
 
 
 def test_each_form_passes_its_arguments() -> None:
@@ -202,7 +232,9 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
     ]
     reason = "TypeError: cannot pickle 'generator' object"
     text = f"the result of call 3 (a generator) cannot be pickled: {reason}"
-    assert str(driver.outcomes()[3][1]) == text
+    error = driver.outcomes()[3][1]
+    assert str(error) == f"{text}\n  try: return list() of it"
+    assert error.__cause__ is None  # its text has it all
 
 
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(

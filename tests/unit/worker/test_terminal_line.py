@@ -12,7 +12,13 @@ from contextlib import closing
 
 import pytest
 
-from gridengine.worker.terminal_line import TerminalLine, is_terminal, write_above
+from gridengine.worker import terminal_line
+from gridengine.worker.terminal_line import (
+    STALE_SECONDS,
+    TerminalLine,
+    is_terminal,
+    write_above,
+)
 from tests.support.script_driver import screen
 
 
@@ -67,6 +73,25 @@ def test_there_is_one_line_at_a_time(terminal: Terminal, line: TerminalLine) -> 
     assert screen(terminal.getvalue()) == ["--- first ---"]
     print("x", file=terminal)
     assert screen(terminal.getvalue()) == ["x", "--- first ---"]
+
+
+def test_another_takes_the_place_of_one_that_nobody_draws_until_it_is_drawn_again(
+    terminal: Terminal, line: TerminalLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(terminal_line.time, "monotonic", lambda: now[0])
+    line.show("--- first ---")
+    with closing(TerminalLine(terminal)) as second:
+        now[0] += STALE_SECONDS + 0.1
+        second.show("--- second ---")
+        line.show("--- first again ---")
+        print("x", file=terminal)
+        assert screen(terminal.getvalue()) == ["x", "--- second ---"]
+    line.show("--- first again ---")
+    print("y", file=terminal)
+    assert screen(terminal.getvalue()) == ["x", "y", "--- first again ---"]
+    line.close()
+    assert vars(terminal).get("write") is None
 
 
 def test_the_streams_are_given_back(terminal: Terminal, line: TerminalLine) -> None:

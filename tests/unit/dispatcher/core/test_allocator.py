@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Grant, Launch, Launched
+from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Beat, Release, Stop
-from tests.support.core_play import Play, calls
+from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
+from tests.support.core_play import CUBE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
 
@@ -108,6 +108,25 @@ def test_an_allocation_that_nobody_uses_is_released_for_who_waits() -> None:
     play.ask(calls=4)
     assert len(play.sent(Release)) == 1
     assert play.given() == [ZERO] * 4
+
+
+def test_a_quick_call_does_not_wait_behind_a_slow_one_while_an_allocation_is_not_used() -> None:
+    play = Shared(Cores(2) & Memory(8))
+    play.ask()
+    play.here()
+    play.done(play.assigned()[0], seconds=0.001)
+    play.ask(Memory(1))
+    play.done(play.assigned()[0], seconds=0.001)
+    play.submit(1, function=CUBE)
+    play.ask()
+    [ahead] = play.assigned()
+    play.now += 0.1
+    play.play(Rebalance())
+    [recall] = play.sent(Recall)
+    assert ahead.run in recall.runs
+    play.say(Returned([ahead.run]))
+    assert len(play.sent(Release)) == 1
+    assert [one.task for one in play.assigned()] == [ahead.task]
 
 
 def test_what_fits_runs_while_a_large_one_waits() -> None:
@@ -343,7 +362,7 @@ def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> No
     play.here()
     play.done(play.assigned()[0])
     play.later(900, beats=[b"w"])
-    play.ask(calls=1, retries=0)
+    play.ask(calls=1, retries=1)
     assert play.assigned()[0].attempt == 1
     for _ in range(10):
         play.later(10, beats=[b"w"])

@@ -160,7 +160,7 @@ def batch() -> tuple[Play, int, int]:
     """Return a core whose worker has two runs of quick calls, and their numbers."""
     play = Play()
     play.learn(seconds=1e-3)
-    play.submit(60, retries=0)
+    play.submit(60, retries=1)
     first, second = play.assigned()
     return play, first.run, second.run
 

@@ -27,7 +27,9 @@ def test_the_error_of_a_crash_names_signal_host_job_log_and_attempts() -> None:
 
 def test_the_error_names_the_call_of_a_chunk() -> None:
     play = Play()
-    play.crash(chunk(play, retries=0), 3)
+    one = chunk(play, retries=0)
+    play.values(one, 0, 3)
+    play.crash(one, 3)
     [settled] = play.seen(CallsFinished)
     assert (settled.start, settled.stop) == (3, 4)
     assert "call 3 of square" in str(settled.error)

@@ -21,6 +21,11 @@ def test_what_no_worker_can_hold_is_an_error() -> None:
         can_hold(Policy(**GOOD, resources=NODE), Cores(5))
 
 
+def test_a_request_that_no_worker_holds_is_told_as_it_was_written() -> None:
+    with pytest.raises(ConfigurationError, match=r"can ever hold Token\('u'\): they hold"):
+        can_hold(Policy(**GOOD, resources=NODE), Token("u"))
+
+
 def test_a_time_that_no_worker_has_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="no worker can ever hold"):
         can_hold(Policy(**GOOD, resources=NODE & WTime(100)), WTime(99))

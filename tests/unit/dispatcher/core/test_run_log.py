@@ -90,9 +90,9 @@ def test_calls_run_again_in_bulk_are_counted() -> None:
     play = Play()
     assert len(crash_again_and_again(play, 40)) == 5
     play.later(11, beats=[b"w"])
-    assert "35 more calls run again within 10 s" in lines(play)
+    assert "35 more repeated calls within 10 s" in lines(play)
     play.later(11, beats=[b"w"])
-    assert not [line for line in lines(play) if "more calls" in line]
+    assert not [line for line in lines(play) if "more repeated" in line]
 
 
 def test_a_lost_worker_is_told_with_the_reason_and_what_it_had() -> None:

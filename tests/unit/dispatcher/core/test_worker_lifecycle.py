@@ -15,9 +15,11 @@ from gridengine.dispatcher.core.events import (
     Lost,
     Withdraw,
 )
+from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import (
     JobDeleted,
+    TimeoutError,
     WorkerLost,
 )
 from gridengine.resources import Memory
@@ -200,12 +202,12 @@ def test_a_call_that_outlives_each_workers_wall_time_fails_in_the_end() -> None:
     assert type(play.seen(CallsFinished)[0].error) is WorkerLost
 
 
-def terminated(**options: Any) -> Play:
+def terminated(retries: int = 0, **options: Any) -> Play:
     """A worker of a cluster that somebody ended in the second of five calls."""
     play = Play(pooled=True, **options)
-    one = play.running(5, retries=0)
+    one = play.running(5, retries=retries)
     play.values(one, 0, 1)
-    play.say(Goodbye("terminated"))
+    play.say(Goodbye("terminated", sorted(play.core.state.workers[b"w"].under_way())))
     return play
 
 
@@ -219,11 +221,50 @@ def test_when_somebody_ended_a_worker_the_scheduler_says_what_that_means() -> No
 
 
 def test_calls_whose_worker_made_room_for_another_job_run_again_at_no_charge() -> None:
-    play = terminated()
+    play = terminated(retries=1)
     play.poll(HANDLE, WorkerStatus.FAILED, "was preempted", blameless=True)
     play.later(1)
     assert play.seen(CallsFinished) == []
     assert set(attempts_to_come(play).values()) == {1}
+
+
+def test_a_call_that_may_run_only_once_fails_with_a_worker_that_made_room() -> None:
+    play = terminated()
+    play.poll(HANDLE, WorkerStatus.FAILED, "was preempted", blameless=True)
+    play.later(1)
+    [settled] = play.seen(CallsFinished)
+    assert (settled.stop - settled.start, type(settled.error)) == (1, WorkerLost)
+    assert "raise retries=" in str(settled.error)
+    assert play.core.state.calls_waiting == 3
+
+
+def test_where_nobody_says_what_had_begun_no_call_that_may_run_only_once_runs_again() -> None:
+    for said in ([], [Goodbye("terminated")]):
+        play = Play()
+        one = chunk(play, retries=0)
+        play.values(one, 0, 2)
+        held = sum(run.rest.calls for run in play.core.state.runs.values())
+        waiting = play.core.state.calls_waiting
+        settled = [each for message in said for each in play.say(message)] or play.later(90)
+        failed = [each for each in settled if isinstance(each, CallsFinished)]
+        assert sum(each.stop - each.start for each in failed) == held
+        assert play.core.state.calls_waiting == waiting
+
+
+def test_of_a_worker_that_is_relieved_what_may_run_only_once_goes_on_to_its_end() -> None:
+    play = Play(pooled=True, walltime=1000.0, max_workers=1)
+    play.learn(1.0)
+    play.submit(2, retries=0)
+    [one, *_] = play.assigned()
+    play.later(1000 - spare_of(1000.0), beats=[b"w"])
+    assert play.sent(Stop)
+    assert play.seen(CallsFinished) == []
+    play.say(Goodbye("told to stop", [one.run]))
+    [settled] = play.seen(CallsFinished)
+    assert (settled.start, settled.stop) == (0, 1)
+    assert type(settled.error) is TimeoutError
+    assert "had to leave: its walltime was nearly over" in str(settled.error)
+    assert play.core.state.calls_waiting == 1
 
 
 def test_a_worker_that_was_ended_is_waited_for_no_longer_than_for_one_that_leaves() -> None:

@@ -14,6 +14,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import (
+    Cancelled,
     OutOfMemory,
     TimeoutError,
     WorkerCrashed,
@@ -21,6 +22,7 @@ from gridengine.errors import (
 )
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
+    CANCELLED,
     CRASH,
     MEMORY,
     PROCESS_LEFT,
@@ -281,6 +283,27 @@ def test_a_call_that_succeeds_at_last_has_the_attempts_before() -> None:
     play.done(again)
     [settled] = play.seen(CallsFinished)
     assert (settled.error, len(settled.attempts)) == (None, 1)
+
+
+def test_calls_that_may_run_only_once_and_whose_results_are_lost_have_failed() -> None:
+    play = Play()
+    one = chunk(play, retries=0)
+    assert one.once
+    play.values(one, 0, 1)
+    play.crash(one, 3)
+    settled = play.seen(CallsFinished)
+    assert sorted((each.start, each.stop) for each in settled) == [(1, 3), (3, 4)]
+    assert {type(each.error) for each in settled} == {WorkerCrashed}
+    assert {call for call in attempts_to_come(play) if call < 6} == {4, 5}
+
+
+def test_a_call_that_may_run_only_once_is_not_run_again_for_the_sake_of_another() -> None:
+    play = Play()
+    one = chunk(play, retries=0)
+    play.values(one, 0, 1)
+    play.crash(one, 1, CANCELLED, exitcode=-15)
+    [settled] = play.seen(CallsFinished)
+    assert (settled.start, settled.stop, type(settled.error)) == (1, 2, Cancelled)
 
 
 def test_a_hard_exit_is_told_with_its_status() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import (
+    Effect,
     Explain,
     Explained,
     Launch,
@@ -168,6 +169,37 @@ def test_workers_overdue_three_times_are_an_error() -> None:
     play.play(Polled({handle: Report(WorkerStatus.RUNNING) for handle in handles}))
     play.later(31)
     assert "never connected" in str(play.seen(CallsFinished)[0].error)
+
+
+def unanswered(play: Play) -> list[Effect]:
+    """Have a worker run that says that no address answers it; return what comes of its time."""
+    play.submit(1)
+    play.play(Launched([Handle("1")]))
+    play.poll(Handle("1"), WorkerStatus.RUNNING)
+    assert play.later(9) == []
+    assert play.later(2) == [Explain((Handle("1"),), 11.0, running=True)]
+    assert play.later(1) == []
+    play.play(Explained(Handle("1"), "tcp://a:1 (no answer)", running=True))
+    assert play.later(10) == []
+    return play.later(9)
+
+
+def test_where_none_has_ever_connected_one_that_no_address_answers_is_an_error() -> None:
+    play = Play()
+    unanswered(play)
+    text = str(play.seen(CallsFinished)[0].error)
+    assert "the cluster job ran, but its worker never connected" in text
+    assert "within 30 s to tcp://a:1 (no answer)" in text
+    assert "GRIDENGINE_HOST" in text
+
+
+def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -> None:
+    play = Play()
+    play.learn(1.0)
+    play.say(Goodbye("idle"))
+    unanswered(play)
+    assert play.seen(CallsFinished) == []
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
 def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:

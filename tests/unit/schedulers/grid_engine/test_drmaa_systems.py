@@ -73,6 +73,11 @@ def asked(
             ZERO,
             "--time=26:30:00 --mem-per-cpu=1536",
         ),
+        (
+            Request(native="--comment='a sweep' --constraint=a|b"),
+            ZERO,
+            "'--comment=a sweep' --constraint=a|b",
+        ),
         (Request(native="--exclusive -p fast --mem=2G"), ZERO, "--exclusive -p fast --mem=2048"),
         (Request(), Cores(2), "--cpus-per-task=2"),
         (Request(), Memory(4), "--mem=4096"),

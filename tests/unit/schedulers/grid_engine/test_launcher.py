@@ -41,6 +41,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
         ('Job was rejected because job requests unknown queue "nosuch.q"', "`qconf -sql`"),
         ('job rejected: the requested parallel environment "no" does not exist', "`qconf -spl`"),
         ('unknown resource "nosuch"', "`qconf -sc`"),
+        ("your user id 0 is lower than minimum user id 1 of cluster configuration", "plain user"),
         ('denied: missing value for resource "gpu"', "`qconf -sc`"),
         ('job rejected: the requested project "nosuch" does not exist', "`qconf -sprjl`"),
         ('Unknown option "/project/me"', "`man qsub`"),

@@ -122,6 +122,17 @@ def test_the_scheduler_s_own_words_stay() -> None:
     )
 
 
+@pytest.mark.parametrize("native", ['-N "a -t b"', "-A 'a -o b'", '-ac note="it is -e"'])
+def test_what_is_in_quotes_is_no_option(native: str) -> None:
+    assert grid_engine(ZERO, native=native) == grid_engine(ZERO, site=GridEngineSite(native=native))
+
+
+def test_a_quote_that_is_not_closed_is_an_error() -> None:
+    for own in ({"native": "-N 'a"}, {"site": GridEngineSite(native="-N 'a")}):
+        with pytest.raises(ConfigurationError, match="'a\" cannot be read: No closing quotation"):
+            grid_engine(ZERO, **own)
+
+
 def test_the_scheduler_s_queue_is_used_instead_of_the_site_s() -> None:
     assert grid_engine(ZERO, queue="long.q", site=GridEngineSite(queue="all.q")) == "-q long.q"
     assert grid_engine(ZERO, native="-q long.q", site=GridEngineSite(queue="all.q")) == "-q long.q"

@@ -97,6 +97,12 @@ def test_a_slurm_site_has_its_own_names() -> None:
     ]
 
 
+def test_what_is_in_quotes_in_a_slurm_site_s_settings_is_one_word() -> None:
+    said = "--comment='a sweep'"
+    site = SlurmSite(native=said, gpus=said, tokens={"big": said})
+    assert slurm(GPUs(1) & Token("big"), site=site) == ["--comment=a sweep"] * 3
+
+
 def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
     assert slurm(ZERO, 2, "--mem=4G", "--mem-per-cpu=100", "--time=60") == [
         "--mem=8192M",
