@@ -26,17 +26,20 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
-from gridengine.client.graph import Node
+from gridengine.client.graph import MISSING, Node
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
 MOST_SHOWN = 60
+NOT_SHOWN = CallSnapshot(())
+"""What a call is given, where it is not told."""
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
 
@@ -69,6 +72,10 @@ class GraphSubmission(OutcomeListener):
         self._futures: dict[Node, Future[Any]] = {}
         self._unsettled: dict[int, Batch | None] = {}
         """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
+        self._keys: dict[int, Any] = {}
+        """Of the tasks that have not ended, and are one call each."""
+        self._failed: dict[int, tuple[Any, Any]] = {}
+        """What has failed by itself, by its `id`, with the key of the node."""
         self._wanted = 0
         """How many of them have one."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
@@ -112,6 +119,8 @@ class GraphSubmission(OutcomeListener):
             kept=((0, node.reference),) if node.reference else (),
         )
         self._unsettled[id] = None
+        if node.sequence is None:
+            self._keys[id] = node.key
         if node.is_wanted:
             future = self._futures[node] = CallFuture(template, None, RUNNING)
             future.place = id * MOST_CALLS
@@ -167,12 +176,14 @@ class GraphSubmission(OutcomeListener):
             name = name_of(node.function or identity)
             self._supplied.append((node.reference, pickled(None, error, name)))
 
-    def hand_over(self) -> None:
-        """Hand over all calls. What the dispatcher raises is their futures' exception.
+    def hand_over(self, wanted: Iterable[Node]) -> list[Future[Any]]:
+        """Hand over all calls, and return the futures of these nodes. What the dispatcher raises is
+        their exception.
 
         Raises:
             RuntimeError: the batcher is closed.
         """
+        futures = [self._future_of(node) for node in wanted]
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
         self._batcher.begin(self, batches)
@@ -192,10 +203,14 @@ class GraphSubmission(OutcomeListener):
             if not isinstance(error, Exception):
                 raise
         finally:
+            # The dispatcher has it now, and lets go of each call once it has ended.
+            for kept in (self._groups, self._group_of, self._supplied, self._futures):
+                kept.clear()
+            self._referred.clear()
             self._end_if_all_settled()
+        return futures
 
-    def future_of(self, node: Node) -> Future[Any]:
-        """Return the future of a node that is wanted, once all were added."""
+    def _future_of(self, node: Node) -> Future[Any]:
         future = self._futures.get(node)
         if future is None:
             value = node.value
@@ -218,14 +233,28 @@ class GraphSubmission(OutcomeListener):
         """Take an event, in the I/O thread."""
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
-        batch = self._unsettled.pop(event.task, None)
+        batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, MISSING)
+        if event.raised or event.error is not None:
+            event = self._with_node(event, key)
         if batch is not None:
-            outcome = CANCELLED if event.recalled else UndecodedResult(event)
+            outcome = CANCELLED if event.recalled else UndecodedResult(event, NOT_SHOWN)
             self._batcher.settle(event.task, batch, outcome)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left
                 self._dispatcher.recall(self.unsettled_calls())
         self._end_if_all_settled()
+
+    def _with_node(self, event: CallsFinished, key: Any) -> CallsFinished:
+        """Return the end of a call that failed, where the one that failed first is named by its
+        node.
+        """
+        failure = event.error if event.payload is None else event.payload[0]
+        if event.path and id(failure) in self._failed:
+            first = f"{event.path[0]} (node {key_text(self._failed[id(failure)][1])})"
+            return msgspec.structs.replace(event, path=(first, *event.path[1:]))
+        if not event.path and key is not MISSING:
+            self._failed[id(failure)] = failure, key
+        return event
 
     def _end_if_all_settled(self) -> None:
         if not self._unsettled and not self.end.done():

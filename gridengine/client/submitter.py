@@ -226,8 +226,7 @@ class Submitter:
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
-        submission.hand_over()
-        return [submission.future_of(node) for node in wanted]
+        return submission.hand_over(wanted)
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken, beside this

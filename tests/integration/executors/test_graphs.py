@@ -110,7 +110,8 @@ def test_an_error_is_that_of_the_keys_that_need_it_and_says_where_it_was(
     for future in (b, bad):
         error = future.exception(SECONDS)
         assert isinstance(error, ZeroDivisionError)
-        assert "invert" in "\n".join(error.__notes__)
+        assert "the call of invert" in "\n".join(error.__notes__)
+    assert "(node 'bad'), argument 0, failed, and with it" in "\n".join(b.exception().__notes__)
 
 
 def test_a_failing_link_of_many_made_as_one_is_named(executor: gridengine.Executor) -> None:
