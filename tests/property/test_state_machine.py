@@ -403,6 +403,7 @@ class Play(RuleBasedStateMachine):
         super().__init__()
         self.little = [
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
+            mock.patch.object(objects, "KEPT_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]

@@ -14,9 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.serialize import pickling
+from gridengine.errors import ProtocolError
+from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, STAR
-from gridengine.wire.messages import CRASH, Crashed, Pushed, Results, Returned, Started
+from gridengine.serialize.shared_memory import LARGE
+from gridengine.wire.messages import (
+    CRASH,
+    Crashed,
+    Define,
+    Forget,
+    Input,
+    Pushed,
+    Results,
+    Returned,
+    Started,
+    input_name,
+)
 from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
     Dispatcher,
@@ -68,6 +81,37 @@ def test_what_would_end_a_script_ends_the_call_alone(
 def test_a_hundred_thousand_tiny_calls(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(square, list(range(100_000)))
     assert dispatcher.results(run, 100_000) == [x * x for x in range(100_000)]
+
+
+class Needed:
+    """Stands, where calls are pickled, for the result with a reference."""
+
+    def __init__(self, reference: int) -> None:
+        self.reference = reference
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[bytes]]:
+        return shared_objects.find, (input_name(self.reference),)
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_a_result_that_is_defined_comes_to_the_runners_that_need_it_unchanged_until_it_is_forgotten(
+    two: Dispatcher, size: int
+) -> None:
+    def change(x: bytearray) -> int:
+        x[0] += 1
+        return x[0]
+
+    payload = pickling.dump_values([bytearray(size)])
+    name = input_name(7)
+    two.agent.handle(Define(name, [], b"", len(payload), result=True), payload)
+    runs = [two.run(change, [Needed(7)], inputs=(Input(7),)) for _ in range(4)]
+    assert [two.results(run, 1) for run in runs] == [[1]] * 4
+    other = two.run(square, [3])
+    assert two.results(other, 1) == [9]
+    two.agent.handle(Forget([name]))
+    assert not any(name in runner.defined for runner in two.agent.pool.runners.values())
+    with pytest.raises(ProtocolError, match="result that was not defined"):
+        two.run(change, [Needed(7)], inputs=(Input(7),))
 
 
 def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
