@@ -32,7 +32,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import CallSnapshot
-from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
@@ -66,7 +66,7 @@ class GraphSubmission(OutcomeListener):
         self._unsent = unsent
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
-        self._referred: dict[Reference, None] = {}
+        self._referred: list[Reference] = []
         """What users' own futures are known by; it lives until the calls have been handed over."""
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
@@ -90,24 +90,10 @@ class GraphSubmission(OutcomeListener):
         if node.users:
             node.reference = new_number()
         try:
-            key, function, form, call, is_plain = self._call_of(node)
-            templates, references = self._templates_for(key, function)
-            template = templates[form]
-            payload = (
-                [pickle.dumps([call], 5)]
-                if is_plain
-                else pickling.dump_calls(
-                    [call], form=template.form, describe=lambda _: f"node {short_repr(node.key)}"
-                )
-            )
-            references = *introduce(payload, self._dispatcher), *references
+            template, payload, references = self._pickled(node)
         except Exception as error:
             self._fail(node, error)
             return
-        after = [one.reference for one in node.needs if one.reference]
-        if references:
-            after += numbers(references)
-            self._referred.update(dict.fromkeys(references))
         id = self._dispatcher.new_id()
         task = template.options.task(
             id,
@@ -115,21 +101,42 @@ class GraphSubmission(OutcomeListener):
             form=template.form,
             first=UNNUMBERED,
             submitter=self._batcher.submitter,
-            after=tuple(after),
+            after=(*[one.reference for one in node.needs if one.reference], *numbers(references)),
             kept=((0, node.reference),) if node.reference else (),
         )
-        self._unsettled[id] = None
-        if node.sequence is None:
-            self._keys[id] = node.key
-        if node.is_wanted:
-            future = self._futures[node] = CallFuture(template, None, RUNNING)
-            future.place = id * MOST_CALLS
-            self._unsettled[id] = Batch([future], 0, _take_no_event)
+        self._referred.extend(references)
+        self._note(node, task.id, template)
         tasks = self._group_of.get(template)
         if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
             self._groups.append((template, tasks))
         tasks.append(task)
+
+    def _note(self, node: Node, task: int, template: CallTemplate) -> None:
+        """Note what becomes of a task's end."""
+        self._unsettled[task] = None
+        if node.sequence is None:
+            self._keys[task] = node.key
+        if node.is_wanted:
+            future = self._futures[node] = CallFuture(template, None, RUNNING)
+            future.place = task * MOST_CALLS
+            self._unsettled[task] = Batch([future], 0, _take_no_event)
+
+    def _pickled(self, node: Node) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
+        """Return the template and the payload of a call, and what that, or its function, has of
+        users' own futures.
+
+        Raises:
+            PicklingError: it cannot travel; the text names the node.
+        """
+        key, function, form, call, is_plain = self._call_of(node)
+        templates, references = self._templates_for(key, function)
+        if is_plain:
+            return templates[form], [pickle.dumps([call], 5)], references
+        payload = pickling.dump_calls(
+            [call], form=form, describe=lambda _: f"node {key_text(node.key)}"
+        )
+        return templates[form], payload, (*introduce(payload, self._dispatcher), *references)
 
     def _share(self, node: Node) -> None:
         """Have data that several need pickled once, if it can be; else each of these has the error,
@@ -187,14 +194,8 @@ class GraphSubmission(OutcomeListener):
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
         self._batcher.begin(self, batches)
-        references = [reference for reference, _ in self._supplied]
         try:
-            for reference, data in self._supplied:
-                self._dispatcher.supply(reference, data)
-            for template, tasks in self._groups:
-                references += [reference for task in tasks for _, reference in task.kept]
-                self._dispatcher.submit(template.function, tasks, self)
-            self._dispatcher.release_references(references)
+            self._send()
         except BaseException as error:
             self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
             for task, batch in batches.items():
@@ -204,11 +205,20 @@ class GraphSubmission(OutcomeListener):
                 raise
         finally:
             # The dispatcher has it now, and lets go of each call once it has ended.
-            for kept in (self._groups, self._group_of, self._supplied, self._futures):
+            for kept in (self._groups, self._group_of, self._supplied, self._referred):
                 kept.clear()
-            self._referred.clear()
+            self._futures.clear()
             self._end_if_all_settled()
         return futures
+
+    def _send(self) -> None:
+        references = [reference for reference, _ in self._supplied]
+        for reference, data in self._supplied:
+            self._dispatcher.supply(reference, data)
+        for template, tasks in self._groups:
+            references += [reference for task in tasks for _, reference in task.kept]
+            self._dispatcher.submit(template.function, tasks, self)
+        self._dispatcher.release_references(references)
 
     def _future_of(self, node: Node) -> Future[Any]:
         future = self._futures.get(node)
