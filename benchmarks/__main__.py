@@ -9,11 +9,11 @@ import signal
 import sys
 import time
 
-from benchmarks import cluster, data, dispatch, processes, report, session, simulated
+from benchmarks import cluster, data, dispatch, graphs, processes, report, session, simulated
 from benchmarks.catalogue import ALL, STANDARD
 from benchmarks.figures import Outcome, Row, Table
 
-ROWS: tuple[Row, ...] = (*dispatch.ROWS, *data.ROWS, *cluster.ROWS, dispatch.CURVE)
+ROWS: tuple[Row, ...] = (*dispatch.ROWS, *graphs.ROWS, *data.ROWS, *cluster.ROWS, dispatch.CURVE)
 CORE = "core"
 REPETITIONS = 5
 QUICK = {"map": 2, "submit": 1, "round-trip": 2, "start": 5, "skew": 1, "array": 1, "results": 2}

@@ -54,6 +54,7 @@ WITH_ANOTHER_MAP = {
     "ProcessPoolExecutor, chunksize=500": Entry("futures:Chunked"),
 }
 """Told apart from those above by their `map` alone."""
+WITH_ANOTHER_GRAPH = {"gridengine, call by call": Entry("ours:OurGraphOfCalls", "gridengine")}
 BY_TCP = {"gridengine over TCP": Entry("overtcp:OverTCP", "gridengine")}
 """Here, but as on a cluster; where batch systems are asked for workers, their own time is in the
 figure.
@@ -90,8 +91,17 @@ OTHERS = {
     "serial": Entry("serial:Serial"),
     "Future and argument alone": Entry("serial:FutureAlone"),
 }
-ALL = {**OTHERS, **ON_THIS_MACHINE, **WITH_ANOTHER_MAP, **BY_TCP, **ON_GRID_ENGINE, **ON_SLURM}
+ALL = {
+    **OTHERS,
+    **ON_THIS_MACHINE,
+    **WITH_ANOTHER_MAP,
+    **WITH_ANOTHER_GRAPH,
+    **BY_TCP,
+    **ON_GRID_ENGINE,
+    **ON_SLURM,
+}
 LOCAL = tuple(ON_THIS_MACHINE)
+GRAPHS = ("gridengine", *WITH_ANOTHER_GRAPH, "dask.distributed", "scaled")
 MAPS = (*LOCAL, *WITH_ANOTHER_MAP)
 STANDARD = tuple(name for name, entry in ALL.items() if entry.distribution in ("", OURS))
 """What `make bench-quick` compares: us and the standard library."""

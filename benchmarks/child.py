@@ -10,7 +10,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import data, dispatch
+from benchmarks import data, dispatch, graphs
 from benchmarks.figures import Measured, Row
 from benchmarks.peers.base import Absent, Peer
 from benchmarks.workloads import small_array
@@ -35,7 +35,11 @@ def measured(peer: Peer, row: Row, calls: int, times: int) -> list[Measured]:
 
 def main() -> None:
     place, workers, name, calls, times, out = sys.argv[1:]
-    row = next(row for row in (*dispatch.ROWS, dispatch.CURVE, *data.ROWS) if row.name == name)
+    row = next(
+        row
+        for row in (*dispatch.ROWS, dispatch.CURVE, *graphs.ROWS, *data.ROWS)
+        if row.name == name
+    )
     dispatch.prepare()
     try:
         module, kind = place.split(":")

@@ -24,6 +24,18 @@ def noop(x: object) -> object:
     return x
 
 
+def inc(x: int) -> int:
+    return x + 1
+
+
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+def add_three(x: int, y: int, z: int) -> int:
+    return x + y + z
+
+
 def gated(x: object) -> object:
     """Return when the file named by `GATE` exists."""
     while not os.path.exists(os.environ[GATE]):  # noqa: PTH110  (pathlib is slow to import)

@@ -37,6 +37,7 @@ from gridengine.errors import (
 
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
+    from gridengine.api.dask_scheduler import dask_get as dask_get
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
@@ -75,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
 _MODULES = {
     name: module
     for module, names in {
+        "api.dask_scheduler": "dask_get",
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",

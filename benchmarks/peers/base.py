@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 Call = Callable[..., object]
+Graph = dict[str, Any]
+"""Keys with data, or with tuples of a function and the keys that it is given."""
 
 
 class Absent(Exception):
@@ -40,6 +43,10 @@ class Peer:
         shared.
         """
         raise NotImplementedError("no way to share")
+
+    def compute(self, graph: Graph, key: str) -> object:
+        """Return what a key of a graph stands for."""
+        raise NotImplementedError("no graphs")
 
     def close(self) -> None:
         """End the workers."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distributed import Client, LocalCluster
 
-from benchmarks.peers.base import Call, Peer
+from benchmarks.peers.base import Call, Graph, Peer
 
 
 class Dask(Peer):
@@ -34,6 +34,9 @@ class Dask(Peer):
     def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
         there = self.client.scatter(big, broadcast=True)
         return self.gather([self.client.submit(f, there, x, pure=False) for x in xs])
+
+    def compute(self, graph: Graph, key: str) -> object:
+        return self.client.get(graph, key)
 
     def close(self) -> None:
         self.client.close()

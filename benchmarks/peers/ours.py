@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Sequence
 
 import gridengine
-from benchmarks.peers.base import Absent, Call, Peer
+from benchmarks.peers.base import Absent, Call, Graph, Peer
 
 
 class Ours(Peer):
@@ -37,10 +37,22 @@ class Ours(Peer):
             raise Absent("not yet: no gridengine.share")
         return self.map(functools.partial(f, gridengine.share(big)), xs)
 
+    def compute(self, graph: Graph, key: str) -> object:
+        [future] = self.executor.submit_graph(graph, [key])
+        return future.result()
+
     def close(self) -> None:
         if "executor" in vars(self):
             self.executor.shutdown()
         self.scheduler.close()
+
+
+class OurGraphOfCalls(Ours):
+    """Graphs each of whose calls is made by itself."""
+
+    def compute(self, graph: Graph, key: str) -> object:
+        [future] = self.executor.submit_graph(graph, [key], fuse=False)
+        return future.result()
 
 
 class OurExecutor(Ours):

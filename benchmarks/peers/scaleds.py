@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scaled.client import Client
 from scaled.cluster.combo import SchedulerClusterCombo
 
-from benchmarks.peers.base import Call, Peer
+from benchmarks.peers.base import Call, Graph, Peer
 
 
 def free_port() -> int:
@@ -28,6 +28,10 @@ class Scaled(Peer):
 
     def submit(self, f: Call, x: object) -> object:
         return self.client.submit(f, x)
+
+    def compute(self, graph: Graph, key: str) -> object:
+        got = self.client.get(graph, [key])
+        return got[key] if isinstance(got, dict) else got[0]
 
     def close(self) -> None:
         self.client.disconnect()

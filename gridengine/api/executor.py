@@ -6,7 +6,15 @@ import concurrent.futures
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
@@ -135,6 +143,36 @@ class Executor(concurrent.futures.Executor):
         form, calls = zipped(fn, iterables)
         run, _ = self._submitter.map(fn, form, calls, length_of(iterables), chunksize)
         return run.in_order(lambda: None if until is None else until - time.monotonic())
+
+    def submit_graph(
+        self, graph: Mapping[Any, Any], keys: Iterable[Hashable], *, fuse: bool = True
+    ) -> list[concurrent.futures.Future[Any]]:
+        """Have what these keys of a graph need computed, and return a future for each, in their
+        order. All calls are handed in at once, and begin as what they need is there, whatever
+        becomes of this process's own threads.
+
+            graph = {"a": 2, "b": (inc, "a"), "c": (sum, ["a", "b", 5])}
+            [future] = executor.submit_graph(graph, ["c"])
+
+        Args:
+            graph: maps keys to data, to tasks, or to other keys. A task is a tuple with a callable
+                first. Its arguments are keys, tasks, lists and tuples of such, or data; but a
+                string is a key: one that is data has a key of its own. Nodes of dask's may stand
+                for any of these.
+            keys: what is asked for; one may be so twice. What they do not need is not run.
+            fuse: a call that only one other needs, which needs no other call, may be made together
+                with that, as one: they share a process, and are made again together. Calls that
+                have a `timeout`, `WTime` or `retry_on` are made one by one all the same.
+
+        An exception in a call is that of each key that needs it, and of no other. When all keys
+        that are left are cancelled, what has not begun is withdrawn.
+
+        Raises:
+            KeyError: a key that is asked for, or that a task needs, is not there.
+            graphlib.CycleError: a node needs itself; its `args[1]` is the way round.
+            RuntimeError: as `submit`.
+        """
+        return [*self._submitter.submit_graph(graph, keys, strict=True, fuses=fuse)]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and end the workers that were started for this executor once its

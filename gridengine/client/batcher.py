@@ -14,13 +14,16 @@ import functools
 import signal
 import threading
 import time
+import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from gridengine.client.batch import Batch
 from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.flow_control import Window
 from gridengine.client.future import (
+    CANCELLED,
     MOST_CALLS,
     RUNNING,
     WAITING,
@@ -35,7 +38,6 @@ from gridengine.client.future import (
 )
 from gridengine.client.initializer import Initializer
 from gridengine.client.lifetime import Lifetime
-from gridengine.client.submission import Submission
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
@@ -48,6 +50,19 @@ RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
 MOST_BYTES = 64 * 1024
 """A batch is closed when its arguments are of that many bytes."""
+
+
+NO_BATCHES: Mapping[int, Batch] = types.MappingProxyType({})
+
+
+class TrackedCalls(Protocol):
+    """Calls that travel in a way of their own."""
+
+    def unsettled_calls(self) -> list[tuple[int, int, int]]:
+        """Return the tasks not all of whose calls have ended: the number of each, its first call
+        and the one after its last.
+        """
+        ...
 
 
 def _note_kept(future: CallFuture, reference: Reference) -> bool:
@@ -88,7 +103,7 @@ class Batcher(Lifetime):
         """The number that all calls have in common, by which they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
         self._batches: dict[int, Batch] = {}
-        self._submissions: set[Submission] = set()
+        self._submissions: set[TrackedCalls] = set()
         self._window = Window(dispatcher.slots, most)
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = False
@@ -112,16 +127,26 @@ class Batcher(Lifetime):
         if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
             self.hand_over()
 
-    def begin(self, submission: Submission) -> None:
+    def begin(self, submission: TrackedCalls, batches: Mapping[int, Batch] = NO_BATCHES) -> None:
         """Take part in a submission: its calls are waited for, cancelled and killed with the
-        others.
+        others. Those that have a future of their own are batches of one, by their tasks.
         """
         with self.lock:
             self.check()
             self._submissions.add(submission)
-            self._open += 1
+            self._batches.update(batches)
+            self._open += 1 + len(batches)
 
-    def end(self, submission: Submission, future: CallFuture) -> None:
+    def settle(self, task: int, batch: Batch, outcome: FutureOutcome | Phase) -> None:
+        """Give the call of such a batch, which has ended, its outcome."""
+        [future] = batch.futures
+        self._batches.pop(task, None)
+        if outcome is CANCELLED:
+            self._cancel([future], 0)
+        elif not isinstance(outcome, Phase):
+            self._settle([future], outcome, 0)
+
+    def end(self, submission: TrackedCalls, future: CallFuture) -> None:
         """Note that all calls of a submission have ended, and give its future an outcome."""
         with self.lock:
             self._submissions.discard(submission)
@@ -327,11 +352,16 @@ class Batcher(Lifetime):
                 future.outcome = WAITING
                 self._waiting.appendleft(future)
             self._window.leave(len(again), batch.load)
-            self._open += 1  # until the callbacks are passed on, or their thread might end before
-        for future in cancelled:
-            self._unless_held(future, functools.partial(self._withdraw, future))
-        self._progress(len(cancelled), batch.load, 1)
+        self._cancel(cancelled, batch.load)
         return ()
+
+    def _cancel(self, futures: Sequence[CallFuture], load: int) -> None:
+        """Cancel calls that were handed over, each of this load, and have not begun."""
+        with self.lock:
+            self._open += 1  # until the callbacks are passed on, or their thread might end before
+        for future in futures:
+            self._unless_held(future, functools.partial(self._withdraw, future))
+        self._progress(len(futures), load, 1)
 
     def _recall_slow(self, batch: Batch) -> None:
         """Recall what was handed over as quick calls and has not begun, when these turn out to be

@@ -68,13 +68,18 @@ class CallOptions(Struct, frozen=True):
         self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any
     ) -> Task:
         """Return calls as they travel, within these limits."""
-        limits = {
-            "retries": self.retries,
-            "timeout": self.timeout,
-            "escalate_memory": float(self.escalate_memory),
-            "demand": self.demand,
-        }
-        return Task(id, payload, count, form, needs=needs_of(payload), **limits, **more)  # type: ignore[arg-type]
+        return Task(
+            id,
+            payload,
+            count,
+            form,
+            self.retries,
+            self.timeout,
+            escalate_memory=float(self.escalate_memory),
+            demand=self.demand,
+            needs=needs_of(payload),
+            **more,
+        )
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, NoReturn, TypeAlias
 
 from gridengine.client.batcher import Batcher
@@ -13,6 +14,8 @@ from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
+from gridengine.client.graph import Graph, fuse, read
+from gridengine.client.graph_submission import GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions
@@ -22,6 +25,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
+from gridengine.resources.kinds import WTime
 from gridengine.resources.units import whole
 from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -199,6 +203,30 @@ class Submitter:
         finally:
             submission.note_all_sent()
         return run, submission.end
+
+    def submit_graph(
+        self, graph: Graph, keys: Iterable[Hashable], *, strict: bool, fuses: bool
+    ) -> list[Future[Any]]:
+        """Have the calls made that these keys of a graph need; return the futures of the keys.
+
+        strict: a string in a task's arguments is a key, never data.
+        fuses: calls that one other alone needs may be made together with that. They are not when
+            the options hold for each.
+
+        Raises:
+            KeyError, CycleError: see `graph.read`.
+            RuntimeError: the batcher is closed.
+        """
+        self.batcher.check()
+        if self._variables != self._present:
+            self._set_options(self.options)
+        wanted, calls = read(graph, keys, strict=strict)
+        options = self.options
+        each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
+        submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
+        for node in fuse(calls) if fuses and not each else calls:
+            submission.add(node)
+        return submission.hand_over(wanted)
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken, beside this

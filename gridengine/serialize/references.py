@@ -37,7 +37,7 @@ class Reference:
     __slots__ = ("__weakref__", "_users", "number")
 
     def __init__(self) -> None:
-        self.number = next(_numbers())
+        self.number = new_number()
         self._users: list[weakref.ref[User]] = []
         weakref.finalize(self, _release, self.number, self._users).atexit = False
 
@@ -71,6 +71,11 @@ def _release(number: int, users: list[weakref.ref[User]]) -> None:
 def _numbers() -> Iterator[int]:
     """Return numbers that no other process has."""
     return itertools.count(int.from_bytes(os.urandom(8), "big") >> 1)
+
+
+def new_number() -> int:
+    """Return what a result may travel by: unlike any other."""
+    return next(_numbers())
 
 
 Awaited: TypeAlias = Mapping[Reference, Any]

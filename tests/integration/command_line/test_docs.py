@@ -81,7 +81,12 @@ class Search:
 
 search, X, y = Search(), None, None
 """
-WANTED = {"docs/async.md": "trio", "docs/joblib.md": "joblib", "docs/pool.md": "scipy.optimize"}
+WANTED = {
+    "docs/async.md": "trio",
+    "docs/graphs.md": "dask.array",
+    "docs/joblib.md": "joblib",
+    "docs/pool.md": "scipy.optimize",
+}
 
 
 @pytest.mark.parametrize("page", CODE)

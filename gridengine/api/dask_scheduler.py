@@ -1,0 +1,76 @@
+"""`dask_get`: a scheduler of dask's whose tasks run on this package's workers."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+from gridengine.client.options import CallOptions, Raisable
+from gridengine.client.submitter import Submitter
+from gridengine.resources.base import Resource
+from gridengine.schedulers.base import SchedulerSpec
+
+
+def dask_get(
+    dsk: Any,
+    keys: Any,
+    *,
+    scheduler: SchedulerSpec = None,
+    retries: int = 2,
+    timeout: float | None = None,
+    retry_on: Raisable = (),
+    escalate_memory: float = 1,
+    resources: Resource | None = None,
+    **ignored: Any,
+) -> Any:
+    """Compute keys of a graph of dask's on a scheduler's workers: all of it is handed in at once.
+
+        dask.compute(x, scheduler=gridengine.dask_get, resources=gridengine.Memory(2))
+        dask.config.set(scheduler=functools.partial(gridengine.dask_get, scheduler="slurm"))
+
+    Args:
+        dsk: a graph, or what dask makes one of.
+        keys: a key, or a list of keys and lists of such.
+        scheduler, retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`,
+            of each of its tasks. `scheduler` is for `functools.partial`; that of `dask.compute` is
+            this function.
+        ignored: what dask tells other schedulers, as `num_workers`.
+
+    Returns: the value of the key, or for a list a tuple of what its members stand for.
+
+    Raises:
+        KeyError: there is no such key.
+        Exception: what a task raised. What is left is ended.
+    """
+    graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
+    options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    submitter = Submitter(scheduler, None, initializer=None, options=options)
+    wanted = list(_flat(keys))
+    try:
+        futures = submitter.submit_graph(graph, wanted, strict=False, fuses=True)
+        concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+        for future in futures:
+            if future.done():
+                future.result()
+        values = {key: future.result() for key, future in zip(wanted, futures, strict=True)}
+    except BaseException:
+        submitter.batcher.kill_all()
+        raise
+    finally:
+        submitter.batcher.close(wait=False)
+    return _in_place(keys, values)
+
+
+def _flat(keys: Any) -> Iterator[Hashable]:
+    if isinstance(keys, list):
+        for one in keys:
+            yield from _flat(one)
+    else:
+        yield keys
+
+
+def _in_place(keys: Any, values: Mapping[Any, Any]) -> Any:
+    if isinstance(keys, list):
+        return tuple(_in_place(one, values) for one in keys)
+    return values[keys]

@@ -1,0 +1,74 @@
+"""Several calls that are made as one: tasks among the arguments of a task, and chains of tasks of
+which nobody else needs what is between. Imported by workers too, so it imports little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gridengine.serialize.exceptions import note_on
+
+
+class Value(Struct, frozen=True):
+    """Stands for what the call of this number has returned."""
+
+    call: int
+
+
+class Step(Struct):
+    """One of the calls: the number of its function, its arguments, among which, but not within
+    which, values of earlier ones may be, and which of these no later one needs. `name` is what
+    people call what it computes; empty for a part of what a later one does.
+    """
+
+    function: int
+    args: Sequence[Any]
+    kwargs: dict[str, Any] | None = None
+    spent: Sequence[int] = ()
+    name: str = ""
+
+
+class CallSequence:
+    """Makes calls of these functions, one after the other, and returns what the last returns."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
+        self._functions = functions
+        names = [getattr(f, "__qualname__", None) or type(f).__name__ for f in functions]
+        self.__qualname__ = " and ".join(names if len(names) < 4 else [*names[:2], "others"])
+
+    def __call__(self, steps: list[Step]) -> Any:
+        functions, value = self._functions, None
+        values: dict[int, Any] = {}
+        steps.reverse()
+        number = 0
+        while steps:
+            step = steps.pop()  # an argument is kept no longer than for its call
+            args = [values[one.call] if type(one) is Value else one for one in step.args]
+            kwargs = {
+                name: values[one.call] if type(one) is Value else one
+                for name, one in (step.kwargs or {}).items()
+            }
+            for spent in step.spent:
+                del values[spent]
+            try:
+                value = functions[step.function](*args, **kwargs)
+            except BaseException as error:
+                names = [one.name for one in (step, *reversed(steps)) if one.name]
+                note_on(error, [f"in node {names[0]}"])
+                raise
+            values[number] = value
+            number += 1
+        return value
+
+
+def as_list(*items: Any) -> list[Any]:
+    """Return these as a list."""
+    return list(items)
+
+
+def as_tuple(*items: Any) -> tuple[Any, ...]:
+    """Return these as a tuple."""
+    return items

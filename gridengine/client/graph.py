@@ -1,0 +1,293 @@
+"""Graphs of calls, as users and dask write them, in one form: which calls are to be made, what each
+needs, and which of them are best made together.
+
+A graph maps keys to data, tasks and other keys. A task is a tuple with a callable first; its
+arguments are keys, tasks, lists and tuples of such, or data. dask's own nodes (`dask._task_spec`)
+may stand for any of these. Nothing is pickled here and nothing called, and nothing recurses as deep
+as a graph does.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import operator
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from gridengine.errors import short_repr
+from gridengine.serialize.references import RESULT_NAME_BYTES
+from gridengine.serialize.shared_objects import find, identity
+
+Graph: TypeAlias = Mapping[Any, Any]
+NUMBERS = frozenset({int, float, complex, bool, type(None)})
+"""Data that stands where it is needed; a node of its own would cost more."""
+MISSING = object()
+
+
+class Node(Struct, eq=False):
+    """What a key stands for, or a task that is an argument of another, under the key of that.
+
+    As read, `function` is called with `args` and `kwargs`, in which nodes stand for their values;
+    without a function the node is data, `value`; with a `target` it stands for that node. `needs`
+    are the nodes that it needs, and `users` is how many need
+    it, each under a key. `sequence` are the calls that are made as one, in order, when they are
+    more than its own, which is the last. `is_wanted`: its key is asked for.
+    """
+
+    key: Any
+    value: Any
+    is_nested: bool = False
+    is_wanted: bool = False
+    is_begun: bool = False
+    is_read: bool = False
+    function: Callable[..., Any] | None = None
+    args: Sequence[Any] = ()
+    kwargs: dict[str, Any] | None = None
+    target: Node | None = None
+    needs: dict[Node, None] = {}
+    sequence: list[Node] | None = None
+    users: int = 0
+    reference: int = 0
+    """What stands for its value when it is pickled as an argument; 0 is for the value itself."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        node = self.target or self
+        if node.reference:
+            return find, (node.reference.to_bytes(RESULT_NAME_BYTES, "big"),)
+        return identity, (node.value,)
+
+
+def read(
+    graph: Graph, keys: Iterable[Hashable], *, strict: bool = True
+) -> tuple[list[Node], list[Node]]:
+    """Return the nodes of these keys, in their order, and all calls that these need, each after
+    those that it needs itself.
+
+    strict: a string in a task's arguments is a key, never data.
+
+    Raises:
+        KeyError: the graph has no such key; the text says which node needs it.
+        CycleError: a node needs itself; its second argument is the way round, in the order in which
+            the nodes were to be computed.
+    """
+    reader = _Reader(graph, strict=strict)
+    wanted = []
+    for key in keys:
+        if key not in graph:
+            raise KeyError(f"the graph has no {short_repr(key)}, which is asked for")
+        node = reader.node_of(key)
+        reader.visit(node)
+        node = node.target or node
+        node.is_wanted = True
+        wanted.append(node)
+    return wanted, reader.calls
+
+
+def fuse(calls: Iterable[Node]) -> list[Node]:
+    """Return these calls, where one that a single other needs, which needs no other call, is made
+    together with that.
+    """
+    left = dict.fromkeys(calls)
+    for node in tuple(left):
+        before = [one for one in node.needs if one.function is not None]
+        if len(before) == 1 and before[0].users == 1 and not before[0].is_wanted:
+            del left[before[0]]
+            _join(node, before)
+    return list(left)
+
+
+def _join(node: Node, others: list[Node]) -> None:
+    """Have a node made together with others that it needs, after them."""
+    # The longest takes the others, or a long one would be copied again and again.
+    longest = max(others, key=lambda one: len(one.sequence or ()))
+    sequence, needs = longest.sequence or [longest], longest.needs
+    for one in others:
+        if one is not longest:
+            sequence += one.sequence or [one]
+            needs |= one.needs
+    sequence += node.sequence or [node]
+    made = set(others)
+    needs.update((one, None) for one in node.needs if one not in made)
+    node.sequence, node.needs = sequence, needs
+
+
+class _MissingKeyError(Exception):
+    """An argument of a task names a key that the graph does not have."""
+
+
+class _Reader:
+    """Reads the nodes that are needed; `calls` are the tasks among them, each after what it
+    needs.
+    """
+
+    def __init__(self, graph: Graph, *, strict: bool) -> None:
+        self._graph = graph if type(graph) is dict else dict(graph)
+        self._strict = strict
+        self._nodes: dict[Any, Node] = {}
+        self._node = Node(None, None)
+        """The node that is being read."""
+        self._dask = sys.modules.get("dask._task_spec")
+        self._of_dask = (self._dask.GraphNode, self._dask.TaskRef) if self._dask else ()
+        self.calls: list[Node] = []
+
+    def node_of(self, key: Any) -> Node:
+        """Return the node of a key.
+
+        Raises:
+            KeyError: the graph does not have it.
+        """
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(key, self._graph[key])
+        return node
+
+    def visit(self, node: Node) -> None:
+        """Read a node, and before it all that it needs."""
+        if node.is_read:
+            return
+        path, unread = [node], [self._begin(node)]
+        while path:
+            following = next(unread[-1], None)
+            if following is None:
+                unread.pop()
+                self._end(path.pop())
+            elif not following.is_read:
+                if following.is_begun:
+                    raise _cycle(path[path.index(following) :])
+                path.append(following)
+                unread.append(self._begin(following))
+
+    def _begin(self, node: Node) -> Iterator[Node]:
+        """Read what a node is, and return what it needs."""
+        self._node, node.is_begun = node, True
+        value = node.value
+        if type(value) is tuple and value and callable(value[0]):
+            node.function, node.value = value[0], None
+            node.args = self._arguments(value[1:], self._with_nodes)
+        elif isinstance(value, self._of_dask):
+            self._begin_of_dask(node, value)
+        elif self._is_number(value) or (type(value) in NUMBERS and value == node.key):
+            return iter(())
+        elif self._value_of(value) is not MISSING:
+            node.target = self._needed(value)
+        else:
+            node.value = self._with_nodes(value, strict=False)
+            if node.needs:  # a list of what is computed, say
+                node.function, node.args = identity, (node.value,)
+        return iter(node.needs)
+
+    def _begin_of_dask(self, node: Node, value: Any) -> None:
+        dask: Any = self._dask
+        if isinstance(value, dask.DataNode):
+            node.value = value.value
+        elif isinstance(value, dask.Task):
+            node.function = value.func
+            node.args = self._arguments(value.args, self._with_dask_nodes)
+            named = self._arguments(value.kwargs.values(), self._with_dask_nodes)
+            node.kwargs = dict(zip(value.kwargs, named, strict=True))
+        else:
+            [node.target] = self._arguments([value], self._with_dask_nodes)
+
+    def _end(self, node: Node) -> None:
+        """Note what becomes of a node that was read, and all that it needs."""
+        node.is_read = True
+        if node.target is not None:
+            node.target = node.target.target or node.target
+        if node.function is None:
+            return
+        for one in node.needs:
+            if one.target is not None or one.is_nested:
+                node.needs = dict.fromkeys(one.target or one for one in node.needs)
+                if nested := [one for one in node.needs if one.is_nested]:
+                    _join(node, nested)
+                break
+        if not node.is_nested:
+            for one in node.needs:
+                one.users += 1
+            self.calls.append(node)
+
+    # ---------------------------------------------------------------- arguments
+
+    def _arguments(self, arguments: Iterable[Any], read: Callable[..., Any]) -> list[Any]:
+        """Return the arguments of the node that is being read, with nodes for what is computed."""
+        read_ones: list[Any] = []
+        try:
+            for one in arguments:
+                read_ones.append(read(one, strict=self._strict))
+        except _MissingKeyError as missing:
+            function = self._node.function
+            name = getattr(function, "__name__", None) or short_repr(function)
+            where = f"argument {len(read_ones) + 1} of {name}" if function else "an alias"
+            raise KeyError(
+                f"node {short_repr(self._node.key)}, {where}: the graph has no {missing}"
+            ) from None
+        return read_ones
+
+    def _value_of(self, key: Any) -> Any:
+        """Return what the graph has by what may be a key, `MISSING` when it is none."""
+        try:
+            # What is true or false is equal to a number, but not meant by that.
+            return MISSING if type(key) is bool else self._graph.get(key, MISSING)
+        except TypeError:  # it cannot be hashed
+            return MISSING
+
+    def _needed(self, key: Any) -> Node:
+        """Return the node of a key, and note that it is needed."""
+        node = self._nodes.get(key) or self.node_of(key)
+        self._node.needs[node] = None
+        return node
+
+    def _is_number(self, value: Any) -> bool:
+        """Return whether data is a number; it could be a key."""
+        return type(value) in NUMBERS and value not in self._graph
+
+    def _with_nodes(self, value: Any, *, strict: bool) -> Any:
+        """Return an argument, or what is in a list, with nodes for what is computed."""
+        if isinstance(value, self._of_dask):
+            return self._with_dask_nodes(value)
+        kind = type(value)
+        if kind is tuple and value and callable(value[0]):
+            return self._nested(value)
+        if kind is not list and (there := self._value_of(value)) is not MISSING:
+            return there if self._is_number(there) else self._needed(value)
+        if kind is list or kind is tuple:
+            parts = [self._with_nodes(one, strict=strict) for one in value]
+            changed = any(map(operator.is_not, parts, value))
+            return kind(parts) if changed else value
+        if strict and kind is str:
+            raise _MissingKeyError(
+                f"{short_repr(value)}; a string that is data is to have a key of its own"
+            )
+        return value
+
+    def _with_dask_nodes(self, value: Any, *, strict: bool = True) -> Any:
+        """Return an argument of one of dask's nodes: only what is such a node is computed."""
+        dask: Any = self._dask
+        if not isinstance(value, self._of_dask):
+            return value
+        if isinstance(value, dask.DataNode):
+            return value.value
+        if isinstance(value, (dask.List, dask.Tuple)):
+            return value.klass(map(self._with_dask_nodes, value.args))
+        if isinstance(value, dask.Task):
+            return self._nested(value)
+        key = value.target if isinstance(value, dask.Alias) else value.key
+        if key not in self._graph:
+            raise _MissingKeyError(short_repr(key))
+        return self._needed(key)
+
+    def _nested(self, value: Any) -> Node:
+        node = Node(self._node.key, value, is_nested=True)
+        self._node.needs[node] = None
+        return node
+
+
+def _cycle(way: list[Node]) -> graphlib.CycleError:
+    """Return the error of nodes each of which needs the next, and the last the first."""
+    keys = [node.key for node in [*way, way[0]] if not node.is_nested]
+    if way[0].is_nested:
+        keys.append(keys[0])
+    return graphlib.CycleError("nodes are in a cycle", keys[::-1])

@@ -1,0 +1,348 @@
+"""The calls of a graph on their way: all of them are handed to a dispatcher at once, each with what
+it is to wait for, and futures are given what comes of the keys that were asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gridengine.client.batch import Batch
+from gridengine.client.batcher import Batcher
+from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
+from gridengine.client.dependencies import introduce, pickled
+from gridengine.client.future import (
+    CANCELLED,
+    MOST_CALLS,
+    RUNNING,
+    CallFuture,
+    CallTemplate,
+    Failed,
+    UndecodedResult,
+)
+from gridengine.client.graph import MISSING, Node
+from gridengine.client.outcomes import OutcomeListener
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
+from gridengine.errors import UNNUMBERED, short_repr
+from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import CallSnapshot
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
+from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
+from gridengine.serialize.shared_objects import identity, needs_of
+from gridengine.serialize.unpicklable import name_of
+
+MOST_SHOWN = 60
+NOT_SHOWN = CallSnapshot(())
+"""What a call is given, where it is not told."""
+FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
+"""The templates of a function's calls, for each form, and what the function itself refers to."""
+
+
+class GraphSubmission(OutcomeListener):
+    """The calls of a graph: `add` each, after those that it needs, then `hand_over`. `end` is done
+    once all of them have ended.
+
+    Args:
+        templates_of: gives the templates of a function's calls, for each form.
+        unsent: gives a template of what is not handed over, for the name of a function.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        templates_of: Callable[[Callable[..., Any]], FunctionTemplates],
+        unsent: Callable[[Callable[..., Any]], CallTemplate],
+    ) -> None:
+        self._batcher = batcher
+        self._dispatcher = batcher.dispatcher
+        self._templates_of = templates_of
+        self._templates: dict[Any, FunctionTemplates] = {}
+        self._unsent = unsent
+        self._groups: list[tuple[CallTemplate, list[Task]]] = []
+        self._group_of: dict[CallTemplate, list[Task]] = {}
+        self._referred: list[Reference] = []
+        """What users' own futures are known by; it lives until the calls have been handed over."""
+        self._supplied: list[tuple[int, ResultData]] = []
+        self._futures: dict[Node, Future[Any]] = {}
+        self._unsettled: dict[int, Batch | None] = {}
+        """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
+        self._keys: dict[int, Any] = {}
+        """Of the tasks that have not ended, and are one call each."""
+        self._failed: dict[int, tuple[Any, Any]] = {}
+        """What has failed by itself, by its `id`, with the key of the node."""
+        self._wanted = 0
+        """How many of them have one."""
+        self.end = CallFuture(unsent(identity), None, RUNNING)
+
+    def add(self, node: Node) -> None:
+        """Add a call, and all that is made together with it. What of it cannot be pickled is the
+        error of what it computes.
+        """
+        for one in node.needs:
+            if one.function is None and one.users > 1 and type(one.value) not in ATOMS:
+                self._share(one)
+        if node.users:
+            node.reference = new_number()
+        try:
+            template, payload, references = self._pickled(node)
+        except Exception as error:
+            self._fail(node, error)
+            return
+        id = self._dispatcher.new_id()
+        task = template.options.task(
+            id,
+            payload,
+            form=template.form,
+            first=UNNUMBERED,
+            submitter=self._batcher.submitter,
+            after=(*[one.reference for one in node.needs if one.reference], *numbers(references)),
+            kept=((0, node.reference),) if node.reference else (),
+        )
+        self._referred.extend(references)
+        self._note(node, task.id, template)
+        tasks = self._group_of.get(template)
+        if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
+            tasks = self._group_of[template] = []
+            self._groups.append((template, tasks))
+        tasks.append(task)
+
+    def _note(self, node: Node, task: int, template: CallTemplate) -> None:
+        """Note what becomes of a task's end."""
+        self._unsettled[task] = None
+        if node.sequence is None:
+            self._keys[task] = node.key
+        if node.is_wanted:
+            future = self._futures[node] = CallFuture(template, None, RUNNING)
+            future.place = task * MOST_CALLS
+            self._unsettled[task] = Batch([future], 0, _take_no_event)
+
+    def _pickled(self, node: Node) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
+        """Return the template and the payload of a call, and what that, or its function, has of
+        users' own futures.
+
+        Raises:
+            PicklingError: it cannot travel; the text names the node.
+        """
+        key, function, form, call, is_plain = self._call_of(node)
+        templates, references = self._templates_for(key, function)
+        if is_plain:
+            return templates[form], [pickle.dumps([call], 5)], references
+        payload = pickling.dump_calls(
+            [call], form=form, describe=lambda _: f"node {key_text(node.key)}"
+        )
+        return templates[form], payload, (*introduce(payload, self._dispatcher), *references)
+
+    def _share(self, node: Node) -> None:
+        """Have data that several need pickled once, if it can be; else each of these has the error,
+        with its own name.
+        """
+        with contextlib.suppress(Exception):
+            payload = None if node.reference else pickling.dump_calls([node.value])
+            if payload is not None and not awaited_in(payload) and not needs_of(payload):
+                node.reference = new_number()
+                self._supplied.append((node.reference, ResultData(payload)))
+
+    def _call_of(self, node: Node) -> tuple[Any, Any, int, Any, bool]:
+        """Return what a call's function, or functions, are known by here, they themselves, the form
+        of the call, the call, and whether that is nothing that takes a pickler of our own.
+        """
+        if node.sequence is not None:
+            sequencer = Sequencer(node.sequence)
+            functions, steps = sequencer.functions, sequencer.steps
+            is_plain = all(_is_plain(one.args) and not one.kwargs for one in steps)
+            return tuple(functions), tuple(functions.values()), SINGLE, steps, is_plain
+        function, args = node.function, tuple(node.args)
+        if node.kwargs:
+            return id(function), function, FULL, (args, node.kwargs), False
+        if len(args) == 1:
+            return id(function), function, SINGLE, args[0], _is_plain(args)
+        return id(function), function, STAR, args, _is_plain(args)
+
+    def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
+        """Return templates of this graph's own: its calls are not recalled with others."""
+        found = self._templates.get(key)
+        if found is None:
+            made = CallSequence(function) if type(function) is tuple else function
+            templates, references = self._templates_of(made)
+            own = tuple(msgspec.structs.replace(one) for one in templates)
+            found = self._templates[key] = own, references
+        return found
+
+    def _fail(self, node: Node, error: Exception) -> None:
+        if node.is_wanted:
+            self._futures[node] = CallFuture(
+                self._unsent(node.function or identity), None, Failed(error)
+            )
+        if node.reference:
+            name = name_of(node.function or identity)
+            self._supplied.append((node.reference, pickled(None, error, name)))
+
+    def hand_over(self, wanted: Iterable[Node]) -> list[Future[Any]]:
+        """Hand over all calls, and return the futures of these nodes. What the dispatcher raises is
+        their exception.
+
+        Raises:
+            RuntimeError: the batcher is closed.
+        """
+        futures = [self._future_of(node) for node in wanted]
+        batches = {task: one for task, one in self._unsettled.items() if one is not None}
+        self._wanted = len(batches)
+        self._batcher.begin(self, batches)
+        try:
+            self._send()
+        except BaseException as error:
+            self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
+            for task, batch in batches.items():
+                self._batcher.settle(task, batch, Failed(error))
+            self._unsettled.clear()
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            # The dispatcher has it now, and lets go of each call once it has ended.
+            for kept in (self._groups, self._group_of, self._supplied, self._referred):
+                kept.clear()
+            self._futures.clear()
+            self._end_if_all_settled()
+        return futures
+
+    def _send(self) -> None:
+        references = [reference for reference, _ in self._supplied]
+        for reference, data in self._supplied:
+            self._dispatcher.supply(reference, data)
+        for template, tasks in self._groups:
+            references += [reference for task in tasks for _, reference in task.kept]
+            self._dispatcher.submit(template.function, tasks, self)
+        self._dispatcher.release_references(references)
+
+    def _future_of(self, node: Node) -> Future[Any]:
+        future = self._futures.get(node)
+        if future is None:
+            value = node.value
+            future = (
+                value if isinstance(value, Future) else CallFuture(self.end.template, None, value)
+            )
+            self._futures[node] = future
+        return future
+
+    # ---------------------------------------------------------------- for the batcher, and in the
+    # I/O thread
+
+    def unsettled_calls(self) -> list[tuple[int, int, int]]:
+        """Return the calls that have not ended, those with futures left out: the number of the task
+        of each, its first call and the one after its last.
+        """
+        return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
+        batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, MISSING)
+        if event.raised or event.error is not None:
+            event = self._with_node(event, key)
+        if batch is not None:
+            outcome = CANCELLED if event.recalled else UndecodedResult(event, NOT_SHOWN)
+            self._batcher.settle(event.task, batch, outcome)
+            self._wanted -= 1
+            if not self._wanted and self._unsettled:  # nobody wants what is left
+                self._dispatcher.recall(self.unsettled_calls())
+        self._end_if_all_settled()
+
+    def _with_node(self, event: CallsFinished, key: Any) -> CallsFinished:
+        """Return the end of a call that failed, where the one that failed first is named by its
+        node.
+        """
+        failure = event.error if event.payload is None else event.payload[0]
+        if event.path and id(failure) in self._failed:
+            first = f"{event.path[0]} (node {key_text(self._failed[id(failure)][1])})"
+            return msgspec.structs.replace(event, path=(first, *event.path[1:]))
+        if not event.path and key is not MISSING:
+            self._failed[id(failure)] = failure, key
+        return event
+
+    def _end_if_all_settled(self) -> None:
+        if not self._unsettled and not self.end.done():
+            self._batcher.end(self, self.end)
+
+
+def key_text(key: Any) -> str:
+    """Return what a key is called; most are short strings, and there are many."""
+    return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
+
+
+def _take_no_event(batch: Batch, event: CallsFinished) -> None:
+    """The submission itself is who listens."""
+
+
+def _is_plain(args: Iterable[Any]) -> bool:
+    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
+    them.
+    """
+    for one in args:
+        kind = type(one)
+        if kind is Node:
+            node = one.target or one
+            if not node.reference and type(node.value) not in ATOMS:
+                return False
+        elif kind is list or kind is tuple:
+            if not _is_plain(one):
+                return False
+        elif kind is not Value and kind not in ATOMS:
+            return False
+    return True
+
+
+class Sequencer:
+    """Writes the calls that are made as one as the steps of a `CallSequence`."""
+
+    def __init__(self, sequence: Iterable[Node]) -> None:
+        self.functions: dict[int, Callable[..., Any]] = {}
+        """By their ids, in the order of their numbers."""
+        self.steps: list[Step] = []
+        self._numbers: dict[int, int] = {}
+        self._values: dict[Node, Value] = {}
+        self._last_uses: dict[int, Step] = {}
+        for node in sequence:
+            kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
+            name = "" if node.is_nested else key_text(node.key)
+            args = [self._flat(one) for one in node.args]
+            self._values[node] = self._step(node.function, args, kwargs, name)
+        for number, step in self._last_uses.items():
+            step.spent = [*step.spent, number]
+
+    def _step(
+        self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
+    ) -> Value:
+        number = self._numbers.setdefault(id(function), len(self._numbers))
+        self.functions[id(function)] = function
+        step = Step(number, args, kwargs, (), name)
+        for one in (*args, *(kwargs or {}).values()):
+            if type(one) is Value:
+                self._last_uses[one.call] = step
+        self.steps.append(step)
+        return Value(len(self.steps) - 1)
+
+    def _flat(self, one: Any) -> Any:
+        """Return an argument, or, for what a step computes, its value: of a list that holds such a
+        value a step of its own makes one.
+        """
+        if type(one) is Node:
+            return self._values.get(one.target or one, one)
+        if (type(one) is list or type(one) is tuple) and self._holds_value(one):
+            make = as_list if type(one) is list else as_tuple
+            return self._step(make, [self._flat(part) for part in one])
+        return one
+
+    def _holds_value(self, parts: Any) -> bool:
+        return any(
+            (one.target or one) in self._values
+            if type(one) is Node
+            else (type(one) is list or type(one) is tuple) and self._holds_value(one)
+            for one in parts
+        )

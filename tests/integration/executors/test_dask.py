@@ -1,0 +1,120 @@
+"""dask's collections computed by `dask_get`."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.errors import WorkerCrashed
+
+dask = pytest.importorskip("dask", reason="one of the optional libraries of setup.cfg")
+
+
+@pytest.fixture(autouse=True)
+def get(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
+    """The scheduler that dask computes with here."""
+    get = functools.partial(gridengine.dask_get, scheduler=scheduler)
+    with dask.config.set(scheduler=get):
+        yield get
+
+
+def inc(x: int) -> int:
+    return x + 1
+
+
+def invert(x: int) -> float:
+    return 1 / x
+
+
+def test_delayed_calls_run_on_workers() -> None:
+    numbers = [dask.delayed(inc)(index) for index in range(50)]
+    total, pid = dask.compute(
+        dask.delayed(sum, pure=True)(numbers), dask.delayed(os.getpid)(dask_key_name="pid")
+    )
+    assert total == sum(range(51))
+    assert pid != os.getpid()
+
+
+def test_delayed_calls_take_what_dask_takes() -> None:
+    @dask.delayed(nout=2)
+    def pair(x: int, *, name: str) -> tuple[int, dict[str, int]]:
+        return x, {name: x}
+
+    first, second = pair(dask.delayed(inc)(1), name="two")
+    made = dask.delayed(lambda *args, **kwargs: (args, kwargs))(
+        [first, {"k": second["two"]}], "not a key", by=(first + 1, {first})
+    )
+    assert made.compute() == (([2, {"k": 2}], "not a key"), {"by": (3, {2})})
+
+
+def test_a_chain_is_computed_whatever_its_length(tmp_path: Path) -> None:
+    link = dask.delayed(inc)(0)
+    for _ in range(500):
+        link = dask.delayed(inc)(link)
+    assert link.compute() == 501
+
+
+def test_arrays() -> None:
+    array = pytest.importorskip("dask.array")
+    numpy = pytest.importorskip("numpy")
+    plain = numpy.arange(90_000.0).reshape(300, 300) / 1000
+    x = array.from_array(plain, chunks=(100, 70))
+    got = dask.compute((x @ x.T).mean(), x[::7, 5], (x - x.mean(axis=0)).std(), x.cumsum(axis=1))
+    expected = (plain @ plain.T).mean(), plain[::7, 5], (plain - plain.mean(axis=0)).std()
+    for one, other in zip(got, (*expected, plain.cumsum(axis=1)), strict=True):
+        numpy.testing.assert_allclose(one, other)
+    y = array.random.default_rng(1).random((500, 500), chunks=100).persist()
+    assert float((y - y).sum()) == 0
+
+
+def test_bags() -> None:
+    bag = pytest.importorskip("dask.bag")
+    numbers = bag.from_sequence(range(100), npartitions=7)
+    even = numbers.map(inc).filter(lambda x: x % 2 == 0)
+    assert dask.compute(even.sum(), numbers.fold(operator.add), even.count()) == (2550, 4950, 50)
+    words = bag.from_sequence(["a", "b", "a", "c"], npartitions=3)
+    assert sorted(words.frequencies().compute()) == [("a", 2), ("b", 1), ("c", 1)]
+    [(length, group)] = words.groupby(len).compute()
+    assert (length, sorted(group)) == (1, ["a", "a", "b", "c"])
+
+
+def test_dataframes() -> None:
+    pandas = pytest.importorskip("pandas")
+    dataframe = pytest.importorskip("dask.dataframe")
+    plain = pandas.DataFrame({"a": [n % 5 for n in range(100)], "b": [*map(float, range(100))]})
+    frame = dataframe.from_pandas(plain, npartitions=4)
+    assert frame.groupby("a").b.mean().compute().to_dict() == plain.groupby("a").b.mean().to_dict()
+    merged = frame.merge(frame.repartition(npartitions=2), on="a").b_x.sum().compute()
+    assert merged == plain.merge(plain, on="a").b_x.sum()
+    assert frame.sort_values("b", ascending=False).head(1).b.tolist() == [99.0]
+
+
+def test_an_error_comes_as_itself(get: Any) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        dask.compute(dask.delayed(inc)(1), dask.delayed(inc)(dask.delayed(invert)(0)))
+    assert "invert" in "\n".join(caught.value.__notes__)
+    with pytest.raises(WorkerCrashed):
+        dask.delayed(os.abort)().compute(retries=0)
+    assert dask.delayed(inc)(1).compute() == 2
+
+
+def test_the_arguments_of_compute_are_those_of_the_calls() -> None:
+    job = dask.delayed(gridengine.current_job)()
+    resources = job.resources.compute(resources=gridengine.Memory(0.5), num_workers=3)
+    assert resources.get(gridengine.Memory).M == 0.5
+
+
+def test_graphs_in_dasks_older_form_are_computed(get: Any) -> None:
+    graph = {("x", 0): 1, ("x", 1): (inc, ("x", 0)), "text": (str.upper, "no key"), "l": [("x", 1)]}
+    keys = [[("x", 0), ("x", 1)], ["text"], "l"]
+    assert get(graph, keys) == ((1, 2), ("NO KEY",), [2])
+    assert get(graph, ("x", 1)) == 2
+    with pytest.raises(KeyError, match="nothing"):
+        get(graph, ["nothing"])
