@@ -38,6 +38,11 @@ from gridengine.errors import (
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
     from gridengine.api.dask_scheduler import dask_get as dask_get
+    from gridengine.api.delayed import (
+        delayed as delayed,
+        delayedval as delayedval,
+        each as each,
+    )
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
@@ -50,7 +55,14 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         starmap as starmap,
     )
     from gridengine.api.pool import Pool as Pool
+    from gridengine.api.run import run as run
     from gridengine.api.share import share as share
+    from gridengine.api.waitgroup import (
+        WaitGroup as WaitGroup,
+        exec1 as exec1,
+        load_cache_or_exec1 as load_cache_or_exec1,
+        open_waitgroup as open_waitgroup,
+    )
     from gridengine.dispatcher.core.tasks import Attempt as Attempt
     from gridengine.resources import (
         ZERO as ZERO,
@@ -77,12 +89,15 @@ _MODULES = {
     name: module
     for module, names in {
         "api.dask_scheduler": "dask_get",
+        "api.delayed": "delayed delayedval each",
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",
         "api.map": "aimap imap imap_unordered map partial starmap",
         "api.pool": "Pool",
+        "api.run": "run",
         "api.share": "share",
+        "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",
         "dispatcher.core.tasks": "Attempt",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "

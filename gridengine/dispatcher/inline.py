@@ -74,6 +74,7 @@ from gridengine.worker.agent import make_hello
 from gridengine.worker.call_context import GVAR, CurrentJob, process_name
 from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
+from gridengine.worker.running_loop import in_event_loop
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """What ends the caller's own script and not only the call."""
@@ -116,13 +117,20 @@ class InlineDispatcher:
         """Run these tasks now.
 
         Raises:
-            ConfigurationError: the scheduler has been closed.
+            ConfigurationError: the scheduler has been closed; or what they need is not there, and
+                this is a task of the event loop that may have to make it.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         made = {reference for task in tasks for _, reference in task.kept}
         inputs = {reference for task in tasks for reference in task.after} - made
+        if not self.results.keys() >= inputs and in_event_loop():
+            raise ConfigurationError(
+                "an InlineScheduler makes calls at once, and this one needs a result that is not "
+                "there yet",
+                hint="await that result first, or take a ProcessScheduler",
+            )
         with self._arrived:  # of futures of others, or that another thread works at
             self._arrived.wait_for(lambda: self.results.keys() >= inputs)
         run = InlineRun(self, function, tasks, listener)

@@ -31,6 +31,15 @@ def synchronous(f: Callable[..., Any]) -> Callable[..., Any]:
     return Synchronous(f) if any(one & COROUTINE for one in (begins, *wrapped)) else f
 
 
+def is_coroutine_function(f: Callable[..., Any]) -> bool:
+    """Return whether a call of it gives a coroutine.
+
+    Raises:
+        TypeError: it is an async generator function.
+    """
+    return isinstance(synchronous(f), Synchronous)
+
+
 class Synchronous:
     """A coroutine function as who does not await calls it."""
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from gridengine.worker.call_context import GVAR
-from gridengine.worker.running_loop import in_trio
+from gridengine.worker.running_loop import in_event_loop
 
 Outcome: TypeAlias = list[tuple[Any, BaseException | None]]
 """What a coroutine returned and what it raised, to be taken out: the frames of the event loop are
@@ -46,7 +46,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:
-    if in_trio() or asyncio._get_running_loop() is not None:
+    if in_event_loop():
         context = contextvars.copy_context()
         with ThreadPoolExecutor(1) as thread:
             thread.submit(context.run, _run_apart, coroutine).result()

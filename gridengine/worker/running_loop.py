@@ -15,3 +15,9 @@ def in_trio() -> bool:
             trio.lowlevel.current_task()
             return True
     return False
+
+
+def in_event_loop() -> bool:
+    """Return whether this is code of a task of asyncio or of trio."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return in_trio() or (asyncio is not None and asyncio._get_running_loop() is not None)

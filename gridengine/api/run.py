@@ -1,0 +1,84 @@
+"""`run`: a program of coroutine functions whose delayed functions run on a scheduler's workers."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from gridengine.api.delayed import CURRENT
+from gridengine.api.executor import Executor
+from gridengine.errors import ConfigurationError
+from gridengine.schedulers.base import SchedulerSpec
+
+Main: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+def run(
+    main: Main | Sequence[Main],
+    *args: Any,
+    scheduler: SchedulerSpec = None,
+    backend: Literal["asyncio", "trio"] = "asyncio",
+) -> Any:
+    """Run a coroutine function in an event loop of its own, and return what it returns. Calls of
+    delayed functions, and of `exec1` and wait groups, within it go to the workers of one scheduler;
+    when it has ended, those that are left are waited for.
+
+    Args:
+        main: an `async def`; of several, which run at once, the list of what they return, in order.
+        args: are given to each.
+        scheduler: as for `gridengine.map`.
+        backend: whose loop. Trio has to be installed.
+
+    Raises:
+        ConfigurationError: the backend is another one, or not installed.
+        Exception: what `main` raised. Of several the first that raises cancels the others, and its
+            exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
+    """
+    if backend not in ("asyncio", "trio"):
+        raise ConfigurationError(
+            f"backend must be 'asyncio' or 'trio', not {backend!r}", hint="say backend='asyncio'"
+        )
+    run_in_loop = _loop_of(backend)
+    with Executor(scheduler=scheduler) as executor:
+        token = CURRENT.set(executor)
+        try:
+            if not callable(main):
+                main, args = _all_of, (main, *args)
+            return run_in_loop(functools.partial(main, *args))
+        finally:
+            CURRENT.reset(token)
+
+
+def _loop_of(backend: str) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Return what runs a coroutine function in a loop of its own."""
+    if backend == "asyncio":
+        import asyncio
+
+        return lambda program: asyncio.run(_awaited(program))
+    try:
+        run: Callable[[Callable[[], Awaitable[Any]]], Any] = importlib.import_module("trio").run
+    except ImportError as error:
+        raise ConfigurationError(
+            f"backend='trio', and there is no trio here: {error}", hint="pip install trio"
+        ) from None
+    return run
+
+
+async def _awaited(program: Callable[[], Awaitable[Any]]) -> Any:
+    return await program()
+
+
+async def _all_of(mains: Sequence[Main], *args: Any) -> list[Any]:
+    from gridengine.client.loop_tasks import task_group
+
+    results: dict[int, Any] = {}
+
+    async def one(place: int, main: Main) -> None:
+        results[place] = await main(*args)
+
+    async with task_group() as start:
+        for place, main in enumerate(mains):
+            start(one, place, main)
+    return [results[place] for place in sorted(results)]

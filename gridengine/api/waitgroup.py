@@ -1,0 +1,137 @@
+"""Wait groups: many calls and subtasks of an async program, ended together; and single calls that
+are awaited at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from gridengine.api.delayed import current_executor
+from gridengine.api.executor import Executor
+from gridengine.client.loop_tasks import task_group, value_of
+from gridengine.resources.base import Resource
+
+
+class WaitGroup:
+    """Calls and subtasks that are waited for together; `open_waitgroup` makes one."""
+
+    def __init__(self, start: Callable[..., object]) -> None:
+        self._start = start
+        self._count = 0
+        self._results: dict[int, Any] = {}
+        self._calls: list[Call] = []
+
+    @property
+    def results(self) -> list[Any]:
+        """What calls and subtasks returned, in the order in which they were submitted and started.
+
+        Raises:
+            RuntimeError: some have not ended; the block has to be left first.
+        """
+        if len(self._results) < self._count:
+            raise RuntimeError(
+                f"{self._count - len(self._results)} of {self._count} calls and subtasks have not "
+                "ended: leave the block of the wait group first"
+            )
+        return [self._results[place] for place in range(self._count)]
+
+    def submit(self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any) -> None:
+        """Have `fn(*args)` called by a worker that gives it these resources.
+
+        Raises:
+            TypeError, ConfigurationError: no worker can, or they are none.
+        """
+        call = Call(resources, fn, args)
+        self._calls.append(call)
+        self.start_subtask(value_of, call.future)
+
+    def load_cache_or_submit(
+        self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any
+    ) -> None:
+        """As `submit`, if there is nothing in a cache; see `load_cache_or_exec1`."""
+        self.start_subtask(load_cache_or_exec1, resources, fn, *args)
+
+    def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
+        """Start `async_fn(*args)` as a task of this event loop."""
+        self._start(self._collect, self._count, async_fn, args)
+        self._count += 1
+
+    async def _collect(
+        self, place: int, async_fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> None:
+        self._results[place] = await async_fn(*args)
+
+    def _end_calls(self) -> None:
+        for call in self._calls:
+            call.end()
+
+
+@contextlib.asynccontextmanager
+async def open_waitgroup() -> AsyncIterator[WaitGroup]:
+    """Yield a `WaitGroup`; the block ends when all that it was given has. Groups may be nested.
+
+    An exception, of the block or of what it was given, ends the calls that are left, cancels its
+    subtasks, and comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
+    """
+    group: WaitGroup | None = None
+    try:
+        async with task_group() as start:
+            group = WaitGroup(start)
+            yield group
+    except BaseException:
+        if group is not None:
+            group._end_calls()
+        raise
+
+
+async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: Any) -> Any:
+    """Return what one call of `fn(*args)` gives, by a worker that gives it these resources. When
+    this is cancelled, the call is ended.
+
+    Raises:
+        TypeError, ConfigurationError: no worker can, or they are none.
+        Exception: what the call raised.
+    """
+    call = Call(resources, fn, args)
+    try:
+        return await value_of(call.future)
+    except BaseException:
+        call.end()
+        raise
+
+
+async def load_cache_or_exec1(
+    resources: Resource | None, fn: Callable[..., Any], /, *args: Any
+) -> Any:
+    """Return what `fn.cache_fn(*args)` gives or, when that raises a LookupError or a
+    FileNotFoundError, or `fn` has none, what `fn(*args)` does. Both run on workers: the first with
+    the resources `fn.cache_res`, none if there are none.
+    """
+    cache_fn = getattr(fn, "cache_fn", None)
+    if cache_fn is not None:
+        with contextlib.suppress(LookupError, FileNotFoundError):
+            return await exec1(getattr(fn, "cache_res", None), cache_fn, *args)
+    return await exec1(resources, fn, *args)
+
+
+class Call:
+    """A call that was handed in, and what ends it."""
+
+    def __init__(
+        self, resources: Resource | None, fn: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._executor = _executor_for(current_executor(), resources)
+        self.future = self._executor.submit(fn, *args)
+
+    def end(self) -> None:
+        """End it, if it has not ended."""
+        if not self.future.done():
+            self._executor.kill(self.future)
+
+
+@functools.lru_cache(maxsize=64)
+def _executor_for(executor: Executor, resources: Resource | None) -> Executor:
+    return executor.with_options(resources=resources)

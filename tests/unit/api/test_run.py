@@ -1,0 +1,206 @@
+"""Programs of coroutine functions, with calls that are made in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+
+import gridengine
+from gridengine import ConfigurationError, delayed, each, exec1, open_waitgroup, run
+from gridengine.api.delayed import CURRENT
+
+Backend = Literal["asyncio", "trio"]
+backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+
+
+@delayed
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+@backends
+def test_a_program_awaits_what_delayed_functions_give(backend: Backend) -> None:
+    async def main(x: int) -> Any:
+        assert CURRENT.get() is not None
+        return await (double(x) + double(double(1)))
+
+    assert run(main, 3, scheduler="inline", backend=backend) == 10
+    assert CURRENT.get() is None
+
+
+@backends
+def test_coroutine_functions_begin_in_the_order_in_which_they_were_called(backend: Backend) -> None:
+    begun = []
+
+    @delayed
+    async def note(x: int) -> Any:
+        begun.append(x)
+        return await double(x)
+
+    async def main() -> Any:
+        return await each(*(note(x) for x in range(50)))
+
+    results = run(main, scheduler="inline", backend=backend)
+    assert results == [2 * x for x in range(50)]
+    assert begun == list(range(50))
+
+
+@backends
+def test_what_a_task_makes_may_be_an_argument_of_a_call(backend: Backend) -> None:
+    @delayed
+    async def three() -> int:
+        return 3
+
+    async def main() -> Any:
+        now = three()
+        with pytest.raises(ConfigurationError, match="await that result first"):
+            await double([now, 1])
+        return await now, await double([now, 1])
+
+    assert run(main, scheduler="inline", backend=backend) == (3, [3, 1, 3, 1])
+
+
+@backends
+def test_several_mains_run_at_once_and_their_results_are_in_order(backend: Backend) -> None:
+    def twin(me: int) -> Any:
+        async def main(met: list[int]) -> int:
+            met.append(me)
+            while len(met) < 2:
+                await gridengine_checkpoint(backend)
+            return me
+
+        return main
+
+    assert run([twin(1), twin(2)], [], scheduler="inline", backend=backend) == [1, 2]
+
+
+async def gridengine_checkpoint(backend: Backend) -> None:
+    if backend == "asyncio":
+        await asyncio.sleep(0)
+    else:
+        import trio
+
+        await trio.sleep(0)
+
+
+@backends
+def test_an_exception_in_one_main_cancels_the_others(backend: Backend) -> None:
+    cancelled = []
+
+    async def waits() -> None:
+        try:
+            while True:
+                await gridengine_checkpoint(backend)
+        except BaseException:
+            cancelled.append(True)
+            raise
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run([waits, fails], scheduler="inline", backend=backend)
+    assert [type(one) for one in raised.value.exceptions] == [ValueError]
+    assert cancelled == [True]
+
+
+@backends
+def test_the_exception_of_one_main_is_itself(backend: Backend) -> None:
+    async def main() -> None:
+        await double(None)
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        run(main, scheduler="inline", backend=backend)
+
+
+@backends
+def test_a_result_of_this_very_loop_is_not_waited_for_for_ever(backend: Backend) -> None:
+    @delayed
+    async def nothing() -> None:
+        pass
+
+    async def main() -> None:
+        nothing().result()
+
+    with pytest.raises(RuntimeError, match="await it"):
+        run(main, scheduler="inline", backend=backend)
+
+
+def test_a_coroutine_function_wants_a_loop_or_resources() -> None:
+    @delayed
+    async def nothing() -> None:
+        pass
+
+    with pytest.raises(RuntimeError, match=r"no event loop runs here.*resources="):
+        nothing()
+
+
+def test_other_backends_are_refused() -> None:
+    async def main() -> None:
+        pass
+
+    with pytest.raises(ConfigurationError, match="'asyncio' or 'trio', not 'curio'"):
+        run(main, backend="curio")  # type: ignore[arg-type]
+
+
+@backends
+def test_a_wait_group_has_its_results_in_order(backend: Backend) -> None:
+    async def subtask(x: int) -> int:
+        for _ in range(3):
+            await gridengine_checkpoint(backend)
+        return x
+
+    async def main() -> Any:
+        async with open_waitgroup() as group:
+            group.start_subtask(subtask, 1)
+            group.submit(None, pow, 2, 3)
+            group.submit(gridengine.Cores(1), pow, 3, 2)
+            with pytest.raises(RuntimeError, match="leave the block"):
+                _ = group.results
+            async with open_waitgroup() as inner:
+                inner.submit(None, abs, -4)
+        return [*group.results, *inner.results, await exec1(None, abs, -5)]
+
+    assert run(main, scheduler="inline", backend=backend) == [1, 8, 9, 4, 5]
+
+
+@backends
+def test_an_exception_of_a_wait_group_is_in_a_group(backend: Backend) -> None:
+    async def main() -> None:
+        async with open_waitgroup() as group:
+            group.submit(None, abs, "x")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run(main, scheduler="inline", backend=backend)
+    assert [type(one) for one in raised.value.exceptions] == [TypeError]
+
+
+def compute(x: int) -> str:
+    return f"computed {x}"
+
+
+def look_up(x: int) -> str:
+    if x:
+        raise FileNotFoundError(x)
+    return "from the cache"
+
+
+@backends
+def test_a_cache_is_asked_first(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> Any:
+        async with open_waitgroup() as group:
+            group.load_cache_or_submit(None, compute, 0)
+        first = group.results, await gridengine.load_cache_or_exec1(None, compute, 1)
+        vars(compute)["cache_fn"] = look_up
+        async with open_waitgroup() as group:
+            group.load_cache_or_submit(None, compute, 0)
+        return first, (group.results, await gridengine.load_cache_or_exec1(None, compute, 1))
+
+    try:
+        without, with_cache = run(main, scheduler="inline", backend=backend)
+    finally:
+        vars(compute).pop("cache_fn", None)
+    assert without == (["computed 0"], "computed 1")
+    assert with_cache == (["from the cache"], "computed 1")
