@@ -42,7 +42,7 @@ def is_empty(path: Path) -> bool:
     """Return whether nothing stands in a log but that its job was cancelled. It is removed then."""
     try:
         size = path.stat().st_size
-    except OSError:
+    except (OSError, ValueError):  # a worker may name anything
         return False
     text = tail(path, TAIL_BYTES) if size <= TAIL_BYTES else ""
     return not size or bool(text and not CANCELLED.sub("", text))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, may_go_ahead
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import Assign, Assignment
@@ -30,8 +30,18 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
         worker = group.worker
         if share is not None and worker.taken >= share:
             continue  # it has taken its share by another of its slot groups
-        if worker.leave_at == math.inf or worker.has_seconds(queue.soft, now):
+        if worker.leave_at == math.inf or worker.has_seconds(_seconds_of(queue, worker), now):
             _assign(state, group, now)
+
+
+def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
+    """Return for how long a worker must be there to be assigned the next call: a call that may not
+    begin twice is expected to take as long as those before, where another worker may have more
+    time.
+    """
+    one = queue.waiting.begin_turn()[0].open_task
+    once = not one.task.retries and worker.taken
+    return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
 
 
 def _assign(state: CoreState, group: SlotGroup, now: float) -> None:

@@ -162,7 +162,7 @@ def test_waiting_jobs_deleted_again_and_again_are_an_error_after_as_many_retries
     scenario = play(
         cluster,
         f"""
-scheduler = CLUSTER({cluster.closed})
+scheduler = CLUSTER({cluster.closed}, max_workers=1)
 tell(**facts_of(lambda: gridengine.map(hold, range(8), scheduler=scheduler)))
 """,
     )

@@ -36,9 +36,12 @@ def start_example(
 
 
 def run_example(name: str, scheduler: str, folder: Path) -> str:
-    """Run an example and return what it prints."""
+    """Run an example and return what it prints. It may be warned of limits that cannot be kept."""
     run = start_example(name, scheduler, folder)
-    assert (run.returncode, run.stderr) == (0, "")
+    warned = scheduler == "inline"
+    lines = run.stderr.splitlines()
+    others = [one for one in lines if not (warned and one.startswith("InlineScheduler cannot"))]
+    assert (run.returncode, others) == (0, [])
     return run.stdout
 
 

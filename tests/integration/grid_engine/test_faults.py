@@ -124,8 +124,7 @@ def test_calls_that_wait_for_a_disabled_queue_are_logged_and_run_when_it_is_enab
         "tell(results=gridengine.map(abs, [-1], scheduler=lambda: "
         "GridEngineScheduler(queue='closed.q')))",
     )
-    wait_until(lambda: "waiting for" in scenario.errors)
-    assert 'queue instance "closed.q@' in scenario.errors
+    wait_until(lambda: 'queue instance "closed.q@' in scenario.errors)
     assert "disabled" in scenario.errors
     with changed_queue(grid_engine, "-e", "-d", "closed.q"):
         assert scenario.result()["results"] == [1]

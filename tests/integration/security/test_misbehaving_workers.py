@@ -211,4 +211,4 @@ def test_results_of_the_wrong_length_are_an_error_of_their_calls(
             )
             error = future.exception(PATIENCE_SECONDS)
         assert isinstance(error, gridengine.ProtocolError)
-        assert "answered 1 calls with" in error.message
+        assert "answered 1 call with" in error.message

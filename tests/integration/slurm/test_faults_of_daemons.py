@@ -69,7 +69,7 @@ def wait_longer_than_a_lease() -> None:
 def test_what_a_task_had_that_is_put_back_into_the_queue_as_soon_as_it_runs_is_not_charged(
     own: OwnSlurm,
 ) -> None:
-    scenario = hold_alone(own, "max_workers=1, requeue=True")
+    scenario = hold_alone(own, "max_workers=1, requeue=True", retries=1)
     (one,) = scenario.began(1)
     # At once: it may not have been seen running.
     assert own.slurm.command("scontrol", "requeue", one.id) == ""

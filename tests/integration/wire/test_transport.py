@@ -517,7 +517,7 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
         Server(host="127.0.0.1", workers=1000)
         """,
     )
-    assert "ConfigurationError: 1000 workers need" in text
+    assert "ConfigurationError: 1,000 workers need" in text
     assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text
     assert "GRIDENGINE_MAX_WORKERS" in text
 

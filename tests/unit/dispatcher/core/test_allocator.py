@@ -341,6 +341,30 @@ def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
     assert len(play.assigned(b"v")) == 1
 
 
+def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer() -> None:
+    play = Shared(NODE & WTime(1000))
+    play.ask(retries=0)
+    play.here(elapsed=500.0)
+    play.now += 300.0
+    play.done(play.assigned()[0], seconds=300.0)
+    play.ask(retries=0)
+    assert play.assigned() == []
+    play.here(b"v", pid=8)
+    assert len(play.assigned(b"v")) == 1
+
+
+def test_a_call_is_begun_by_a_worker_that_has_made_none_however_long_it_takes() -> None:
+    play = Shared(NODE & WTime(1000))
+    play.ask(retries=0)
+    play.here()
+    play.now += 900.0
+    play.done(play.assigned()[0], seconds=3000.0)
+    play.ask(retries=0)
+    assert play.assigned() == []
+    play.here(b"v", pid=8)
+    assert len(play.assigned(b"v")) == 1
+
+
 def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
     play = Play(pooled=True, walltime=100.0)
     play.submit(1, demand=Demand(WTime(99)))
