@@ -18,11 +18,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def start_example(
-    name: str, scheduler: str, folder: Path, **options: Any
+    name: str, scheduler: str, folder: Path, *arguments: str, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run an example from another folder."""
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler]
+    command = [sys.executable, str(EXAMPLES / name), "--scheduler", scheduler, *arguments]
     return subprocess.run(
         command,
         cwd=folder,
@@ -35,9 +35,9 @@ def start_example(
     )
 
 
-def run_example(name: str, scheduler: str, folder: Path) -> str:
+def run_example(name: str, scheduler: str, folder: Path, *arguments: str) -> str:
     """Run an example and return what it prints. It may be warned of limits that cannot be kept."""
-    run = start_example(name, scheduler, folder)
+    run = start_example(name, scheduler, folder, *arguments)
     warned = scheduler == "inline"
     lines = run.stderr.splitlines()
     others = [one for one in lines if not (warned and one.startswith("InlineScheduler cannot"))]
@@ -86,6 +86,13 @@ def test_event_loop(scheduler: str, tmp_path: Path) -> None:
     printed = run_example("event_loop.py", scheduler, tmp_path)
     assert "farther than 150: [3, 8, 21, 22, 26]" in printed
     assert "the farthest is 8: 666" in printed
+
+
+@LOCAL
+@pytest.mark.parametrize("form", ["futures", "delayed", "program"])
+def test_workflow(scheduler: str, form: str, tmp_path: Path) -> None:
+    printed = run_example("workflow.py", scheduler, tmp_path, "--form", form)
+    assert printed == f"the best degree, by {form}: 1\n"
 
 
 @LOCAL
