@@ -139,7 +139,11 @@ class ResultIterator(Generic[T]):
 
     def __next__(self) -> T:
         self._or_close(self._await_next)
-        return self._give()
+        try:
+            return self._give()
+        except BaseException as error:
+            trim(error)
+            raise
 
     def _give(self) -> T:
         """Return the next result, or raise the error in its place; at the end `StopIteration`, or
@@ -164,9 +168,6 @@ class ResultIterator(Generic[T]):
                 raise RuntimeError(f"a call raised {type(error).__name__}") from error
             warn_of_exit(error)
             raise error
-        except BaseException as raised:
-            trim(raised)
-            raise
         finally:
             del error  # the traceback would hold it, and it the traceback
 
@@ -286,13 +287,15 @@ class AsyncResultIterator(Generic[T]):
         except BaseException:
             await self.aclose()
             raise
-        if results._has_next():
-            return results._give()
-        await self.aclose()
+        if not results._has_next():
+            await self.aclose()
         try:
             return results._give()
         except StopIteration:
             raise StopAsyncIteration from None
+        except BaseException as error:
+            trim(error)
+            raise
 
 
 def _abandon(submission: Submission, bar: ProgressBar) -> None:
