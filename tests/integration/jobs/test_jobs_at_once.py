@@ -109,10 +109,10 @@ def test_a_job_that_asks_for_resources_waits_for_them(with_head: MakeScript) -> 
 from gridengine.resources import Cores
 all_of_it = Cores(len(os.sched_getaffinity(0)))
 options = dict(daemon=True, resources=all_of_it)
-first, second = (Job(target=meet, args=(number, 2), **options) for number in range(2))
+first, second = (Job(target=meet, args=(number, 3), **options) for number in range(2))
 first.start()
 second.start()
-gridengine.Job(target=meet, args=(1, 1)).start()  # asks for nothing, and so waits for nobody
+gridengine.Job(target=meet, args=(2, 1)).start()  # asks for nothing, and so waits for nobody
 while first.pid is None:
     time.sleep(0.01)
 print(second.pid)
