@@ -285,6 +285,12 @@ class Delayed:
     def __bool__(self) -> NoReturn:
         raise TypeError("whether a value that is not there yet is true: take result()")
 
+    def __int__(self) -> NoReturn:
+        raise TypeError("int() of a value that is not there yet: take result()")
+
+    def __delitem__(self, key: object) -> NoReturn:
+        raise TypeError("an item of a value that is not there yet cannot be deleted")
+
     def __contains__(self, item: object) -> NoReturn:
         raise TypeError("whether something is in a value that is not there yet: take result()")
 

@@ -108,6 +108,8 @@ def test_unpacking_needs_a_length() -> None:
     "use",
     [
         bool,
+        int,
+        lambda d: operator.delitem(d, 0),
         lambda d: 1 in d,
         lambda d: setattr(d, "x", 1),
         lambda d: delattr(d, "x"),
