@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, NoReturn, overload
+from weakref import WeakKeyDictionary
 
 from gridengine.api.executor import Executor
 from gridengine.client.future import CallFuture
@@ -25,23 +26,58 @@ from gridengine.worker.coroutines import is_coroutine_function
 from gridengine.worker.running_loop import in_event_loop
 
 CONTAINERS = (list, tuple, set, frozenset)
-CURRENT: ContextVar[Executor | None] = ContextVar("gridengine_delayed_executor", default=None)
+
+
+class Program:
+    """What calls of a program go to: an executor, and the same with the options that some ask
+    for. Nothing else keeps those, so that they go with it.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._of_functions: WeakKeyDictionary[DelayedFunction, Executor] = WeakKeyDictionary()
+        self._asking = functools.lru_cache(maxsize=64)(
+            lambda resources: executor.with_options(resources=resources)
+        )
+
+    def asking(self, resources: Any) -> Executor:
+        """Return the executor whose calls ask for these resources.
+
+        Raises:
+            TypeError, ConfigurationError: no worker can give them, or they are none.
+        """
+        if resources is None:
+            return self._executor
+        if not isinstance(resources, Resource):  # and may have no hash
+            return self._executor.with_options(resources=resources)
+        return self._asking(resources)
+
+    def executor_of(self, function: DelayedFunction) -> Executor:
+        """Return the executor with the options of a delayed function."""
+        found = self._of_functions.get(function)
+        if found is None:
+            found = self._executor.with_options(**function._options)
+            self._of_functions[function] = found
+        return found
+
+
+CURRENT: ContextVar[Program | None] = ContextVar("gridengine_program", default=None)
 """What calls of delayed functions go to, where somebody has said so."""
 
 
-def current_executor() -> Executor:
+def current_program() -> Program:
     """Return what calls of delayed functions go to."""
-    return CURRENT.get() or _default_executor()
+    return CURRENT.get() or _default_program()
 
 
 @functools.cache
-def _default_executor() -> Executor:
-    return Executor()
+def _default_program() -> Program:
+    return Program(Executor())
 
 
 def operation_of(value: Any) -> Any:
-    """Return the operation that a `Delayed`, or a list, tuple, set or dictionary with one in it,
-    stands for; any other value as it is.
+    """Return the operation that a `Delayed`, or a list, tuple, set, dictionary or slice with one in
+    it, stands for; any other value as it is.
     """
     kind = type(value)
     if kind is Delayed:
@@ -51,6 +87,9 @@ def operation_of(value: Any) -> Any:
         return _gathered(dict, parts, value)
     if kind in CONTAINERS:
         return _gathered(kind, list(map(operation_of, value)), value)
+    if kind is slice:
+        bounds = tuple(map(operation_of, (value.start, value.stop, value.step)))
+        return Operation(slice, bounds) if any(type(one) is Operation for one in bounds) else value
     return value
 
 
@@ -165,6 +204,12 @@ class Delayed:
         """Pickle it as what it is going to be."""
         return compute, (instructions_of(self._operation),)
 
+    def __copy__(self) -> Delayed:
+        return Delayed(self._operation, self._length, self._copy_on_setitem)
+
+    def __deepcopy__(self, memo: object) -> Delayed:
+        return self.__copy__()
+
     def __repr__(self) -> str:
         of = self._operation
         name = "a value" if of.function is None else getattr(of.function, "__name__", of.function)
@@ -240,6 +285,12 @@ class Delayed:
     def __bool__(self) -> NoReturn:
         raise TypeError("whether a value that is not there yet is true: take result()")
 
+    def __int__(self) -> NoReturn:
+        raise TypeError("int() of a value that is not there yet: take result()")
+
+    def __delitem__(self, key: object) -> NoReturn:
+        raise TypeError("an item of a value that is not there yet cannot be deleted")
+
     def __contains__(self, item: object) -> NoReturn:
         raise TypeError("whether something is in a value that is not there yet: take result()")
 
@@ -263,21 +314,13 @@ class DelayedFunction:
         self._nout = nout
         self._options = options
         self._in_loop = "resources" not in options and is_coroutine_function(function)
-        self._executors: tuple[Executor, Executor] | None = None
-        """The one that calls went to last, and the same with our options."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Delayed:
         if self._in_loop:
             future = start_task(self._function, *args, **kwargs)
         else:
-            future = self._executor().submit(self._function, *args, **kwargs)
+            future = current_program().executor_of(self).submit(self._function, *args, **kwargs)
         return Delayed(Operation(None, (future,)), self._nout)
-
-    def _executor(self) -> Executor:
-        current = current_executor()
-        if self._executors is None or self._executors[0] is not current:
-            self._executors = current, current.with_options(**self._options)
-        return self._executors[1]
 
     def __matmul__(self, resources: Resource) -> DelayedFunction:
         if not isinstance(resources, Resource):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from gridengine.api.delayed import CURRENT
+from gridengine.api.delayed import CURRENT, Program
 from gridengine.api.executor import Executor
+from gridengine.client.loop_tasks import awaited, task_group
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
 
 Main: TypeAlias = Callable[..., Awaitable[Any]]
+LoopRunner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
 
 
 def run(
@@ -40,25 +42,27 @@ def run(
         raise ConfigurationError(
             f"backend must be 'asyncio' or 'trio', not {backend!r}", hint="say backend='asyncio'"
         )
+    if not (callable(main) or isinstance(main, Iterable)):  # `run(main())`, say
+        raise TypeError(f"main must be an `async def`, which run calls, or a list, not {main!r}")
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
-        token = CURRENT.set(executor)
+        token = CURRENT.set(Program(executor))
         try:
             if not callable(main):
                 main, args = _all_of, (main, *args)
-            return run_in_loop(functools.partial(main, *args))
+            return run_in_loop(functools.partial(awaited, main, *args))
         finally:
             CURRENT.reset(token)
 
 
-def _loop_of(backend: str) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+def _loop_of(backend: str) -> LoopRunner:
     """Return what runs a coroutine function in a loop of its own."""
     if backend == "asyncio":
         import asyncio
 
-        return lambda program: asyncio.run(_awaited(program))
+        return lambda program: asyncio.run(program())
     try:
-        run: Callable[[Callable[[], Awaitable[Any]]], Any] = importlib.import_module("trio").run
+        run: LoopRunner = importlib.import_module("trio").run
     except ImportError as error:
         raise ConfigurationError(
             f"backend='trio', and there is no trio here: {error}", hint="pip install trio"
@@ -66,17 +70,11 @@ def _loop_of(backend: str) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
     return run
 
 
-async def _awaited(program: Callable[[], Awaitable[Any]]) -> Any:
-    return await program()
-
-
 async def _all_of(mains: Sequence[Main], *args: Any) -> list[Any]:
-    from gridengine.client.loop_tasks import task_group
-
     results: dict[int, Any] = {}
 
     async def one(place: int, main: Main) -> None:
-        results[place] = await main(*args)
+        results[place] = await awaited(main, *args)
 
     async with task_group() as start:
         for place, main in enumerate(mains):

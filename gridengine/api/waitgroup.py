@@ -5,13 +5,11 @@ are awaited at once.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from gridengine.api.delayed import current_executor
-from gridengine.api.executor import Executor
-from gridengine.client.loop_tasks import task_group, value_of
+from gridengine.api.delayed import current_program
+from gridengine.client.loop_tasks import awaited, task_group, value_of
 from gridengine.resources.base import Resource
 
 
@@ -56,13 +54,18 @@ class WaitGroup:
 
     def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
         """Start `async_fn(*args)` as a task of this event loop."""
-        self._start(self._collect, self._count, async_fn, args)
-        self._count += 1
+        place = self._count
+        self._count += 1  # first: an eager task may start others
+        try:
+            self._start(self._collect, place, async_fn, args)
+        except BaseException:  # the block has been left
+            self._count -= 1
+            raise
 
     async def _collect(
         self, place: int, async_fn: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:
-        self._results[place] = await async_fn(*args)
+        self._results[place] = await awaited(async_fn, *args)
 
     def _end_calls(self) -> None:
         for call in self._calls:
@@ -123,15 +126,10 @@ class Call:
     def __init__(
         self, resources: Resource | None, fn: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
-        self._executor = _executor_for(current_executor(), resources)
+        self._executor = current_program().asking(resources)
         self.future = self._executor.submit(fn, *args)
 
     def end(self) -> None:
         """End it, if it has not ended."""
         if not self.future.done():
             self._executor.kill(self.future)
-
-
-@functools.lru_cache(maxsize=64)
-def _executor_for(executor: Executor, resources: Resource | None) -> Executor:
-    return executor.with_options(resources=resources)

@@ -63,7 +63,8 @@ class FutureSource:
 
     def when_done(self, act: Callable[[], object]) -> None:
         """Do it in the thread that settles the future."""
-        self._future.add_done_callback(lambda _: act())
+        acts = [act]  # which refers to the future, and that keeps its callbacks
+        self._future.add_done_callback(lambda _: acts.pop()())
 
     def data(self) -> ResultData:
         """Return what came of it."""

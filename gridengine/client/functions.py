@@ -63,6 +63,7 @@ BY_NAME = (
     SharedObject,
     *FIXED,
 )
+WRAPPERS = (property, classmethod, staticmethod, functools._lru_cache_wrapper)
 MISSING = object()
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes]
@@ -214,7 +215,7 @@ def _parts(one: Any) -> Iterator[Reference] | None:
         return _of_partial(one)
     if type(one) is Shared:
         return iter([(functools.partial(getattr, one), "_shared", one._shared)])
-    if isinstance(one, (property, classmethod, staticmethod)) or hasattr(one, "cache_parameters"):
+    if isinstance(one, WRAPPERS):
         return _of_wrapper(one)
     return None
 

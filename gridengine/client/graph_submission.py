@@ -31,7 +31,7 @@ from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot
+from gridengine.serialize.argument_snapshot import CallSnapshot, HiddenCall
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
@@ -133,9 +133,12 @@ class GraphSubmission(OutcomeListener):
         templates, references = self._templates_for(key, function)
         if is_plain:
             return templates[form], [pickle.dumps([call], 5)], references
-        payload = pickling.dump_calls(
-            [call], form=form, describe=lambda _: f"node {key_text(node.key)}"
-        )
+        try:
+            payload = _dumped(node, call, form)
+        except Exception:
+            for one in node.sequence or ():  # the error of the one that it is in
+                _dumped(one, (one.args, one.kwargs or {}), FULL)
+            raise
         return templates[form], payload, (*introduce(payload, self._dispatcher), *references)
 
     def _share(self, node: Node) -> None:
@@ -271,6 +274,10 @@ class GraphSubmission(OutcomeListener):
             self._batcher.end(self, self.end)
 
 
+def _dumped(node: Node, call: Any, form: int) -> Payload:
+    return pickling.dump_calls([call], form=form, describe=lambda _: f"node {key_text(node.key)}")
+
+
 def key_text(key: Any) -> str:
     """Return what a key is called; most are short strings, and there are many."""
     return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
@@ -304,7 +311,7 @@ class Sequencer:
     def __init__(self, sequence: Iterable[Node]) -> None:
         self.functions: dict[int, Callable[..., Any]] = {}
         """By their ids, in the order of their numbers."""
-        self.steps: list[Step] = []
+        self.steps: list[Step] = HiddenCall()
         self._numbers: dict[int, int] = {}
         self._values: dict[Node, Value] = {}
         self._last_uses: dict[int, Step] = {}

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 from gridengine.client.async_waiting import task_waiter
+from gridengine.errors import short_repr
 from gridengine.worker.running_loop import in_event_loop, in_trio
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
@@ -28,11 +29,22 @@ async def task_group() -> AsyncIterator[Callable[..., object]]:
         import asyncio
 
         async with asyncio.TaskGroup() as group:
-            yield lambda f, *args: group.create_task(_awaited(f, args))
+            yield lambda f, *args: group.create_task(awaited(f, *args))
 
 
-async def _awaited(f: AsyncFunction, args: tuple[Any, ...]) -> Any:
-    return await f(*args)
+async def awaited(f: AsyncFunction, *args: Any) -> Any:
+    """Return what a coroutine function returns.
+
+    Raises:
+        TypeError: it is another function.
+    """
+    made = f(*args)
+    if not isinstance(made, Awaitable):
+        raise TypeError(
+            f"{getattr(f, '__name__', f)} is no `async def`: it returned {short_repr(made)}, which "
+            "cannot be awaited"
+        )
+    return await made
 
 
 def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -49,10 +61,12 @@ def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
             future.set_result(await f(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
-        except BaseException:  # the loop ends
+
+    def end(_: object = None) -> None:
+        """Cancel the future of a task that the end of its loop has ended, or not let begin."""
+        if not future.done():
             future.cancel()
             future.set_running_or_notify_cancel()
-            raise
 
     if not in_event_loop():
         raise RuntimeError(
@@ -61,13 +75,14 @@ def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
             "worker run it"
         )
     if in_trio():
-        _start_in_trio(run)
+        _start_in_trio(run, end)
     else:
         import asyncio
 
         task = asyncio.get_running_loop().create_task(run())
         _TASKS.add(task)
         task.add_done_callback(_TASKS.discard)
+        task.add_done_callback(end)
     return future
 
 
@@ -75,7 +90,7 @@ _TASKS: set[Any] = set()
 """Those of asyncio, which itself refers to them weakly."""
 
 
-def _start_in_trio(run: Callable[[], Awaitable[None]]) -> None:
+def _start_in_trio(run: Callable[[], Awaitable[None]], end: Callable[[], None]) -> None:
     """Start a system task, which belongs to no nursery. Trio runs those that may run in any order,
     so each waits for that which was started before it to begin.
     """
@@ -84,10 +99,13 @@ def _start_in_trio(run: Callable[[], Awaitable[None]]) -> None:
     _last_begun(trio, begun)
 
     async def begin() -> None:
-        if previous is not None:
-            await previous.wait()
-        begun.set()
-        await run()
+        try:
+            if previous is not None:
+                await previous.wait()
+            begun.set()
+            await run()
+        finally:
+            end()
 
     trio.lowlevel.spawn_system_task(begin)
 

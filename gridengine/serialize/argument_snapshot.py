@@ -35,6 +35,10 @@ class CallSnapshot:
         return restore, (first, *map(pickle.PickleBuffer, buffers))
 
 
+class HiddenCall(list[Any]):
+    """An argument that was not the user's, who is not shown it."""
+
+
 def restore(*payload: Any) -> Any:
     """Return the one call of a payload."""
     return pickling.load(payload)[0]
@@ -64,9 +68,10 @@ def pickled_call(call: Any, form: int, name: str) -> CallSnapshot:
 
 def given_words(call: Any, form: int) -> str:
     """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
-    empty for a snapshot, which is not rebuilt here: that may be what the call died of.
+    empty for what is hidden, and for a snapshot, which is not rebuilt here: that may be what the
+    call died of.
     """
-    if type(call) is CallSnapshot:
+    if type(call) is CallSnapshot or type(call) is HiddenCall:
         return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]

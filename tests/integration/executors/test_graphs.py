@@ -120,6 +120,7 @@ def test_a_failing_link_of_many_made_as_one_is_named(executor: gridengine.Execut
     error = future.exception(SECONDS)
     assert isinstance(error, ZeroDivisionError)
     assert "in node 'two'" in error.__notes__
+    assert not any("argument" in note for note in error.__notes__)
 
 
 def test_a_call_whose_process_dies_is_made_again_and_then_given_up(

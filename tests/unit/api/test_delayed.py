@@ -7,6 +7,7 @@ import math
 import operator
 import pickle
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +108,8 @@ def test_unpacking_needs_a_length() -> None:
     "use",
     [
         bool,
+        int,
+        lambda d: operator.delitem(d, 0),
         lambda d: 1 in d,
         lambda d: setattr(d, "x", 1),
         lambda d: delattr(d, "x"),
@@ -130,7 +133,22 @@ def test_it_is_told_apart_and_travels_as_its_value() -> None:
     assert len({d, d, delayedval(1)}) == 2
     assert "Delayed" in repr(d + 1)
     assert pickle.loads(pickle.dumps([d + 1, d])) == [2, 1]
-    assert copy.deepcopy({"a": d * 2}) == {"a": 2}
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy])
+def test_a_copy_is_not_there_yet_either(make_copy: Callable[[Any], Any]) -> None:
+    outcome = Future[Any]()
+    d = delayedval(outcome, length=2)
+    first, _ = copied = make_copy(d)
+    copied[1] = 5
+    outcome.set_result([1, 2])
+    assert (d.result(), copied.result(), first.result()) == ([1, 2], [1, 5], 1)
+
+
+def test_slices_of_what_is_not_there_yet() -> None:
+    d = delayedval("abcdef")
+    assert d[delayedval(1) : delayedval(2) * 2].result() == "bcd"
+    assert d[:: delayedval(-1)].result() == "fedcba"
 
 
 def test_long_chains_of_operators() -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+import weakref
+from concurrent.futures import Future
 from typing import Any, Literal
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 import gridengine
 from gridengine import ConfigurationError, delayed, each, exec1, open_waitgroup, run
 from gridengine.api.delayed import CURRENT
+from gridengine.serialize.expressions import instructions_of
 
 Backend = Literal["asyncio", "trio"]
 backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -143,6 +148,97 @@ def test_other_backends_are_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="'asyncio' or 'trio', not 'curio'"):
         run(main, backend="curio")  # type: ignore[arg-type]
+
+
+@backends
+def test_what_is_no_coroutine_function_is_named(backend: Backend) -> None:
+    with pytest.raises(TypeError, match=r"plain is no `async def`: it returned 5"):
+        run(plain, scheduler="inline", backend=backend)
+    with pytest.raises(TypeError, match=r"`async def`, which run calls.*not 5"):
+        run(5, scheduler="inline", backend=backend)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be resources.*not {}"):
+        run(exec1, {}, abs, scheduler="inline", backend=backend)
+
+
+def plain() -> int:
+    return 5
+
+
+@backends
+def test_a_delayed_function_may_be_the_program(backend: Backend) -> None:
+    assert run(double, 4, scheduler="inline", backend=backend) == 8
+
+
+@backends
+def test_what_a_program_left_is_cancelled_though_it_has_not_begun(backend: Backend) -> None:
+    dependents: list[Future[Any]] = []
+
+    @delayed
+    async def never() -> None:
+        await waits_for_ever(backend)
+
+    @delayed
+    async def last() -> None:
+        made = never()
+        [instruction] = instructions_of(made._operation)
+        dependents.append(instruction[1][0])
+
+    async def main() -> None:
+        last()
+
+    run(main, scheduler="inline", backend=backend)
+    assert [one.cancelled() for one in dependents] == [True]
+
+
+async def waits_for_ever(backend: Backend) -> None:
+    while True:
+        await gridengine_checkpoint(backend)
+
+
+def test_nothing_of_a_program_is_kept_once_it_has_ended() -> None:
+    programs = []
+
+    async def main() -> Any:
+        program = CURRENT.get()
+        programs.append(weakref.ref(program))
+        executors.append(weakref.ref(program.asking(gridengine.Cores(1))))
+        await exec1(gridengine.Cores(1), abs, -1)
+        return await double(1)
+
+    executors: list[Any] = []
+    run(main, scheduler="inline")
+    gc.collect()
+    assert [one() for one in (*programs, *executors)] == [None, None]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no eager tasks in asyncio")
+def test_subtasks_that_begin_at_once_have_places_of_their_own() -> None:
+    async def main() -> Any:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
+
+        async def one(x: int) -> int:
+            if x:
+                group.start_subtask(one, x - 1)
+            return x
+
+        async with open_waitgroup() as group:
+            group.start_subtask(one, 2)
+        return group.results
+
+    assert run(main, scheduler="inline") == [2, 1, 0]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # asyncio's own
+@backends
+def test_a_wait_group_that_was_left_takes_nothing_and_has_its_results(backend: Backend) -> None:
+    async def main() -> Any:
+        async with open_waitgroup() as group:
+            group.submit(None, abs, -1)
+        with pytest.raises(RuntimeError):
+            group.start_subtask(exec1, None, abs, -1)
+        return group.results
+
+    assert run(main, scheduler="inline", backend=backend) == [1]
 
 
 @backends

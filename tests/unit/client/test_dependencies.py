@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -312,6 +313,22 @@ def test_futures_of_concurrent_futures_are_supplied_when_they_are_done(
     assert isinstance(results[references[1]].error, WorkerCrashed)
     dispatcher_of(held).run(handed_over(held, 3)[0])
     assert dependents[0].result() == [5]
+
+
+def test_a_future_that_was_supplied_goes_without_the_collector(held: gridengine.Executor) -> None:
+    future = Future()
+    dependent = held.submit(first, [future])
+    handed_over(held, 1)
+    gc.disable()
+    try:
+        future.set_result(5)
+        gone = weakref.ref(future)
+        del future
+        assert gone() is None
+    finally:
+        gc.enable()
+    run_all(held)
+    assert dependent.result() == [5]
 
 
 def test_futures_of_another_scheduler_are_supplied_when_they_are_done(

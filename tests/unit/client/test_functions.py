@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import gridengine
+from gridengine import delayedval
 from gridengine.client import functions
 from gridengine.client.functions import FunctionCache, function_of_map, make_function
 from gridengine.client.options import CallOptions
@@ -127,6 +128,22 @@ def test_what_has_changed_is_pickled_anew(
     assert called(cache, f) == 1
     exec(change, space)
     assert called(cache, f) == 2
+
+
+class AllNames:
+    """Has every name, each of which is another such."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return type(self)()
+
+
+@pytest.mark.parametrize("held", [delayedval(1) + 1, AllNames()])
+def test_what_has_every_name_is_not_looked_through(
+    cache: FunctionCache[Function], held: Any
+) -> None:
+    cache.find(defined("def f(): return held", local(held=held)))
 
 
 def test_what_was_pickled_anew_and_is_the_same_travels_with_what_was_before() -> None:

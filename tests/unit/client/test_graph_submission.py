@@ -66,6 +66,13 @@ def inline() -> Iterator[gridengine.Executor]:
         yield executor
 
 
+def test_what_cannot_travel_is_named_by_its_own_node(inline: gridengine.Executor) -> None:
+    graph = {"a": (add, 1, threading.Lock()), "b": (inc, "a"), "c": (inc, (inc, "b"))}
+    [future] = inline.submit_graph(graph, ["c"])
+    with pytest.raises(PicklingError, match=r"argument 2 of node 'a' \(a _thread.lock\)"):
+        future.result(SECONDS)
+
+
 @pytest.mark.parametrize("fuse", [True, False])
 def test_the_futures_are_in_the_order_of_the_keys(
     inline: gridengine.Executor, *, fuse: bool
