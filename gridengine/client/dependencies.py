@@ -133,7 +133,11 @@ def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
                 [bytes(one) for one in payload]
             )  # it may be changed before it is sent
         except GridEngineError as failure:
-            error = failure.with_traceback(None)
+            error = failure
+            chain: list[BaseException | None] = [failure]
+            while chain:  # tracebacks hold the future, whose end lets go of the result
+                if (one := chain.pop()) is not None and one.__traceback__ is not None:
+                    chain += one.with_traceback(None).__cause__, one.__context__
     if isinstance(error, GridEngineError):
         return ResultData(error=error, path=path)
     return ResultData(pickling.dump_exception(error), raised=True, path=path)

@@ -74,6 +74,8 @@ class GraphSubmission(OutcomeListener):
         """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
         self._keys: dict[int, Any] = {}
         """Of the tasks that have not ended, and are one call each."""
+        self._needed: dict[int, int] = {}
+        """Of such tasks with a future that others need the references."""
         self._failed: dict[int, tuple[Any, Any]] = {}
         """What has failed by itself, by its `id`, with the key of the node."""
         self._wanted = 0
@@ -121,6 +123,8 @@ class GraphSubmission(OutcomeListener):
             future = self._futures[node] = CallFuture(template, None, RUNNING)
             future.place = task * MOST_CALLS
             self._unsettled[task] = Batch([future], 0, _take_no_event)
+            if node.reference:
+                self._needed[task] = node.reference
 
     def _pickled(self, node: Node) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
         """Return the template and the payload of a call, and what that, or its function, has of
@@ -216,12 +220,14 @@ class GraphSubmission(OutcomeListener):
 
     def _send(self) -> None:
         references = [reference for reference, _ in self._supplied]
-        for reference, data in self._supplied:
-            self._dispatcher.supply(reference, data)
-        for template, tasks in self._groups:
-            references += [reference for task in tasks for _, reference in task.kept]
-            self._dispatcher.submit(template.function, tasks, self)
-        self._dispatcher.release_references(references)
+        try:
+            for reference, data in self._supplied:
+                self._dispatcher.supply(reference, data)
+            for template, tasks in self._groups:
+                references += [reference for task in tasks for _, reference in task.kept]
+                self._dispatcher.submit(template.function, tasks, self)
+        finally:
+            self._dispatcher.release_references(references)
 
     def _future_of(self, node: Node) -> Future[Any]:
         future = self._futures.get(node)
@@ -247,6 +253,9 @@ class GraphSubmission(OutcomeListener):
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, MISSING)
+        reference = self._needed.pop(event.task, None)
+        if reference is not None and event.recalled and not event.path:
+            self._dispatcher.supply(reference, ResultData(cancelled=True))
         if event.raised or event.error is not None:
             event = self._with_node(event, key)
         if batch is not None:

@@ -121,18 +121,18 @@ class InlineDispatcher:
                 this is a task of the event loop that may have to make it.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
-        if self._closed:
-            raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         made = {reference for task in tasks for _, reference in task.kept}
         inputs = {reference for task in tasks for reference in task.after} - made
-        if not self.results.keys() >= inputs and in_event_loop():
+        if not (self._closed or self.results.keys() >= inputs) and in_event_loop():
             raise ConfigurationError(
                 "an InlineScheduler makes calls at once, and this one needs a result that is not "
                 "there yet",
                 hint="await that result first, or take a ProcessScheduler",
             )
         with self._arrived:  # of futures of others, or that another thread works at
-            self._arrived.wait_for(lambda: self.results.keys() >= inputs)
+            self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+        if self._closed:
+            raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         run = InlineRun(self, function, tasks, listener)
         self._runs.update((task.id, run) for task in tasks)
         try:
@@ -195,8 +195,10 @@ class InlineDispatcher:
         """Return: what calls print is not passed on, it is printed."""
 
     def close(self, *, wait: bool = True) -> None:
-        """Take no more."""
+        """Take no more. Calls that still wait for what they need are refused."""
         self._closed = True
+        with self._arrived:
+            self._arrived.notify_all()
 
 
 class InlineRun:

@@ -160,8 +160,8 @@ class BlockWriter:
 
 
 def store(payload: Payload, *, whole: bool = False) -> Payload:
-    """Return a payload whose large buffers are in a block: the same one when there are none, or
-    they are already.
+    """Return a payload whose large buffers are in a block: the same one when there are none, they
+    are already, or no block is to be had.
 
     whole: all of it goes there, if together it is large, and nothing of it changes any more.
     """
@@ -177,7 +177,10 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
         for index in chosen:
             if storing.put(index, payload[index]):
                 stored[index] = b""
-        return storing.finish(stored)
+        try:
+            return storing.finish(stored)
+        except OSError:  # no descriptor is left, or no address space
+            return payload
 
 
 def fetch(

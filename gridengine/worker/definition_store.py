@@ -12,6 +12,9 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import Block, StoredPayload, store
 from gridengine.wire.messages import Define
 
+MOST_BLOCKS = 128
+"""With so many blocks, each of which takes descriptors, more results go to runners as they are."""
+
 
 class DefinitionStore:
     """Keeps `Define` messages by name; large buffers are in blocks that runners map, which stay
@@ -25,7 +28,9 @@ class DefinitionStore:
 
     def add(self, message: Define, buffers: Payload) -> None:
         """Keep a definition."""
-        payload = store(buffers, whole=message.shared or message.result)
+        payload = buffers
+        if not message.result or len(self._blocks) < MOST_BLOCKS:
+            payload = store(buffers, whole=message.shared or message.result)
         if isinstance(payload, StoredPayload):
             others = payload.others()
             message = msgspec.structs.replace(

@@ -178,8 +178,9 @@ class ResultBuffer:
                 dump = partial(pickling.dump_values, whole_classes=self._apart)
                 payloads = list(map(dump, groups))
                 del self.values[: len(values)]  # the loop may have appended more meanwhile
+                each = (ended + monotonic() - began - self._began) / len(values)
                 for group, payload in zip(groups, payloads, strict=True):
-                    self._add(len(group), VALUES, payload, ended + monotonic() - began)
+                    self._add(len(group), VALUES, payload, self._began + each * len(group))
                 self._began = ended
             self._send()
         except BaseException:
@@ -205,9 +206,10 @@ class ResultBuffer:
 
     def _join_one_by_one(self) -> None:
         """Find the values that cannot be pickled: each becomes an exception of its call, and the
-        others are as good as ever.
+        others are as good as ever. What they took together is shared among them.
         """
         values, self.values[:] = self.values[:], []
+        each = (monotonic() - self._began) / len(values)
         for index, value in enumerate(values, self._first):
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
             what = f"the result of {f'job {self._job}' if self._job else number}"
@@ -215,7 +217,7 @@ class ResultBuffer:
                 payload = pickling.dump_values(
                     [value], describe=[what].__getitem__, whole_classes=self._apart
                 )
-                self._add(1, VALUES, payload, monotonic())
+                self._add(1, VALUES, payload, self._began + each)
             except BaseException as error:
                 # Without its traceback, which is of this package alone.
                 problem = (
@@ -226,7 +228,7 @@ class ResultBuffer:
                     )
                 )
                 payload = pickling.dump_exception(problem, origin=error.__cause__)
-                self._add(1, RAISED, payload, monotonic())
+                self._add(1, RAISED, payload, self._began + each)
 
     def _add(
         self, calls: int, status: int, payload: Payload, ended: float, peak_memory: int = 0

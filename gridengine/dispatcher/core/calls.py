@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Payload, size_of
 from gridengine.wire.messages import Input
 
 
@@ -92,6 +92,12 @@ class AwaitedResult(Struct, eq=False, gc=False):
     input: Input = Input(0)
     payload: Payload = ()
     remote: RemoteObject | None = None
+
+    def size_for(self, worker: bytes) -> int:
+        """Return how many bytes a worker is sent for a call that needs it."""
+        if self.remote is None:
+            return size_of(self.payload)
+        return 0 if worker in self.remote.workers else self.remote.size
 
 
 class OpenTask(Struct, gc=False):

@@ -300,6 +300,8 @@ class TaskQueue:
             self.calls -= calls
             room -= calls
             size += sum(map(len, span.open_task.task.payload))
+            for needed in span.open_task.inputs:
+                size += needed.size_for(worker.id)
             spans.append(span)
         self.waiting.end_turn(first.submitter)
         return spans

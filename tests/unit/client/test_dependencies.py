@@ -357,6 +357,18 @@ def test_a_value_of_another_future_that_cannot_be_pickled_is_a_failure(
     assert "the result of a future" in str(data.error)
 
 
+def test_what_cannot_be_pickled_of_another_future_keeps_it_no_longer(
+    inline: gridengine.Executor,
+) -> None:
+    future: Future = concurrent.futures.Future()
+    future.set_result(threading.Lock())
+    assert isinstance(inline.submit(square, future).exception(SECONDS), PicklingError)
+    gone = weakref.ref(future)
+    del future
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_future_that_never_ends_keeps_no_other_call_waiting(held: gridengine.Executor) -> None:
     never: Future = Future()
     dependents = [held.submit(first, never) for _ in range(100)]

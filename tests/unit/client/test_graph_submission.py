@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import gridengine
+from gridengine.client.future import MOST_CALLS
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import PicklingError
 from gridengine.resources import WTime
@@ -186,6 +188,32 @@ def test_all_that_the_keys_need_is_withdrawn_once_all_are_cancelled(
     assert second.cancel()
     assert len(recorder.settled) == 4
     assert held._submitter.batcher.join(SECONDS)
+
+
+def test_what_needs_a_key_that_was_cancelled_is_told_so(
+    held: gridengine.Executor, recorder: Recorder
+) -> None:
+    recorder.slots = 0
+    graph = {"a": (inc, 1), "b": (inc, "a"), "c": (inc, "b")}
+    [b, _] = held.submit_graph(graph, ["b", "c"], fuse=False)
+    tasks = {one.task.id: one.task for one in recorder.entries}
+    [(_, needed)] = tasks[b.place // MOST_CALLS].kept
+    assert b.cancel()
+    assert recorder.supplied == {needed: ResultData(cancelled=True)}
+
+
+def test_data_of_a_graph_that_is_refused_is_let_go_of(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = gridengine.Executor(scheduler=FakeScheduler(recorder))
+    refusal = RuntimeError("no")
+    monkeypatch.setattr(recorder, "submit", Mock(side_effect=refusal))
+    graph = {"a": [1, 2], "b": (len, "a"), "c": (sum, "a")}
+    b, c = executor.submit_graph(graph, ["b", "c"], fuse=False)
+    assert b.exception(SECONDS) is c.exception(SECONDS) is refusal
+    assert recorder.supplied
+    assert recorder.supplied.keys() <= set(recorder.released)
+    executor.shutdown()
 
 
 def test_a_call_of_a_graph_can_be_killed(held: gridengine.Executor) -> None:

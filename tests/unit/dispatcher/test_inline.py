@@ -28,6 +28,8 @@ from gridengine.serialize import pickling, shared_objects
 from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
+SECONDS = 30
+
 
 class Needed:
     """Stands, where calls are pickled, for the result with a reference."""
@@ -338,3 +340,21 @@ def test_what_others_make_is_waited_for_and_let_go_when_it_is_released() -> None
     assert dispatcher.results == {}
     with pytest.raises(LookupError):
         shared_objects.find(input_name(9))
+
+
+def test_who_waits_for_what_others_make_is_refused_when_it_is_closed() -> None:
+    dispatcher, refusals = InlineDispatcher(), list[ConfigurationError]()
+    task = Task(dispatcher.new_id(), pickling.dump_calls([Needed(9)]), after=(9,))
+
+    def submit() -> None:
+        try:
+            dispatcher.submit(make_function(abs), [task], Received())
+        except ConfigurationError as error:
+            refusals.append(error)
+
+    thread = threading.Thread(target=submit, daemon=True)
+    thread.start()
+    wait_until(lambda: bool(dispatcher._arrived._waiters))  # type: ignore[attr-defined]
+    dispatcher.close()
+    thread.join(SECONDS)
+    assert [error.message for error in refusals] == ["this scheduler has been closed"]

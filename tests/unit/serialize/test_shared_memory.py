@@ -4,6 +4,7 @@ process.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import pickle
@@ -11,6 +12,7 @@ import threading
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,6 +74,11 @@ def test_the_pickle_itself_stays_out_of_the_block() -> None:
 def test_what_is_stored_is_not_stored_again() -> None:
     payload = stored()
     assert store(payload) is payload
+
+
+def test_what_no_block_is_to_be_had_for_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "Block", Mock(side_effect=OSError(errno.EMFILE, "none")))
+    assert store(PAYLOAD) is PAYLOAD
 
 
 def test_what_is_fetched_is_what_was_stored() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import os
 
+import pytest
+
 from gridengine.serialize import pickling
 from gridengine.serialize.shared_memory import LARGE, StoredPayload
 from gridengine.wire.messages import Define, Forget
+from gridengine.worker import definition_store
 from gridengine.worker.agent import Agent
+from gridengine.worker.definition_store import DefinitionStore
 from tests.support.agent_driver import NoForkServer
 from tests.support.runner_driver import RunnerDriver
 from tests.unit.serialize.test_shared_memory import PAYLOAD, Array, first, open_blocks
@@ -43,3 +47,15 @@ def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to
     driver.play()
     assert driver.values() == [ord("y")]
     assert memoryview(payload[1])[0] == ord("x")
+
+
+def test_results_beyond_the_most_blocks_take_no_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(definition_store, "MOST_BLOCKS", 2)
+    store = DefinitionStore()
+    for number in range(3):
+        store.add(Define(b"%d" % number, [], b"", len(PAYLOAD), result=True), PAYLOAD)
+    kept = [len(payload) for _, payload in store.messages.values()]
+    assert kept == [0, 0, len(PAYLOAD)]
+    store.clear()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from gridengine.wire.messages import Results
+from gridengine.worker import result_buffer
 from gridengine.worker.result_buffer import ResultBuffer
 from tests.support.runner_driver import ScriptedChannel
 
@@ -54,6 +57,24 @@ def test_values_that_the_backstop_takes_are_those_of_their_own_run() -> None:
     buffer.end()
     buffer.flush()
     assert spans(channel) == [(1, 0, 1), (2, 7, 8)]
+
+
+@pytest.mark.parametrize("take", ["end", "_send_for_a_long_call"])
+def test_values_that_are_pickled_apart_share_the_time_that_they_took(
+    take: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = ScriptedChannel()
+    buffer = ResultBuffer(channel)  # type: ignore[arg-type]
+    buffer.begin(1, 0, apart=True)
+    began = buffer.ended
+    buffer.values += ["a", "b", "c", "d"]
+    monkeypatch.setattr(result_buffer, "monotonic", lambda: began + 4.0)
+    buffer.ended = began + 4.0
+    getattr(buffer, take)()
+    buffer.flush()
+    [(message, _)] = channel.sent
+    assert isinstance(message, Results)
+    assert [one.seconds for one in message.results] == pytest.approx([1.0] * 4)
 
 
 def test_what_a_run_has_left_is_sent_with_what_follows() -> None:

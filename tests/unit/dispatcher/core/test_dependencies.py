@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core import model, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -195,6 +195,19 @@ def test_a_call_whose_inputs_are_there_begins_before_what_else_its_submitter_has
 ) -> None:
     play.add(task(1), task(2), task(3, 1))
     assert play.finish_all() == [1, 3, 2]
+
+
+@pytest.mark.parametrize("result", [b"small", LARGE])
+def test_a_batch_is_bounded_in_bytes_with_what_its_calls_need(
+    result: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MOST_BYTES", 2 * (len(b"calls") + len(result)))
+    play = Graph()
+    play.learn(seconds=1e-6)
+    for number in range(20):
+        play.supply(100 + number, result)
+    play.add(*(task(10 + number, 100 + number) for number in range(20)))
+    assert [len(message.assignments) for message in play.sent(Assign)][:2] == [3, 3]
 
 
 def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: Graph) -> None:
