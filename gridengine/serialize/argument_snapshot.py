@@ -35,6 +35,12 @@ class CallSnapshot:
         return restore, (first, *map(pickle.PickleBuffer, buffers))
 
 
+class Untold(list[Any]):
+    """The one argument of a call whose function says itself, in notes, what it was given."""
+
+    __slots__ = ()
+
+
 def restore(*payload: Any) -> Any:
     """Return the one call of a payload."""
     return pickling.load(payload)[0]
@@ -66,7 +72,7 @@ def given_words(call: Any, form: int) -> str:
     """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
     empty for a snapshot, which is not rebuilt here: that may be what the call died of.
     """
-    if type(call) is CallSnapshot:
+    if type(call) is CallSnapshot or type(call) is Untold:
         return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]
