@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from gridengine.api.delayed import CURRENT
 from gridengine.api.executor import Executor
+from gridengine.client.loop_tasks import check_async, task_group
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -32,6 +33,7 @@ def run(
         backend: whose loop. Trio has to be installed.
 
     Raises:
+        TypeError: `main` is a call of an `async def`, not that itself.
         ConfigurationError: the backend is another one, or not installed.
         Exception: what `main` raised. Of several the first that raises cancels the others, and its
             exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
@@ -40,6 +42,7 @@ def run(
         raise ConfigurationError(
             f"backend must be 'asyncio' or 'trio', not {backend!r}", hint="say backend='asyncio'"
         )
+    check_async(main)
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
         token = CURRENT.set(executor)
@@ -71,8 +74,6 @@ async def _awaited(program: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _all_of(mains: Sequence[Main], *args: Any) -> list[Any]:
-    from gridengine.client.loop_tasks import task_group
-
     results: dict[int, Any] = {}
 
     async def one(place: int, main: Main) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gridengine.api.delayed import current_executor
 from gridengine.api.executor import Executor
-from gridengine.client.loop_tasks import task_group, value_of
+from gridengine.client.loop_tasks import check_async, task_group, value_of
 from gridengine.resources.base import Resource
 
 
@@ -55,7 +55,12 @@ class WaitGroup:
         self.start_subtask(load_cache_or_exec1, resources, fn, *args)
 
     def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
-        """Start `async_fn(*args)` as a task of this event loop."""
+        """Start `async_fn(*args)` as a task of this event loop.
+
+        Raises:
+            TypeError: it is a call of an `async def`, not that itself.
+        """
+        check_async(async_fn)
         self._start(self._collect, self._count, async_fn, args)
         self._count += 1
 

@@ -204,3 +204,17 @@ def test_a_cache_is_asked_first(backend: Backend, monkeypatch: pytest.MonkeyPatc
         vars(compute).pop("cache_fn", None)
     assert without == (["computed 0"], "computed 1")
     assert with_cache == (["from the cache"], "computed 1")
+
+
+def test_a_call_of_a_coroutine_function_is_not_the_function() -> None:
+    async def subtask() -> None:
+        pass
+
+    async def main() -> None:
+        async with open_waitgroup() as group:
+            with pytest.raises(TypeError, match=r"call of .*subtask: give the `async def` itself"):
+                group.start_subtask(subtask())  # type: ignore[arg-type]
+
+    run(main, scheduler="inline")
+    with pytest.raises(TypeError, match=r"a call of .*main"):
+        run(main(), scheduler="inline")  # type: ignore[arg-type]
