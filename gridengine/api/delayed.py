@@ -211,6 +211,11 @@ class Delayed:
                 f"{name} of a value that is not there yet: only names without a leading "
                 "underscore can be had before; take result()"
             )
+        if name == "add_done_callback":  # asyncio.wait would wait for ever
+            raise AttributeError(
+                "a value that is not there yet is no future: await it, or take "
+                "asyncio.ensure_future() of it"
+            )
         return _delayed(getattr, self, name)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Delayed:

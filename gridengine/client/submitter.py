@@ -250,7 +250,7 @@ def _make_templates(
     """
     if not (isinstance(f, Future) or callable(f)):
         raise TypeError(
-            f"{short_repr(f)} is not callable: give the function itself, its arguments beside it"
+            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
         )
     prepared = f if initializer is None else Prepared(f, initializer)
     function = make_function(prepared, options.exceptions)

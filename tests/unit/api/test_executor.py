@@ -427,5 +427,5 @@ def starts(key: str) -> int:
 def test_what_cannot_be_called_is_the_futures_exception(
     executor: gridengine.Executor, value: Any
 ) -> None:
-    with pytest.raises(TypeError, match=f"^{value!r} is not callable: give the function itself"):
+    with pytest.raises(TypeError, match=f"^{value!r} is not callable: give the function, and"):
         executor.submit(value, 1).result()

@@ -9,7 +9,7 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError, delayed, each, exec1, open_waitgroup, run
-from gridengine.api.delayed import CURRENT
+from gridengine.api.delayed import CURRENT, delayedval
 
 Backend = Literal["asyncio", "trio"]
 backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -218,3 +218,13 @@ def test_a_call_of_a_coroutine_function_is_not_the_function() -> None:
     run(main, scheduler="inline")
     with pytest.raises(TypeError, match=r"a call of .*main"):
         run(main(), scheduler="inline")  # type: ignore[arg-type]
+
+
+def test_what_waits_for_futures_alone_refuses_a_delayed_at_once() -> None:
+    async def main() -> set[int]:
+        with pytest.raises(AttributeError, match=r"is no future.*asyncio\.ensure_future"):
+            await asyncio.wait([delayedval(1)])  # type: ignore[type-var]
+        done, _ = await asyncio.wait([asyncio.ensure_future(delayedval(1))])
+        return {one.result() for one in done}
+
+    assert run(main, scheduler="inline") == {1}
