@@ -220,6 +220,19 @@ def test_a_call_of_a_coroutine_function_is_not_the_function() -> None:
         run(main(), scheduler="inline")  # type: ignore[arg-type]
 
 
+@delayed
+def fib(n: int) -> Any:
+    return n if n < 2 else (fib(n - 1) + fib(n - 2)).result()
+
+
+@pytest.mark.timeout(30)
+def test_calls_that_make_calls_in_one_process_do_not_wait_for_each_other() -> None:
+    async def main() -> Any:
+        return await fib(11)
+
+    assert run(main, scheduler="inline") == 89
+
+
 def test_what_waits_for_futures_alone_refuses_a_delayed_at_once() -> None:
     async def main() -> set[int]:
         with pytest.raises(AttributeError, match=r"is no future.*asyncio\.ensure_future"):
