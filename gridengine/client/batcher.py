@@ -107,7 +107,7 @@ class Batcher(Lifetime):
         self._batches: dict[int, Batch] = {}
         self._submissions: set[TrackedCalls] = set()
         # Where calls run as they are submitted, one that makes others waits for them itself.
-        self._window = Window(*((ENDLESS, None) if dispatcher.at_once else (dispatcher.slots, most)))
+        self._window = Window(ENDLESS) if dispatcher.at_once else Window(dispatcher.slots, most)
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = False
         self._at_once = dispatcher.at_once
