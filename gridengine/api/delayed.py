@@ -158,6 +158,11 @@ class Delayed:
     """
 
     __slots__ = ("__weakref__", "_copy_on_setitem", "_length", "_operation")
+    _not_pickled = (
+        "leave out of it what cannot be pickled",
+        "return its result(); a delayed function is handed in by calling it, and where others are "
+        "to call it, as in a map, give its `__wrapped__`",
+    )
     _copy_on_setitem: bool
     _length: int | None
     _operation: Operation
@@ -220,7 +225,7 @@ class Delayed:
     __add__, __radd__ = _operators(operator.add)
     __sub__, __rsub__ = _operators(operator.sub)
     __mul__, __rmul__ = _operators(operator.mul)
-    __matmul__, __rmatmul__ = _operators(operator.matmul)
+    _matmul, __rmatmul__ = _operators(operator.matmul)
     __truediv__, __rtruediv__ = _operators(operator.truediv)
     __floordiv__, __rfloordiv__ = _operators(operator.floordiv)
     __mod__, __rmod__ = _operators(operator.mod)
@@ -251,6 +256,11 @@ class Delayed:
                 f"{name} of a value that is not there yet: only names without a leading "
                 "underscore can be had before; take result()"
             )
+        if name == "add_done_callback":  # asyncio.wait would wait for ever
+            raise AttributeError(
+                "a value that is not there yet is no future: await it, or take "
+                "asyncio.ensure_future() of it"
+            )
         return _delayed(getattr, self, name)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Delayed:
@@ -274,6 +284,13 @@ class Delayed:
     def __iter__(self) -> Iterator[Delayed]:
         return iter([self[index] for index in range(len(self))])
 
+    def __matmul__(self, other: Any) -> Delayed:
+        if isinstance(other, Resource):
+            raise TypeError(
+                f"this call has been made: resources belong to its function, as (f @ {other})(...)"
+            )
+        return self._matmul(other)
+
     # What needs the value
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -285,14 +302,16 @@ class Delayed:
     def __bool__(self) -> NoReturn:
         raise TypeError("whether a value that is not there yet is true: take result()")
 
-    def __int__(self) -> NoReturn:
-        raise TypeError("int() of a value that is not there yet: take result()")
-
     def __delitem__(self, key: object) -> NoReturn:
         raise TypeError("an item of a value that is not there yet cannot be deleted")
 
     def __contains__(self, item: object) -> NoReturn:
         raise TypeError("whether something is in a value that is not there yet: take result()")
+
+    def _as_number(self) -> NoReturn:
+        raise TypeError("a value that is not there yet is no number of Python's: take result()")
+
+    __int__ = __float__ = __complex__ = __index__ = _as_number
 
 
 class DelayedFunction:

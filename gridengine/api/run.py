@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from gridengine.api.delayed import CURRENT, Program
 from gridengine.api.executor import Executor
-from gridengine.client.loop_tasks import awaited, task_group
+from gridengine.client.loop_tasks import awaited, check_async, task_group
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -34,6 +34,7 @@ def run(
         backend: whose loop. Trio has to be installed.
 
     Raises:
+        TypeError: `main` is a call of an `async def`, not that itself.
         ConfigurationError: the backend is another one, or not installed.
         Exception: what `main` raised. Of several the first that raises cancels the others, and its
             exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
@@ -42,6 +43,7 @@ def run(
         raise ConfigurationError(
             f"backend must be 'asyncio' or 'trio', not {backend!r}", hint="say backend='asyncio'"
         )
+    check_async(main)
     if not (callable(main) or isinstance(main, Iterable)):  # `run(main())`, say
         raise TypeError(f"main must be an `async def`, which run calls, or a list, not {main!r}")
     run_in_loop = _loop_of(backend)

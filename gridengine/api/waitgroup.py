@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from gridengine.api.delayed import current_program
-from gridengine.client.loop_tasks import awaited, task_group, value_of
+from gridengine.client.loop_tasks import awaited, check_async, task_group, value_of
 from gridengine.resources.base import Resource
 
 
@@ -53,7 +53,12 @@ class WaitGroup:
         self.start_subtask(load_cache_or_exec1, resources, fn, *args)
 
     def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
-        """Start `async_fn(*args)` as a task of this event loop."""
+        """Start `async_fn(*args)` as a task of this event loop.
+
+        Raises:
+            TypeError: it is a call of an `async def`, not that itself.
+        """
+        check_async(async_fn)
         place = self._count
         self._count += 1  # first: an eager task may start others
         try:

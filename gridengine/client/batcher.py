@@ -52,6 +52,8 @@ MOST_BYTES = 64 * 1024
 """A batch is closed when its arguments are of that many bytes."""
 
 
+ENDLESS = 1 << 32
+"""More slots than calls can be inside each other."""
 NO_BATCHES: Mapping[int, Batch] = types.MappingProxyType({})
 
 
@@ -104,7 +106,8 @@ class Batcher(Lifetime):
         self._waiting: deque[CallFuture] = deque()
         self._batches: dict[int, Batch] = {}
         self._submissions: set[TrackedCalls] = set()
-        self._window = Window(dispatcher.slots, most)
+        # Where calls run as they are submitted, one that makes others waits for them itself.
+        self._window = Window(ENDLESS) if dispatcher.at_once else Window(dispatcher.slots, most)
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = False
         self._at_once = dispatcher.at_once
@@ -124,7 +127,11 @@ class Batcher(Lifetime):
                 self._courier.do(self._hand_over_gathered)
             return
         # The others gather until there are many, or until the next of those before them have ended.
-        if waiting >= MOST_CALLS or self._window.takes_at_once(future.template, waiting):
+        if (
+            self._at_once
+            or waiting >= MOST_CALLS
+            or self._window.takes_at_once(future.template, waiting)
+        ):
             self.hand_over()
 
     def begin(self, submission: TrackedCalls, batches: Mapping[int, Batch] = NO_BATCHES) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.payload import FULL
 
 
 class Value(Struct, frozen=True):
@@ -57,7 +59,7 @@ class CallSequence:
                 value = functions[step.function](*args, **kwargs)
             except BaseException as error:
                 names = [one.name for one in (step, *reversed(steps)) if one.name]
-                note_on(error, [f"in node {names[0]}"])
+                note_on(error, [f"in node {names[0]}, {given_words((args, kwargs), FULL)}"])
                 raise
             values[number] = value
             number += 1

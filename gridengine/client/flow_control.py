@@ -33,7 +33,7 @@ class Window:
         most: how many calls are handed over at a time; None is as the time they take suggests.
     """
 
-    def __init__(self, slots: int, most: int | None) -> None:
+    def __init__(self, slots: int, most: int | None = None) -> None:
         self._most = most
         self._smallest = 2 * slots if most is None else most
         self._capacity = UNIT * slots if most is None else most

@@ -69,10 +69,13 @@ def read(
     strict: a string in a task's arguments is a key, never data.
 
     Raises:
+        TypeError: `keys` is a single string.
         KeyError: the graph has no such key; the text says which node needs it.
         CycleError: a node needs itself; its second argument is the way round, in the order in which
             the nodes were to be computed.
     """
+    if isinstance(keys, str):
+        raise TypeError(f"keys is a list of keys: for {keys!r} say [{keys!r}]")
     reader = _Reader(graph, strict=strict)
     wanted = []
     for key in keys:

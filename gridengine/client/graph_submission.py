@@ -31,7 +31,7 @@ from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, short_repr
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot, HiddenCall
+from gridengine.serialize.argument_snapshot import CallSnapshot, Untold
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
@@ -320,7 +320,7 @@ class Sequencer:
     def __init__(self, sequence: Iterable[Node]) -> None:
         self.functions: dict[int, Callable[..., Any]] = {}
         """By their ids, in the order of their numbers."""
-        self.steps: list[Step] = HiddenCall()
+        self.steps: list[Step] = Untold()
         self._numbers: dict[int, int] = {}
         self._values: dict[Node, Value] = {}
         self._last_uses: dict[int, Step] = {}

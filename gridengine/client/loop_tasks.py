@@ -8,6 +8,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
+from types import CoroutineType
 from typing import Any, TypeAlias
 
 from gridengine.client.async_waiting import task_waiter
@@ -45,6 +46,16 @@ async def awaited(f: AsyncFunction, *args: Any) -> Any:
             "cannot be awaited"
         )
     return await made
+
+
+def check_async(f: object) -> None:
+    """Raise a TypeError if this is what an `async def` returned, and not the function."""
+    if isinstance(f, CoroutineType):
+        f.close()
+        raise TypeError(
+            f"this is a call of {f.__qualname__}: give the `async def` itself, and its arguments "
+            "beside it"
+        )
 
 
 def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -23,7 +23,7 @@ from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapRequest, Submission, check_chunksize
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import whole
@@ -244,7 +244,14 @@ def _make_templates(
 ) -> tuple[Templates, int]:
     """Return the templates of a function's calls, for each form, and the size of its pickle; calls
     of equal functions travel together.
+
+    Raises:
+        TypeError, PicklingError: it cannot be called, or cannot travel.
     """
+    if not (isinstance(f, Future) or callable(f)):
+        raise TypeError(
+            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
+        )
     prepared = f if initializer is None else Prepared(f, initializer)
     function = make_function(prepared, options.exceptions)
     if before is None or before[0][SINGLE].function.digest != function.digest:

@@ -35,8 +35,10 @@ class CallSnapshot:
         return restore, (first, *map(pickle.PickleBuffer, buffers))
 
 
-class HiddenCall(list[Any]):
-    """An argument that was not the user's, who is not shown it."""
+class Untold(list[Any]):
+    """The one argument of a call whose function says itself, in notes, what it was given."""
+
+    __slots__ = ()
 
 
 def restore(*payload: Any) -> Any:
@@ -71,7 +73,7 @@ def given_words(call: Any, form: int) -> str:
     empty for what is hidden, and for a snapshot, which is not rebuilt here: that may be what the
     call died of.
     """
-    if type(call) is CallSnapshot or type(call) is HiddenCall:
+    if type(call) is CallSnapshot or type(call) is Untold:
         return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]

@@ -164,7 +164,7 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
         "return list() of it",
     ),
     (types.CoroutineType,): (
-        "hand over the function and its arguments, and call asyncio.run() there",
+        "submit the `async def` itself, with its arguments, or give what awaiting this returns",
         "return asyncio.run() of it",
     ),
 }
@@ -174,6 +174,8 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
 def _named(obj: Any) -> tuple[str, str] | None:
     """Return the remedies for an object, if its class or `_REMEDIES` has some."""
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
+    if type(obj).__module__ == "_asyncio":  # its futures and tasks; asyncio is not imported for it
+        own = "give what awaiting it returns", "await it, and return what that gives"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
 
 

@@ -6,6 +6,7 @@ import copy
 import math
 import operator
 import pickle
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ import pytest
 
 from gridengine import ConfigurationError, Cores, Memory
 from gridengine.api.delayed import Delayed, delayed, delayedval, each
+from gridengine.errors import PicklingError
+from gridengine.serialize import pickling
 
 BINARY = [
     *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
@@ -115,6 +118,9 @@ def test_unpacking_needs_a_length() -> None:
         lambda d: delattr(d, "x"),
         lambda d: 1 if d else 2,
         lambda d: 1 < d < 3,
+        float,
+        complex,
+        range,
     ],
 )
 def test_what_needs_the_value_says_so(use: Callable[[Any], Any]) -> None:
@@ -199,3 +205,14 @@ def test_options_are_checked_at_once(options: dict[str, Any], error: str) -> Non
 def test_only_functions_are_delayed() -> None:
     with pytest.raises(TypeError, match="delayedval"):
         delayed(3)  # type: ignore[call-overload]
+
+
+def test_resources_of_a_call_that_has_been_made() -> None:
+    with pytest.raises(TypeError, match=r"\(f @ Cores\(2\)\)\(...\)"):
+        _ = delayedval(1) @ Cores(2)
+
+
+def test_what_to_do_about_a_delayed_function_that_another_calls() -> None:
+    with pytest.raises(PicklingError, match=r"try: return its result\(\).*`__wrapped__`"):
+        pickling.dump_values([delayedval(threading.Lock())])
+    assert vars(delayed(add))["__wrapped__"] is add

@@ -421,3 +421,11 @@ def note_start(key: str) -> None:
 def starts(key: str) -> int:
     count: int = starts.__dict__[key]
     return count
+
+
+@pytest.mark.parametrize("value", [4, None, "square"])
+def test_what_cannot_be_called_is_the_futures_exception(
+    executor: gridengine.Executor, value: Any
+) -> None:
+    with pytest.raises(TypeError, match=f"^{value!r} is not callable: give the function, and"):
+        executor.submit(value, 1).result()

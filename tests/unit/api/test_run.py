@@ -13,7 +13,7 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError, delayed, each, exec1, open_waitgroup, run
-from gridengine.api.delayed import CURRENT
+from gridengine.api.delayed import CURRENT, delayedval
 from gridengine.serialize.expressions import instructions_of
 
 Backend = Literal["asyncio", "trio"]
@@ -300,3 +300,40 @@ def test_a_cache_is_asked_first(backend: Backend, monkeypatch: pytest.MonkeyPatc
         vars(compute).pop("cache_fn", None)
     assert without == (["computed 0"], "computed 1")
     assert with_cache == (["from the cache"], "computed 1")
+
+
+def test_a_call_of_a_coroutine_function_is_not_the_function() -> None:
+    async def subtask() -> None:
+        pass
+
+    async def main() -> None:
+        async with open_waitgroup() as group:
+            with pytest.raises(TypeError, match=r"call of .*subtask: give the `async def` itself"):
+                group.start_subtask(subtask())  # type: ignore[arg-type]
+
+    run(main, scheduler="inline")
+    with pytest.raises(TypeError, match=r"a call of .*main"):
+        run(main(), scheduler="inline")  # type: ignore[arg-type]
+
+
+@delayed
+def fib(n: int) -> Any:
+    return n if n < 2 else (fib(n - 1) + fib(n - 2)).result()
+
+
+@pytest.mark.timeout(30)
+def test_calls_that_make_calls_in_one_process_do_not_wait_for_each_other() -> None:
+    async def main() -> Any:
+        return await fib(11)
+
+    assert run(main, scheduler="inline") == 89
+
+
+def test_what_waits_for_futures_alone_refuses_a_delayed_at_once() -> None:
+    async def main() -> set[int]:
+        with pytest.raises(AttributeError, match=r"is no future.*asyncio\.ensure_future"):
+            await asyncio.wait([delayedval(1)])  # type: ignore[type-var]
+        done, _ = await asyncio.wait([asyncio.ensure_future(delayedval(1))])
+        return {one.result() for one in done}
+
+    assert run(main, scheduler="inline") == {1}

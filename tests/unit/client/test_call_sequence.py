@@ -35,7 +35,7 @@ def test_an_error_names_the_node_that_raised_it() -> None:
     steps = [Step(0, [1], name="'a'"), Step(1, [Value(0)]), Step(0, [Value(1)], name="'b'")]
     with pytest.raises(ValueError, match="1") as caught:
         CallSequence((abs, fail))(steps)
-    assert caught.value.__notes__ == ["in node 'b'"]
+    assert caught.value.__notes__ == ["in node 'b', argument 1"]
 
 
 def test_it_is_named_by_its_functions() -> None:

@@ -188,3 +188,8 @@ def test_what_a_node_of_dasks_misses_is_told(node: str, text: str) -> None:
     spec = pytest.importorskip("dask._task_spec")
     with pytest.raises(KeyError, match=f"{text}.*: the graph has no 'q'"):
         read({"y": eval(node, {"inc": inc, **vars(spec)})}, ["y"], strict=False)
+
+
+def test_a_single_string_is_no_list_of_keys() -> None:
+    with pytest.raises(TypeError, match=r"for 'result' say \['result'\]"):
+        read({"result": 1}, "result")

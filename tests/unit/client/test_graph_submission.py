@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -247,3 +248,14 @@ def test_what_the_dispatcher_refuses_is_the_error_of_the_keys(
     [future] = held.submit_graph({"a": (inc, 1), "b": (add, "a", "a")}, ["b"])
     assert isinstance(future.exception(), gridengine.ConfigurationError)
     assert held._submitter.batcher.join(SECONDS)
+
+
+def test_an_error_of_links_that_are_made_as_one_has_the_arguments_of_the_node(
+    inline: gridengine.Executor,
+) -> None:
+    graph = {"a": (abs, -2), "b": (inc, "a"), "c": (operator.truediv, "b", 0), "d": (inc, "c")}
+    with pytest.raises(ZeroDivisionError) as caught:
+        inline.submit_graph(graph, ["d"])[0].result()
+    node, call = caught.value.__notes__
+    assert node == "in node 'c', arguments 3, 0"
+    assert call.startswith("the call of abs and inc and truediv, on ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sqlite3
 import threading
@@ -17,6 +18,8 @@ from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
 LOCK = threading.Lock()
+LOOP = asyncio.new_event_loop()
+LOOP.close()
 
 
 class Holder:
@@ -150,6 +153,7 @@ def test_what_the_users_own_code_raised_is_the_cause() -> None:
         (threading.Condition, "multiprocessing.Manager().Lock()", "what it guards"),
         (threading.Thread, "start it in the function", "what it made"),
         (Path(__file__).open, "its path, and open it", "its path, or what"),
+        (lambda: asyncio.Future(loop=LOOP), "what awaiting it returns", "await it"),
         (lambda: (one for one in []), "list() of it", "list() of it"),
         (lambda: sqlite3.connect(":memory:"), "make it in the function", "plain data"),
     ],
