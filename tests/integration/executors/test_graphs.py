@@ -119,8 +119,8 @@ def test_a_failing_link_of_many_made_as_one_is_named(executor: gridengine.Execut
     [future] = executor.submit_graph(graph, ["three"])
     error = future.exception(SECONDS)
     assert isinstance(error, ZeroDivisionError)
-    assert "in node 'two'" in error.__notes__
-    assert not any("argument" in note for note in error.__notes__)
+    assert "in node 'two', argument 0" in error.__notes__
+    assert sum("argument" in note for note in error.__notes__) == 1, "not those of the steps"
 
 
 def test_a_call_whose_process_dies_is_made_again_and_then_given_up(
