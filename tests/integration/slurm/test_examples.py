@@ -21,6 +21,8 @@ PRINTED = {
     "process_like.py": "quitter ended with exit code 3, having printed: nothing",
     "sweep.py": "rate 3.0: at rate 3.0 the loss had grown without bound",
     "executor.py": "94^3 + 64^3 = 1092728, and 103^3 = 1092727",
+    "event_loop.py": "the farthest is 8: 666",
+    "workflow.py": "the best degree, by futures: 1",
     "mixed_resources.py": "1003: 235",
     "sklearn_joblib.py": "20 trees of depth 8: 9",
 }
