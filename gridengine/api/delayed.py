@@ -131,10 +131,6 @@ def _operators(
     return _operator(function), reflected
 
 
-def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    return function(*arguments, **keywords)
-
-
 def _with_item(container: Any, key: Any, value: Any) -> Any:
     """Return a copy of a container with an item set."""
     return _set_item(copy.copy(container), key, value)
@@ -248,7 +244,7 @@ class Delayed:
     __hash__ = object.__hash__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Delayed:
-        return _delayed(_call, self, *args, **kwargs)
+        return _delayed(operator.call, self, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Delayed:
         if name.startswith("_"):

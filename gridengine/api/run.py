@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from gridengine.api.delayed import CURRENT, Program
 from gridengine.api.executor import Executor
-from gridengine.client.loop_tasks import awaited, check_async, task_group
+from gridengine.api.waitgroup import open_waitgroup
+from gridengine.client.loop_tasks import awaited, check_async
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -44,7 +45,7 @@ def run(
             f"backend must be 'asyncio' or 'trio', not {backend!r}", hint="say backend='asyncio'"
         )
     check_async(main)
-    if not (callable(main) or isinstance(main, Iterable)):  # `run(main())`, say
+    if not (callable(main) or isinstance(main, Iterable)):
         raise TypeError(f"main must be an `async def`, which run calls, or a list, not {main!r}")
     run_in_loop = _loop_of(backend)
     with Executor(scheduler=scheduler) as executor:
@@ -73,12 +74,7 @@ def _loop_of(backend: str) -> LoopRunner:
 
 
 async def _all_of(mains: Sequence[Main], *args: Any) -> list[Any]:
-    results: dict[int, Any] = {}
-
-    async def one(place: int, main: Main) -> None:
-        results[place] = await awaited(main, *args)
-
-    async with task_group() as start:
-        for place, main in enumerate(mains):
-            start(one, place, main)
-    return [results[place] for place in sorted(results)]
+    async with open_waitgroup() as group:
+        for main in mains:
+            group.start_subtask(main, *args)
+    return group.results

@@ -79,7 +79,7 @@ class GraphSubmission(OutcomeListener):
         self._failed: dict[int, tuple[Any, Any]] = {}
         """What has failed by itself, by its `id`, with the key of the node."""
         self._wanted = 0
-        """How many of them have one."""
+        """How many tasks with a future have not ended."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
 
     def add(self, node: Node) -> None:
