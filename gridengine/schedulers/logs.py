@@ -51,7 +51,7 @@ def is_empty(path: Path) -> bool:
 def add_log(error: GridEngineError, path: str) -> None:
     """Have an error name a worker's log, unless it is empty, and quote its end."""
     error.log = path if path and not is_empty(Path(path)) else None
-    error.log_tail = log_tail(path) or None
+    error.log_tail = log_tail(error.log or "") or None
 
 
 NO_ANSWER = "gets no answer of its dispatcher"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.logs import is_empty, log_tail, unanswered
+from gridengine.errors import WorkerLost
+from gridengine.schedulers.logs import add_log, is_empty, log_tail, unanswered
 
 
 def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
@@ -52,3 +53,12 @@ def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
 ) -> None:
     (tmp_path / "a.log").write_text(text)
     assert is_empty(tmp_path / "a.log") is empty
+    error = WorkerLost("gone")
+    add_log(error, str(tmp_path / "a.log"))
+    assert (error.log is None, error.log_tail is None) == (empty, empty)
+
+
+def test_a_log_that_cannot_be_read_is_named_without_its_end(tmp_path: Path) -> None:
+    error = WorkerLost("gone")
+    add_log(error, str(tmp_path / "of-another-machine.log"))
+    assert (error.log, error.log_tail) == (str(tmp_path / "of-another-machine.log"), None)
