@@ -22,6 +22,7 @@ from gridengine.errors import (
     ConfigurationError as ConfigurationError,
     GridEngineError as GridEngineError,
     JobDeleted as JobDeleted,
+    NestingError as NestingError,
     OutOfMemory as OutOfMemory,
     PicklingError as PicklingError,
     ProtocolError as ProtocolError,

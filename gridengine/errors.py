@@ -13,6 +13,7 @@
     │   ├── WorkerCrashed                   the process that ran the call died of it
     │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
     │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
+    │   ├── NestingError (RecursionError)   too many calls wait for calls that they have made
     │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
     │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
     └── ProtocolError                       a message broke the protocol: a fault of this package
@@ -207,6 +208,12 @@ class OutOfMemory(CallError, MemoryError):
 
 class TimeoutError(CallError, builtins.TimeoutError):
     """A call, or a wait for it, ran over its time."""
+
+
+class NestingError(CallError, RecursionError):
+    """A call may not wait for calls that it has made: too many others of its worker do
+    (`max_nesting`).
+    """
 
 
 class Cancelled(CallError):

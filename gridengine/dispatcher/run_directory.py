@@ -48,6 +48,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         start_timeout=settings.start_timeout
         if scheduler.start_timeout is None
         else scheduler.start_timeout,
+        max_nesting=settings.max_nesting,
         version=__version__,
         python=python_version(),
         run_id=run.id,

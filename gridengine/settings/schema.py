@@ -112,6 +112,8 @@ class Settings(Struct, frozen=True):
         (default 30).
     start_timeout: for how long calls may wait for their first worker, then they fail (default: for
         ever).
+    max_nesting: how many calls of one worker at a time may wait for calls that they have made
+        (default 100).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
@@ -133,6 +135,7 @@ class Settings(Struct, frozen=True):
     lease_seconds: Number = 60.0
     start_seconds: Number = 30.0
     start_timeout: Number = math.inf
+    max_nesting: WholeNumber = 100
     grace_seconds: Number = 5.0
     poll_seconds: Number = 2.0
     drmaa_library: Line = ""

@@ -16,7 +16,7 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 5
+VERSION = 6
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -365,6 +365,300 @@ class Goodbye(_Message, frozen=True):
 TERMINATED = "terminated"
 
 
+# ------------------------------------------------------------------ calls that make calls
+
+
+class _OfRunner(_Message, frozen=True):
+    """The base of what a process that runs calls and its dispatcher say to each other, when calls
+    make calls, their *children*. `runner` is the number that the process's agent knows it by, which
+    checks it, and passes all on.
+    """
+
+    runner: int
+
+
+Calls: TypeAlias = Sequence[tuple[int, int, int]]
+"""The number of each task, its first call that is meant, and the one after the last."""
+EncodedDemand: TypeAlias = tuple[list[tuple[str, list[Any]]], float]
+"""What `gridengine.resources.encoding` makes of a demand."""
+
+
+class ChildrenHello(_OfRunner, frozen=True):
+    """The process's first: its calls are about to make calls. Answered by `ChildrenWelcome`."""
+
+
+class ChildrenWelcome(_OfRunner, frozen=True):
+    """The numbers of the process's tasks and submitters are `client << 40 | n`; `slots` is how many
+    calls the dispatcher's workers run at a time at the most.
+    """
+
+    client: int
+    slots: int
+
+
+class FunctionItem(_Item, frozen=True):
+    """A function that the process names for the first time; see `Define`, and the core's
+    `Function`. `needs` are the names of shared objects, those that they need being among them.
+    """
+
+    name: str
+    path: list[bytes]
+    directory: bytes
+    needs: Sequence[bytes] = ()
+    after: Sequence[int] = ()
+    caller: CallerState | None = None
+    buffers: Count = 1
+
+
+class SharedItem(_Item, frozen=True):
+    """A shared object that the process names for the first time; those that it needs come
+    before it.
+    """
+
+    name: bytes
+    needs: Sequence[bytes] = ()
+    buffers: Count = 1
+
+
+class TaskItem(_Item, frozen=True):
+    """A task; the fields are those of the core's `Task`. `needs` are names."""
+
+    id: int
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    form: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    retries: int = 2
+    timeout: float | None = None
+    watched: bool = False
+    controlled: bool = False
+    name: str = ""
+    first: int = 0
+    demand: EncodedDemand | None = None
+    escalate_memory: float = 1.0
+    needs: Sequence[bytes] = ()
+    submitter: int = 0
+    after: Sequence[int] = ()
+    kept: Sequence[tuple[int, int]] = ()
+    buffers: Count = 1
+
+
+class ChildTasks(_OfRunner, frozen=True):
+    """Run these tasks, whose function has this digest, for the call that the process is at: one of
+    `run`. They end with that run, unless they are `detached`.
+
+    The buffers are those of the function, if it is named for the first time, then of the shared
+    objects, then of the tasks.
+    """
+
+    run: int
+    digest: bytes
+    tasks: list[TaskItem]
+    function: FunctionItem | None = None
+    shared: Sequence[SharedItem] = ()
+    detached: bool = False
+
+    def count_buffers(self) -> int:
+        first = () if self.function is None else (self.function,)
+        return sum(map(_BUFFERS, (*first, *self.shared, *self.tasks)))
+
+
+class ChildCancel(_OfRunner, frozen=True):
+    """End these tasks, and of others these calls, by this signal."""
+
+    tasks: Sequence[int]
+    signal: Annotated[int, msgspec.Meta(ge=1, le=64)]
+    calls: Calls = ()
+
+
+class ChildRecall(_OfRunner, frozen=True):
+    """Take back what has not begun of these calls."""
+
+    calls: Calls
+
+
+class ChildForget(_OfRunner, frozen=True):
+    """The process will name none of these functions and shared objects again, or not without
+    sending them again; and refer to none of these results.
+    """
+
+    functions: Sequence[bytes] = ()
+    shared: Sequence[bytes] = ()
+    references: Sequence[int] = ()
+
+
+class ChildWant(_OfRunner, frozen=True):
+    """Have a reference stand for the result of a call that was handed in before. Answered by
+    `ChildResult`.
+    """
+
+    task: int
+    index: int
+    reference: int
+
+
+class ChildResult(_OfRunner, frozen=True):
+    """What a reference stands for will be kept when it is there; or it is `missing`, and the
+    process is to supply it.
+    """
+
+    reference: int
+    missing: bool
+
+
+class ChildSupply(_OfRunner, frozen=True):
+    """What a reference stands for, as the core's `ResultData` has it: the value at `item` of a
+    pickled list or, with `raised`, a pickled exception; without buffers the call was `cancelled`.
+    """
+
+    reference: int
+    item: int = 0
+    raised: bool = False
+    cancelled: bool = False
+    path: Sequence[str] = ()
+    buffers: Count = 0
+
+    def count_buffers(self) -> int:
+        return self.buffers
+
+
+class ChildCheck(_OfRunner, frozen=True):
+    """Say whether a worker can hold what calls ask for. Answered by `Checked`, with this `number`,
+    when all that was asked before is decided.
+    """
+
+    number: int
+    demand: EncodedDemand | None = None
+
+
+class Checked(_OfRunner, frozen=True):
+    """The answer to a `ChildCheck`: with a buffer, the pickled error, when no worker can."""
+
+    number: int
+    failed: bool = False
+
+    def count_buffers(self) -> int:
+        return int(self.failed)
+
+
+class Waits(_OfRunner, frozen=True):
+    """The call that the process is at, one of `run`, waits for calls that it has made: it has no
+    slot, and nothing of its allocation, until it is `Resumed`.
+    """
+
+    run: int
+
+
+class Resumes(_OfRunner, frozen=True):
+    """It waits no more, and asks for its slot. Answered by `Resumed`."""
+
+    run: int
+
+
+class Resumed(_OfRunner, frozen=True):
+    """The call may go on, as one of this allocation, which may be another than before (0: none).
+
+    Or it is refused something, and told why: to wait at all, which it does not any more, or what
+    it had before.
+    """
+
+    run: int
+    allocation: int = 0
+    refused: str = ""
+
+
+class ChildrenEnded(_OfRunner, frozen=True):
+    """The process has ended: nobody is to be told of its calls any more."""
+
+
+class AttemptItem(_Item, frozen=True):
+    """One run of a call, and how it ended; the fields are those of the core's `Attempt`."""
+
+    host: str
+    job: str
+    started: float
+    ended: float
+    outcome: str
+    log: str = ""
+    exitcode: int | None = None
+    peak_memory: int = 0
+
+
+class FinishedItem(_Item, frozen=True):
+    """The outcome of calls; the fields are those of the core's `CallsFinished`. Without `buffers`
+    there is no payload. After them comes with `failed` the pickled error, and with `output` what
+    was written to the standard output and error.
+    """
+
+    task: int
+    start: int
+    stop: int
+    buffers: Count = 0
+    raised: bool = False
+    failed: bool = False
+    exitcode: int = 0
+    output: bool = False
+    attempts: Sequence[AttemptItem] = ()
+    last: bool = False
+    recalled: bool = False
+    seconds: float | None = None
+    path: Sequence[str] = ()
+
+    def count_buffers(self) -> int:
+        """Return how many buffers it has with those of the error and the output."""
+        return self.buffers + self.failed + 2 * self.output
+
+
+class ChildrenFinished(_OfRunner, frozen=True):
+    """What came of calls, oldest first."""
+
+    outcomes: list[FinishedItem]
+
+    def count_buffers(self) -> int:
+        return sum(one.count_buffers() for one in self.outcomes)
+
+
+class ChildStarted(_OfRunner, frozen=True):
+    """A watched task has begun to run."""
+
+    task: int
+    pid: int
+    host: str
+    attempt: int
+
+
+class ChildMessage(_OfRunner, frozen=True):
+    """A watched task has pushed a value, whose pickle these buffers are."""
+
+    task: int
+    buffers: Count = 1
+
+    def count_buffers(self) -> int:
+        return self.buffers
+
+
+FromParent: TypeAlias = (
+    ChildrenHello
+    | ChildTasks
+    | ChildCancel
+    | ChildRecall
+    | ChildForget
+    | ChildWant
+    | ChildSupply
+    | ChildCheck
+    | Waits
+    | Resumes
+)
+"""What a process sends whose calls make calls; the agent adds `ChildrenEnded`."""
+ToParent: TypeAlias = (
+    ChildrenWelcome
+    | ChildrenFinished
+    | ChildStarted
+    | ChildMessage
+    | ChildResult
+    | Checked
+    | Resumed
+)
+"""What it is sent."""
+
 Message: TypeAlias = (
     Hello
     | Welcome
@@ -388,6 +682,9 @@ Message: TypeAlias = (
     | Returned
     | Shortened
     | Goodbye
+    | FromParent
+    | ToParent
+    | ChildrenEnded
 )
 
 

@@ -42,6 +42,7 @@ class Policy(Struct, frozen=True):
     start_seconds: float = 30.0
     start_timeout: float = math.inf
     failed_starts: int = 3
+    max_nesting: int = 100
     version: str = ""
     python: str = ""
     run_id: str = ""
