@@ -22,6 +22,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
+from gridengine.dispatcher.nested_clients import NestedClients
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
@@ -37,6 +38,7 @@ class EffectPerformer:
     Args:
         held: what each worker holds for calls to share, None where it holds what one call asks for.
         wanted: by the references of results that are wanted, what to call should they be missing.
+        nested: the processes whose calls make calls.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class EffectPerformer:
         unsettled: UnsettledTasks,
         held: Resource | None,
         wanted: dict[int, Callable[[], object]],
+        nested: NestedClients,
     ) -> None:
         self._link = link
         self._send = link.send
         self._launcher = launcher
         self._unsettled = unsettled
         self._wanted = wanted
+        self._nested = nested
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], None]] = {
             Grant: self._grant,
@@ -75,6 +79,8 @@ class EffectPerformer:
                 self._send(effect.worker, effect.message, effect.buffers)
             else:
                 self._methods[type(effect)](effect)
+        if self._nested.finished:
+            self._nested.flush()
 
     def _grant(self, effect: Grant) -> None:
         cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
@@ -116,12 +122,18 @@ class EffectPerformer:
 
     def _lost(self, effect: Lost) -> None:
         self._link.forget(effect.worker)
+        self._nested.forget(effect.worker)
 
     def _missing(self, effect: ResultMissing) -> None:
-        self._wanted.pop(effect.reference)()
+        missing = self._wanted.pop(effect.reference, None)
+        if missing is None:
+            self._nested.tell(effect.reference, missing=True)
+        else:
+            missing()
 
     def _expected(self, effect: ResultExpected) -> None:
-        del self._wanted[effect.reference]
+        if self._wanted.pop(effect.reference, None) is None:
+            self._nested.tell(effect.reference, missing=False)
 
 
 def warn(effect: Warn) -> None:

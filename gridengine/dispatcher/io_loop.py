@@ -20,6 +20,7 @@ from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link, Poller
+from gridengine.dispatcher.nested_clients import REQUESTS, NestedClients
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 
 TICK_SECONDS = 0.25
@@ -47,6 +48,7 @@ class IOLoop:
         link: Link,
         launcher: LauncherThread,
         effects: EffectPerformer,
+        nested: NestedClients,
         poll_seconds: float,
     ) -> None:
         self._core = core
@@ -55,6 +57,7 @@ class IOLoop:
         self._link = link
         self._launcher = launcher
         self._perform = effects.perform
+        self._nested = nested
         self._poll_seconds = poll_seconds
         self._tick_at = self._poll_at = self._rebalance_at = 0.0
         self._leave_by = math.inf
@@ -115,7 +118,11 @@ class IOLoop:
             # Not before: should the core fail, whoever submitted it is to be told.
             events.popleft()
         for peer, message, buffers in self._link.receive(ready, now, MOST_MESSAGES):
-            perform(core.handle(Received(peer, message, buffers), now))
+            if type(message) in REQUESTS:
+                for event in self._nested.events(peer, message, buffers):
+                    perform(core.handle(event, now))
+            else:
+                perform(core.handle(Received(peer, message, buffers), now))
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
             self._queue.barriers.popleft().set()
 

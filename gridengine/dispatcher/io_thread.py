@@ -42,6 +42,7 @@ from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.nested_clients import NestedClients
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.run_directory import policy_of
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -96,6 +97,14 @@ class DispatcherThread:
         self._launcher = LauncherThread(
             copy.copy(scheduler).launcher, self._link.context, self._queue.post
         )
+        nested = NestedClients(
+            self._core.state,
+            self._link.send,
+            self._queue.post,
+            self._unsettled,
+            self.check,
+            slots=self.slots,
+        )
         self._loop = IOLoop(
             self._core,
             self._queue,
@@ -107,7 +116,9 @@ class DispatcherThread:
                 self._unsettled,
                 scheduler.worker_resources,
                 self._wanted,
+                nested,
             ),
+            nested,
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
         )
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)

@@ -232,6 +232,22 @@ class Packer(Generic[TaskT, HolderT]):
             finally:  # the kinds that raise nothing have theirs back
                 self._freed(holder)
 
+    def place_at(
+        self, key: HolderT, task: TaskT, request: Resource, now: float
+    ) -> Placed[TaskT, HolderT] | None:
+        """Give a task its place at this holder if there is room now, before all that wait.
+
+        Raises:
+            BaseException: what a method of the request raised.
+        """
+        holder = self._holders[key]
+        if not holder.has_room(request, now):
+            return None
+        given = holder.books.of(request)._alloc(request)
+        self._given[task] = holder, given
+        holder.tasks.add(task)
+        return Placed(task, key, given, 0)
+
     def place(self, now: float) -> Iterator[Placed[TaskT, HolderT]]:
         """Yield each task that may begin now. To be called after whatever happened, and every now
         and then.

@@ -388,8 +388,8 @@ class ChildrenHello(_OfRunner, frozen=True):
 
 
 class ChildrenWelcome(_OfRunner, frozen=True):
-    """The numbers of the process's tasks and submitters are `client << 40 | n`; `slots` is how many
-    calls the dispatcher's workers run at a time at the most.
+    """The numbers of the process's tasks and submitters are `client << NUMBER_BITS | n`; `slots` is
+    how many calls the dispatcher's workers run at a time at the most.
     """
 
     client: int
@@ -648,6 +648,8 @@ FromParent: TypeAlias = (
     | Resumes
 )
 """What a process sends whose calls make calls; the agent adds `ChildrenEnded`."""
+NUMBER_BITS = 40
+"""How many bits the numbers have that such a process counts by itself."""
 ToParent: TypeAlias = (
     ChildrenWelcome
     | ChildrenFinished

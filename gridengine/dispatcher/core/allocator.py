@@ -73,7 +73,11 @@ def pause_worker(state: CoreState, worker: Worker) -> None:
 
 
 def resume_worker(state: CoreState, worker: Worker) -> None:
-    """Give out the slots of a worker again."""
+    """Give out the slots of a worker again, first to the calls that ask for theirs."""
+    if worker.resuming:
+        state.returning[worker.id] = worker
+        return
+    worker.withheld = False
     for group in worker.slot_groups:
         state.freed_slots[group] = state.dirty_queues[group.queue] = None
     if worker.open and state.shared:
@@ -92,7 +96,7 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
     for group in state.freed_slots:
         others = len(pending) - (group.queue in pending) if pending else 0
         if others and group.worker.phase is Phase.READY:
-            _release(state, group)
+            release(state, group)
         else:
             group.queue.relist(group)
     state.freed_slots.clear()
@@ -174,10 +178,10 @@ def _allocate(state: CoreState, now: float) -> None:
                 _fail(state, queue, error.__cause__ or error)
 
 
-def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
-    queue = state.requesting_queues.pop(placed.task)
-    del state.pending_requests[queue]
-    worker = state.workers[placed.holder]
+def add_slot(
+    state: CoreState, queue: TaskQueue, worker: Worker, placed: Placed[int, bytes]
+) -> SlotGroup:
+    """Have a queue have what the packer has allocated for it."""
     group = next(
         (one for one in worker.slot_groups if one.queue is queue and not one.allocation), None
     )
@@ -191,12 +195,20 @@ def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
     if group.allocation:
         given = asked_only(placed.given, queue.demand.resources)
         _grant(state, group, given, _cores(placed.given, 0))
+    return group
+
+
+def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
+    queue = state.requesting_queues.pop(placed.task)
+    del state.pending_requests[queue]
+    worker = state.workers[placed.holder]
+    group = add_slot(state, queue, worker, placed)
     before = group.batches
     queue.relist(group)
     fill(state, queue, now)
     if group.batches == before and queue.calls:
         # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
-        _release(state, group)
+        release(state, group)
         pause_worker(state, worker)
     if queue.calls:
         _request(state, queue)
@@ -219,11 +231,11 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
         for group in list(other.idle) if other is not queue else ():
             if queue not in state.pending_requests:
                 return
-            _release(state, group)
+            release(state, group)
             _allocate(state, now)
 
 
-def _release(state: CoreState, group: SlotGroup) -> None:
+def release(state: CoreState, group: SlotGroup) -> None:
     """Release the allocations of a slot group that have nothing to do."""
     worker, queue = group.worker, group.queue
     while group.slots > max(group.batches, 0):

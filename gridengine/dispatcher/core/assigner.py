@@ -72,6 +72,8 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     worker.batches += 1
     group.batches += 1
     worker.provisioner.idle.discard(worker.id)
+    if worker.waiting:
+        worker.note_suspended()
     if span.stop - span.start > 1 or batch.runs > 1 or group.batches > group.slots:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))

@@ -52,7 +52,8 @@ class Submitter(Struct, eq=False):
     with their loads are its share of the workers.
 
     `last_run` is the number of its latest run; `function` the one that it submitted last, and
-    `pace` that of its calls: at first that of others'.
+    `pace` that of its calls: at first that of others'. `depth` is how many calls its own are
+    inside of: the deepest come first.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Submitter(Struct, eq=False):
     batches: int = 0
     load: int = 0
     last_run: int = 0
+    depth: int = 0
 
 
 class Unwanted(Struct, frozen=True):
@@ -111,6 +113,8 @@ class OpenTask(Struct, gc=False):
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
     there it waits in no queue. `kept` are the references of results that others need, by the
     indices of their calls; of those `wanted_late` that was known only after they were assigned.
+
+    `parent` is the run that it is to end with, 0 for none.
     """
 
     task: Task
@@ -129,6 +133,7 @@ class OpenTask(Struct, gc=False):
     missing: int = 0
     kept: dict[int, int] | None = None
     wanted_late: Set[int] = frozenset()
+    parent: int = 0
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""

@@ -38,7 +38,7 @@ def recall_requested(state: CoreState, event: RecallRequested, now: float) -> No
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
-            _recall(state, worker, worker.spare(), now)
+            recall(state, worker, worker.spare(), now)
     state.scale_due = True
 
 
@@ -119,7 +119,7 @@ def recall_for_new_submitter(state: CoreState, now: float) -> None:
     if state.rebalance_due and now - state.recalled_for_new_at >= SHARE_SECONDS:
         state.recalled_for_new_at = now
         for worker in _busy_workers(state):
-            _recall(state, worker, worker.spare(), now)
+            recall(state, worker, worker.spare(), now)
 
 
 def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
@@ -133,7 +133,8 @@ def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
         late = [
             run
             for number in begun
-            if now - _last_sign(run := worker.runs[number], now) > LATE_SECONDS
+            if not (run := worker.runs[number]).batch.waiting
+            and now - _last_sign(run, now) > LATE_SECONDS
         ]
         if worker.phase is not Phase.READY or not spare or not late:
             continue
@@ -143,7 +144,7 @@ def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
                 run.late = True
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
-        _recall(state, worker, spare, now)
+        recall(state, worker, spare, now)
 
 
 def _busy_workers(state: CoreState) -> list[Worker]:
@@ -159,7 +160,7 @@ def _last_sign(run: Run, now: float) -> float:
     return max(run.batch.answered_at, run.touched)
 
 
-def _recall(state: CoreState, worker: Worker, runs: Sequence[Run], now: float) -> None:
+def recall(state: CoreState, worker: Worker, runs: Sequence[Run], now: float) -> None:
     """Have a worker give back of these runs what it has not begun."""
     if worker.phase is Phase.READY and runs:
         for run in runs:

@@ -27,12 +27,13 @@ from gridengine.wire.messages import Message
 
 class Submitted(Struct, frozen=True):
     """Tasks of one function, to be run in order, by runners that have loaded no modules of an
-    earlier `generation` than this.
+    earlier `generation` than this; for a call of the run `parent`, with which they end, or 0.
     """
 
     function: Function
     tasks: Sequence[Task]
     generation: int = 0
+    parent: int = 0
 
 
 class CancelRequested(Struct, frozen=True):

@@ -29,32 +29,48 @@ class _Waiting(OrderedDict[Submitter, deque[Span]]):
 
 class FairQueue:
     """The spans that wait, first in, first out for each submitter; who has had a turn goes behind
-    the other submitters.
+    the other submitters. The calls that are inside of most others come before all.
 
-    `spans` are those of each submitter, for one more to be added at once.
+    `spans` are those of each submitter whose calls are inside of none, for one more to be added at
+    once.
     """
 
     def __init__(self) -> None:
         self.spans = _Waiting()
+        self._deeper: dict[int, _Waiting] = {}
+
+    def level(self, depth: int) -> _Waiting:
+        """Return the spans of each submitter of this depth, for one more to be added at once."""
+        if not depth:
+            return self.spans
+        found = self._deeper.get(depth)
+        if found is None:
+            found = self._deeper[depth] = _Waiting()
+        return found
 
     def __iter__(self) -> Iterator[Span]:
-        return chain.from_iterable(self.spans.values())
+        levels = (self.spans, *self._deeper.values())
+        return chain.from_iterable(spans for level in levels for spans in level.values())
 
     def begin_turn(self) -> deque[Span]:
         """Return the spans of the submitter whose turn it is, to be taken from the left until
         `end_turn`.
         """
-        queues = self.spans
+        queues = self._deeper[max(self._deeper)] if self._deeper else self.spans
         if len(queues) == 1:
             return next(iter(queues.values()))
         return queues[min(islice(queues, MOST_COMPARED), key=_share)]
 
     def end_turn(self, submitter: Submitter) -> None:
         """Have a submitter that was served go behind the others."""
-        if not self.spans[submitter]:
-            del self.spans[submitter]
-        elif len(self.spans) > 1:
-            self.spans.move_to_end(submitter)
+        depth = submitter.depth
+        spans = self.level(depth) if depth else self.spans
+        if not spans[submitter]:
+            del spans[submitter]
+            if depth and not spans:
+                del self._deeper[depth]
+        elif len(spans) > 1:
+            spans.move_to_end(submitter)
 
     def take_out(
         self,
@@ -65,16 +81,21 @@ class FairQueue:
         return what is taken out.
         """
         taken: list[Span] = []
-        for submitter in list(self.spans if submitters is None else submitters):
+        if submitters is None:
+            submitters = [one for level in (self.spans, *self._deeper.values()) for one in level]
+        for submitter in submitters:
             kept: deque[Span] = deque()
-            for span in self.spans.get(submitter, ()):
+            spans = self.level(submitter.depth)
+            for span in spans.get(submitter, ()):
                 stays, goes = split(span)
                 kept.extend(stays)
                 taken.extend(goes)
             if kept:
-                self.spans[submitter] = kept
+                spans[submitter] = kept
             else:
-                self.spans.pop(submitter, None)
+                spans.pop(submitter, None)
+        for depth in [depth for depth, spans in self._deeper.items() if not spans]:
+            del self._deeper[depth]
         return taken
 
 

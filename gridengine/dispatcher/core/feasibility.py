@@ -80,8 +80,13 @@ def lasting(held: Resource, seconds: float) -> Resource:
     """Return the same, held for so long; at least a millisecond."""
     if math.isinf(seconds):
         return held
+    return without_time(held) & WTime(max(seconds, 1e-3))
+
+
+def without_time(resources: Resource) -> Resource:
+    """Return the same for any time."""
     return functools.reduce(
-        operator.and_, (part for part in held if type(part) is not WTime), WTime(max(seconds, 1e-3))
+        operator.and_, (part for part in resources if type(part) is not WTime), ZERO
     )
 
 

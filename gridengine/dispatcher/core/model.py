@@ -30,12 +30,13 @@ class Batch(Struct, gc=False):
 
     The load of quick calls is half as large: half of their batches wait behind others at their
     workers. `answered_at`: when its last result came, or when it began; None while it waits at the
-    worker.
+    worker. `waiting`: a call of it waits for calls that it has made, and it has no slot.
     """
 
     runs: int = 0
     load: int = 2
     answered_at: float | None = None
+    waiting: bool = False
 
 
 class SlotGroup(Struct, eq=False):
@@ -61,7 +62,8 @@ class Run(Struct):
     `since`: when it was assigned, or began; `touched`: when its last result came, or it was
         recalled; `recalled`: whether it was recalled; `late`: whether it takes longer than was
         thought;
-    `limit`: the seconds that each of its calls may take, None when nothing limits them.
+    `limit`: the seconds that each of its calls may take, None when nothing limits them;
+    `children`: the tasks that are to end with it, None while there have been none.
     """
 
     number: int
@@ -74,6 +76,7 @@ class Run(Struct):
     limit: float | None = None
     recalled: bool = False
     late: bool = False
+    children: dict[int, None] | None = None
 
     @property
     def worker(self) -> Worker:
@@ -116,7 +119,9 @@ class Worker(Struct):
     connected. `leave_at`: when it is to leave, before its walltime is over. `blamed_runs`: of one
     that said goodbye, the runs that may be to blame; `knows_begun`: whether it said what had begun.
     `exit_reason`: what it said, until the batch system says how it ended. `generation`: of the
-    caller's modules, the last that it was told of.
+    caller's modules, the last that it was told of. `waiting`: how many of its batches do, for calls
+    that they have made; `resuming`: the runs that ask for their slots, with who asks; `withheld`:
+    nothing is assigned to it before these have them.
     """
 
     id: bytes
@@ -140,6 +145,9 @@ class Worker(Struct):
     knows_begun: bool = False
     exit_reason: str = ""
     generation: int = 0
+    waiting: int = 0
+    resuming: dict[int, int] = field(default_factory=dict)
+    withheld: bool = False
 
     @property
     def job(self) -> str:
@@ -147,6 +155,11 @@ class Worker(Struct):
         no log of its own.
         """
         return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
+
+    def note_suspended(self) -> None:
+        """Note whether all its batches wait for calls that they have made."""
+        suspended = self.provisioner.suspended
+        (suspended.add if 0 < self.waiting == self.batches else suspended.discard)(self.id)
 
     def has_seconds(self, seconds: float, now: float) -> bool:
         """Return whether it will be there for so long; near its end it is assigned nothing."""
@@ -174,7 +187,9 @@ class Worker(Struct):
         begun: set[int] = set()
         for run in sorted(firsts.values(), key=lambda run: run.batch.answered_at is None):
             group = id(run.slot_group)
-            if taken.get(group, 0) < run.slot_group.slots:
+            if run.batch.waiting:
+                begun.add(run.number)
+            elif taken.get(group, 0) < run.slot_group.slots:
                 taken[group] = taken.get(group, 0) + 1
                 begun.add(run.number)
         return begun
@@ -229,11 +244,15 @@ class TaskQueue:
         worker, share = group.worker, self.provisioner.policy.jobs_per_worker
         self.idle.pop(group, None)
         self.ahead.pop(group, None)
-        if worker.phase is not READY or (share is not None and worker.taken >= share):
+        if (
+            worker.phase is not READY
+            or worker.withheld
+            or (share is not None and worker.taken >= share)
+        ):
             return
         if group.batches < group.slots:
             self.idle[group] = None
-        elif share is None and group.batches < 2 * group.slots - group.late:
+        elif share is None and not worker.waiting and group.batches < 2 * group.slots - group.late:
             self.ahead[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
@@ -255,14 +274,17 @@ class TaskQueue:
         """Have calls wait behind all others of their submitter; return whether they are its first,
         without which there is nothing more to assign than before.
         """
-        spans = self.waiting.spans[span.open_task.submitter]
+        submitter = span.open_task.submitter
+        waiting, depth = self.waiting, submitter.depth
+        spans = (waiting.level(depth) if depth else waiting.spans)[submitter]
         spans.append(span)
         self.calls += span.stop - span.start
         return len(spans) == 1
 
     def put_back(self, span: Span) -> None:
         """Have calls wait before all others of their submitter."""
-        self.waiting.spans[span.open_task.submitter].appendleft(span)
+        submitter = span.open_task.submitter
+        self.waiting.level(submitter.depth)[submitter].appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

@@ -29,16 +29,26 @@ def end_run(state: CoreState, run: Run) -> None:
     group.queue.running -= span.stop - run.done
     group.late -= run.late
     run.batch.runs -= 1
+    if run.children:
+        state.orphans += run.children
+    if worker.resuming:
+        worker.resuming.pop(run.number, None)
+        state.returning[worker.id] = worker
     if run.batch.runs:
         return
-    submitter = span.open_task.submitter
-    submitter.batches -= 1
-    submitter.load -= run.batch.load
-    group.batches -= 1
     worker.batches -= 1
+    if run.batch.waiting:
+        worker.waiting -= 1
+    else:
+        submitter = span.open_task.submitter
+        submitter.batches -= 1
+        submitter.load -= run.batch.load
+        group.batches -= 1
+        state.freed_slots[group] = None
+    if worker.waiting or run.batch.waiting:
+        worker.note_suspended()
     if not worker.batches and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
-    state.freed_slots[group] = None
     if group.queue.calls or not group.queue.slots:
         state.dirty_queues[group.queue] = None
 
@@ -255,6 +265,8 @@ def _close_task(state: CoreState, one: OpenTask) -> None:
         objects.retire(state, function)
     if one.needs:
         objects.let_go(state, one.needs)
+    if one.parent and (parent := state.runs.get(one.parent)) is not None and parent.children:
+        parent.children.pop(one.task.id, None)
     submitter.open -= 1
     if not submitter.open:
         del state.submitters[submitter.number]

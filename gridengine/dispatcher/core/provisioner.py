@@ -54,7 +54,9 @@ class Provisioner(Struct, eq=False):
 
     `requested` is how many the scheduler was asked for and has not answered; `launched` are those
     that it started, `expected` those of them that have neither connected nor ended; `workers` is
-    how many are connected, `idle` those of them that are ready and have nothing to do. `unmatched`
+    how many are connected, `idle` those of them that are ready and have nothing to do, `suspended`
+    those all of whose calls wait for others, and which do not count against `max_workers`: these
+    others may need workers. `unmatched`
     and `withdrawn`, who connected before its launch was known and who may connect no more, are
     shared by all provisioners of a dispatcher.
     """
@@ -65,6 +67,7 @@ class Provisioner(Struct, eq=False):
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     workers: int = 0
     idle: set[bytes] = field(default_factory=set)
+    suspended: set[bytes] = field(default_factory=set)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
     requested: int = 0
@@ -152,12 +155,12 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many workers there are, or are asked for."""
-        return self.workers + len(self.expected) + self.requested
+        """How many workers there are, or are asked for, but for those whose calls all wait."""
+        return self.workers - len(self.suspended) + len(self.expected) + self.requested
 
     def is_spent(self, now: float) -> bool:
         """Return whether there are no workers, and nothing to remember of them."""
-        return not (self.size or self.launched) and now >= self.ask_again_at
+        return not (self.size or self.launched or self.suspended) and now >= self.ask_again_at
 
     def may_ask(self, now: float) -> bool:
         """Return whether more workers could be asked for at this moment."""
@@ -169,7 +172,7 @@ class Provisioner(Struct, eq=False):
 
         `others` is how many workers of other demands there are, or are asked for.
         """
-        policy, busy = self.policy, self.workers - len(self.idle)
+        policy, busy = self.policy, self.workers - len(self.idle) - len(self.suspended)
         # Who waits for others' workers to leave does not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None

@@ -60,6 +60,10 @@ class CoreState:
         # The tasks with results that others need, or that need others', some of whose calls have
         # been settled in this event.
         self.linked: deque[tuple[OpenTask, CallsFinished]] = deque()
+        # The tasks whose parents have ended in this event, and the workers where one that asks for
+        # its slot may have it now.
+        self.orphans: list[int] = []
+        self.returning: dict[bytes, Worker] = {}
         # The queues in which calls now wait whose last input has come in this event, with one of
         # them.
         self.begun: dict[TaskQueue, OpenTask] = {}

@@ -23,6 +23,7 @@ from gridengine.dispatcher.core import (
     cancellation,
     dependencies,
     failures,
+    nested,
     objects,
     outcomes,
     worker_lifecycle,
@@ -53,7 +54,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
-from gridengine.dispatcher.core.model import SILENT, Phase, TaskQueue
+from gridengine.dispatcher.core.model import SILENT, Phase, Run, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Task
@@ -78,6 +79,8 @@ class StateMachine:
         if tick:
             state.effects += self._long_wait.check(state, now)
         while True:
+            if state.orphans or state.returning:
+                nested.settle(state, now)
             if state.linked or state.begun:
                 _begin_dependents(state, now)
             if tick or state.dirty_queues or state.freed_slots or state.room_freed:
@@ -112,10 +115,11 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     state.generation = max(state.generation, event.generation)
     known = objects.use_function(state, event.function)
+    parent = state.runs.get(event.parent)
     known.open += 1  # though what it needs has failed and it is settled at once, others may follow
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        one = _open(state, task, known, now)
+        one = _open(state, task, known, now, parent)
         if (not task.after and not task.kept) or dependencies.link(state, one):
             queue = state.queue_for(task.demand)
             if queue.put(Span(one, 0, task.count, task.demand)):
@@ -124,20 +128,24 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
     known.open -= 1
     if not known.open:
         objects.retire(state, known)
-    if state.closing:
+    if state.closing or (event.parent and parent is None):
         everything = [(task.id, 0, task.count) for task in event.tasks]
         cancellation.reject(state, everything, signal.SIGKILL)
     else:
         _provide(state, queues, one, now)
 
 
-def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> OpenTask:
+def _open(
+    state: CoreState, task: Task, function: RemoteObject, now: float, parent: Run | None
+) -> OpenTask:
     needs: tuple[RemoteObject, ...] = ()
     if task.needs or function.function.needs:
         needs = objects.use_shared(state, function.function, task)
     submitter = state.submitters.get(task.submitter)
     if submitter is None:
-        submitter = Submitter(task.submitter, function, Pace(function.pace.seconds))
+        depth = 0 if parent is None else parent.span.open_task.submitter.depth + 1
+        pace = Pace(function.pace.seconds)
+        submitter = Submitter(task.submitter, function, pace, depth=depth)
         state.submitters[task.submitter] = submitter
     elif submitter.function is not function:
         submitter.function, submitter.pace = function, Pace(function.pace.seconds)
@@ -147,6 +155,8 @@ def _open(state: CoreState, task: Task, function: RemoteObject, now: float) -> O
     state.open_tasks[task.id] = one = OpenTask(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
     )
+    if parent is not None:
+        nested.adopt(parent, one)
     return one
 
 

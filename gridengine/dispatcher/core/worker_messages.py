@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, worker_lifecycle
+from gridengine.dispatcher.core import failures, nested, worker_lifecycle
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
@@ -41,9 +41,11 @@ from gridengine.wire.messages import (
     Refuse,
     Result,
     Results,
+    Resumes,
     Returned,
     Shortened,
     Started,
+    Waits,
 )
 
 MOST_FRUITLESS = 3
@@ -270,6 +272,8 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload, float], None]] =
     Shortened: shortened,
     Started: started,
     Pushed: pushed,
+    Waits: nested.waits,
+    Resumes: nested.resumes,
     Goodbye: worker_lifecycle.goodbye,
 }
 """By the type of a message: what handles it."""

@@ -18,8 +18,11 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.effects import EffectPerformer
+from gridengine.dispatcher.nested_clients import NestedClients
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
@@ -40,13 +43,19 @@ class Recorder:
         return lambda *arguments: self.calls.append((name, *arguments))
 
 
+def no_clients(recorder: Any) -> NestedClients:
+    """Return the processes whose calls make calls, of which there are none."""
+    state, nothing = CoreState(Policy()), UnsettledTasks()
+    return NestedClients(state, recorder.send, recorder.post, nothing, recorder.check, slots=1)
+
+
 def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, Recorder]:
     recorder: Any = Recorder()
     listener: Any = Recorder()
     unsettled = UnsettledTasks()
     unsettled.add([Task(1, [], 2)], listener)
     return (
-        EffectPerformer(recorder, recorder, unsettled, held, {}),
+        EffectPerformer(recorder, recorder, unsettled, held, {}, no_clients(recorder)),
         recorder,
         listener,
     )
@@ -82,7 +91,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
 def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
     recorder: Any = Recorder()
     wanted = {5: lambda: recorder.missing(5), 6: lambda: recorder.missing(6)}
-    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted)
+    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, no_clients(recorder))
     one.perform([ResultMissing(5), ResultExpected(6)])
     assert recorder.calls == [("missing", 5)]
     assert wanted == {}

@@ -1,0 +1,177 @@
+"""Calls that make calls: they wait for these without a slot, and end them when they end.
+
+A call that waits for its children gives its slot back, so that no depth can have all slots taken by
+calls that wait; the children come before what else waits, so that there are about as many waiting
+calls as slots times depth. A call that goes on is given a slot of the worker that it is on before
+anything else is.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import allocator, cancellation
+from gridengine.dispatcher.core.calls import OpenTask
+from gridengine.dispatcher.core.events import CancelRequested, Send
+from gridengine.dispatcher.core.feasibility import booked, without_time
+from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.errors import safe_repr
+from gridengine.resources.kinds import WTime
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Resumed, Resumes, Waits
+
+
+def adopt(parent: Run, child: OpenTask) -> None:
+    """Have a task end with the run of the call that has made it."""
+    child.parent = parent.number
+    if parent.children is None:
+        parent.children = {}
+    parent.children[child.task.id] = None
+
+
+# ------------------------------------------------------------------ what workers say
+
+
+def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, now: float) -> None:
+    """Have a call that waits for others give its slot back. Its worker gives back what has not
+    begun: the others come before that.
+    """
+    run, most = worker.runs.get(message.run), state.policy.max_nesting
+    if run is None or run.batch.waiting:
+        return
+    if worker.waiting >= most:
+        words = (
+            f"{most} calls of the worker on {worker.hello.host} wait for calls that they have made "
+            "(max_nesting), and one more may not"
+        )
+        _answer(state, worker, Resumed(message.runner, run.number, refused=words))
+        return
+    _leave_slot(state, run)
+    for one in worker.runs.values():
+        one.recalled = True
+    state.scale_due = True
+
+
+def resumes(
+    state: CoreState, worker: Worker, message: Resumes, buffers: Payload, now: float
+) -> None:
+    """Have a call that waits no more have a slot as soon as there is one; one that was not known to
+    wait may go on.
+    """
+    run = worker.runs.get(message.run)
+    if run is not None and run.batch.waiting:
+        worker.resuming[run.number] = message.runner
+        state.returning[worker.id] = worker
+    else:
+        allocation = 0 if run is None else run.slot_group.allocation
+        _answer(state, worker, Resumed(message.runner, message.run, allocation))
+
+
+def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
+    state.effects.append(Send(worker.id, message))
+
+
+# ------------------------------------------------------------------ at the end of an event
+
+
+def settle(state: CoreState, now: float) -> None:
+    """Give calls that go on their slots, where there are some by now; end those whose parents have
+    ended. The next generation ends when the runs of these do.
+    """
+    returning, state.returning = state.returning, {}
+    for worker in returning.values():
+        if worker.phase is READY:
+            _resume(state, worker, now)
+    orphans, state.orphans = state.orphans, []
+    if orphans:
+        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM), now)
+
+
+def _resume(state: CoreState, worker: Worker, now: float) -> None:
+    """Give the calls of a worker that ask for their slots what there is, the deepest first. While
+    it is not enough nothing else is given any.
+    """
+    runs = [worker.runs[number] for number in worker.resuming]
+    for run in sorted(runs, key=lambda run: -run.span.open_task.submitter.depth):
+        runner = worker.resuming[run.number]
+        try:
+            group = _find_slot(state, worker, run, now)
+        except BaseException as error:  # a kind may be a user's own
+            del worker.resuming[run.number]
+            words = f"what the call had cannot be given again: {safe_repr(error)}"
+            _answer(state, worker, Resumed(runner, run.number, refused=words))
+            continue
+        if group is None:
+            _withhold(state, worker, now)
+            return
+        del worker.resuming[run.number]
+        _take_slot(state, run, group, now)
+        _answer(state, worker, Resumed(runner, run.number, group.allocation))
+    if worker.withheld:
+        allocator.resume_worker(state, worker)
+
+
+def _withhold(state: CoreState, worker: Worker, now: float) -> None:
+    if not worker.withheld:
+        worker.withheld = True
+        allocator.pause_worker(state, worker)
+        for group in worker.slot_groups:
+            group.queue.unlist(group)
+    cancellation.recall(state, worker, worker.spare(), now)
+
+
+def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGroup | None:
+    """Return where a call may go on: where it was, or has its like, or where requests share the
+    workers in what is free now.
+    """
+    queue = run.slot_group.queue
+    free = [group for group in worker.slot_groups if group.batches < group.slots]
+    its = [group for group in free if group.queue is queue]
+    if its or state.shared is None:
+        return run.slot_group if run.slot_group in its else next(iter(its), None)
+    for group in free:
+        allocator.release(state, group)
+        state.freed_slots.pop(group, None)
+    asked = booked(state.limited_request(queue.demand))
+    state.last_allocation += 1
+    # It has begun: its time goes on, whatever is left of the worker's.
+    placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), now)
+    if placed is None:
+        return None
+    if (time := asked.get(WTime)) is not None:
+        placed = replace(placed, given=placed.given & time)
+    return allocator.add_slot(state, queue, worker, placed)
+
+
+def _leave_slot(state: CoreState, run: Run) -> None:
+    """Have a batch wait without its slot."""
+    batch, group, submitter = run.batch, run.slot_group, run.span.open_task.submitter
+    batch.waiting = True
+    run.worker.waiting += 1
+    run.worker.note_suspended()
+    group.batches -= 1
+    submitter.batches -= 1
+    submitter.load -= batch.load
+    state.freed_slots[group] = None
+    if group.queue.calls:
+        state.dirty_queues[group.queue] = None
+
+
+def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:
+    """Have a batch that has waited have a slot of this group."""
+    batch, worker, submitter = run.batch, group.worker, run.span.open_task.submitter
+    for one in worker.runs.values() if group is not run.slot_group else ():
+        if one.batch is batch:
+            one.slot_group.late -= one.late
+            group.late += one.late
+            one.slot_group = group
+    batch.waiting, batch.answered_at = False, now
+    worker.waiting -= 1
+    worker.note_suspended()
+    group.batches += 1
+    submitter.batches += 1
+    submitter.load += batch.load
+    group.queue.relist(group)

@@ -1,0 +1,324 @@
+"""Calls that make calls, played on the core."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher.core.events import Grant, Launch, Launched, Submitted
+from gridengine.dispatcher.core.model import Run
+from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.errors import Cancelled
+from gridengine.resources import Cores, GPUs, Resource
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle
+from gridengine.wire.messages import (
+    CANCELLED,
+    Assign,
+    Assignment,
+    Beat,
+    Cancel,
+    Goodbye,
+    Release,
+    Resumed,
+    Resumes,
+    Returned,
+    Waits,
+)
+from tests.support.core_play import SQUARE, Play
+
+RUNNER = 3
+
+
+def play_with(slots: int = 1, **policy: Any) -> Play:
+    play = Play(slots=slots, **policy)
+    play.hello(slots=slots)
+    return play
+
+
+def submit(play: Play, count: int = 1, demand: Demand = ANY, **options: Any) -> list[Assignment]:
+    """Submit calls inside of none, as one submitter; return what is assigned."""
+    for _ in range(count):
+        play.submit(demand=demand, submitter=1, **options)
+    return play.assigned()
+
+
+def make(
+    play: Play, parent: Assignment, count: int = 1, demand: Demand = ANY, **options: Any
+) -> list[Task]:
+    """Have a call make calls."""
+    tasks = [
+        Task(
+            play.last_task + place,
+            (b"calls",),
+            demand=demand,
+            submitter=100 + parent.run,
+            **options,
+        )
+        for place in range(1, count + 1)
+    ]
+    play.last_task += count
+    play.play(Submitted(SQUARE, tasks, parent=parent.run))
+    return tasks
+
+
+def wait(play: Play, one: Assignment, worker: bytes = b"w") -> list[Assignment]:
+    play.say(Waits(RUNNER, one.run), worker=worker)
+    return play.assigned()
+
+
+def resume(play: Play, one: Assignment, worker: bytes = b"w") -> list[Resumed]:
+    play.say(Resumes(RUNNER, one.run), worker=worker)
+    return play.sent(Resumed)
+
+
+def run_of(play: Play, one: Assignment) -> Run:
+    return play.core.state.runs[one.run]
+
+
+def test_a_call_that_waits_has_its_slot_used_by_its_children() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    [child] = make(play, parent)
+    assert play.assigned() == []
+    [run] = wait(play, parent)
+    assert run.task == child.id
+    play.done(run)
+    assert resume(play, parent) == [Resumed(RUNNER, parent.run)]
+    play.done(parent)
+    assert not play.core.state.open_tasks
+    assert [worker.batches for worker in play.core.state.workers.values()] == [0]
+
+
+def test_the_deepest_calls_come_first() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    submit(play, 2)
+    [child, _] = make(play, parent, 2)
+    [run] = wait(play, parent)
+    assert run.task == child.id
+    [grandchild] = make(play, run)
+    [deepest] = wait(play, run)
+    assert deepest.task == grandchild.id
+    play.done(deepest)
+    [after] = play.assigned()
+    assert after.task == child.id + 1
+
+
+def assignment(run: Run) -> Assignment:
+    task = run.span.open_task.task
+    return Assignment(run.number, task.id, b"square", run.done, run.span.stop, 1, 0)
+
+
+def test_who_goes_on_comes_before_what_waits() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    make(play, parent, 2)
+    [child] = wait(play, parent)
+    submit(play)
+    assert resume(play, parent) == []
+    play.done(child)
+    assert play.sent(Resumed) == [Resumed(RUNNER, parent.run)]
+    assert play.assigned() == []
+    play.done(parent)
+    assert len(play.assigned()) == 1
+
+
+def test_of_several_that_go_on_the_deepest_is_first() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = wait(play, parent)
+    make(play, child)
+    [grandchild] = wait(play, child)
+    assert resume(play, parent) == resume(play, child) == []
+    play.done(grandchild)
+    assert play.sent(Resumed) == [Resumed(RUNNER, child.run)]
+    play.done(child)
+    assert play.sent(Resumed) == [Resumed(RUNNER, parent.run)]
+
+
+@pytest.mark.parametrize("how", ["returns", "crashes", "is lost", "is returned"])
+def test_children_end_with_the_run_that_made_them(how: str) -> None:
+    play = play_with(slots=2)
+    [parent] = submit(play, retries=0)
+    running, waiting = make(play, parent, 2)
+    assert [one.task for one in play.assigned()] == [running.id]
+    if how == "returns":
+        play.done(parent)
+    elif how == "crashes":
+        play.crash(parent, 0)
+    elif how == "is returned":
+        play.say(Returned([parent.run]))
+    else:
+        play.say(Goodbye("it ends"))
+    ended = {one.task for one in play.seen(CallsFinished) if isinstance(one.error, Cancelled)}
+    assert waiting.id in ended
+    if how == "is lost":
+        assert running.id in ended
+        return
+    assert play.sent(Cancel) == [Cancel([running.id], signal.SIGTERM)]
+    [child] = [one for one in play.core.state.runs.values() if one.span.open_task.task == running]
+    play.crash(assignment(child), 0, CANCELLED, -15)
+    assert running.id not in play.core.state.open_tasks
+
+
+def test_grandchildren_end_when_the_runs_of_children_do() -> None:
+    play = play_with(slots=3)
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = play.assigned()
+    make(play, child)
+    [grandchild] = play.assigned()
+    play.done(parent)
+    assert play.sent(Cancel) == [Cancel([child.run], signal.SIGTERM)]
+    play.crash(child, 0, CANCELLED, -15)
+    assert play.sent(Cancel) == [Cancel([grandchild.run], signal.SIGTERM)]
+
+
+def test_the_children_of_a_run_that_has_ended_end_at_once() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    play.done(parent)
+    make(play, parent)
+    [settled] = play.seen(CallsFinished)
+    assert isinstance(settled.error, Cancelled)
+
+
+def test_a_child_that_ends_is_not_counted_among_the_children_any_more() -> None:
+    play = play_with(slots=2)
+    [parent] = submit(play)
+    make(play, parent)
+    play.done(play.assigned()[0])
+    assert run_of(play, parent).children == {}
+
+
+def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
+    play = play_with(max_nesting=1)
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = wait(play, parent)
+    make(play, child)
+    assert wait(play, child) == []
+    [answer] = play.sent(Resumed)
+    assert "1 calls of the worker on node-w wait" in answer.refused
+    assert not run_of(play, child).batch.waiting
+
+
+def test_one_that_is_not_known_to_wait_may_go_on() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    assert resume(play, parent) == [Resumed(RUNNER, parent.run)]
+    play.say(Resumes(RUNNER, 99))
+    assert play.sent(Resumed) == [Resumed(RUNNER, 99)]
+
+
+def test_a_worker_that_gives_back_what_stands_behind_a_waiting_call_is_not_blamed() -> None:
+    play = play_with(slots=2)
+    [parent] = submit(play)
+    [other] = submit(play)
+    for _ in range(9):
+        wait(play, parent)
+        play.say(Returned([other.run]))
+        [other] = play.assigned()
+        assert resume(play, parent)
+    assert b"w" in play.core.state.workers
+
+
+def test_a_call_that_ends_while_it_waits_gives_nothing_back_twice() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = wait(play, parent)
+    assert resume(play, parent) == []
+    play.done(parent)
+    play.crash(child, 0, CANCELLED, -15)
+    assert len(submit(play)) == 1
+    [worker] = play.core.state.workers.values()
+    assert (worker.waiting, worker.resuming, worker.withheld, worker.batches) == (0, {}, False, 1)
+    [group] = worker.slot_groups
+    assert group.batches == 1
+
+
+def test_workers_whose_calls_all_wait_do_not_count_against_the_most() -> None:
+    play = Play(pooled=True, max_workers=1)
+    play.submit()
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [parent] = play.assigned()
+    make(play, parent, demand=Demand(Cores(2)))
+    assert play.seen(Launch) == []
+    wait(play, parent)
+    assert play.seen(Launch) == [Launch(1, Demand(Cores(2)), "square")]
+
+
+# ------------------------------------------------------------------ requests that share workers
+
+
+def shared(slots: int = 2, **policy: Any) -> Play:
+    held: Resource = Cores(slots) & GPUs(1)
+    play = Play(resources=held, slots=slots, **policy)
+    play.hello(slots=slots)
+    return play
+
+
+def allocations(play: Play) -> dict[int, Resource]:
+    return {one.allocation: one.given for one in play.seen(Grant)}
+
+
+def test_what_a_waiting_call_had_is_given_to_others_and_given_again() -> None:
+    play = shared()
+    [parent] = submit(play, demand=Demand(Cores(2)))
+    [first] = allocations(play)
+    make(play, parent, demand=Demand(GPUs(1)))
+    [child] = wait(play, parent)
+    assert play.sent(Release) == [Release([first])]
+    assert resume(play, parent) == []
+    submit(play, demand=Demand(Cores(1)))
+    assert play.assigned() == []
+    play.done(child)
+    [(again, given)] = allocations(play).items()
+    assert given == Cores(2, [0, 1])
+    assert play.sent(Resumed) == [Resumed(RUNNER, parent.run, again)]
+    assert play.assigned() == []
+    play.done(parent)
+    assert len(play.sent(Assign)) == 1
+
+
+def test_a_call_goes_on_with_what_it_had_if_nobody_has_needed_it() -> None:
+    play = shared()
+    [parent] = submit(play, demand=Demand(Cores(1)))
+    [first] = allocations(play)
+    make(play, parent, demand=Demand(Cores(1)))
+    [child] = play.assigned()
+    wait(play, parent)
+    play.done(child)
+    assert resume(play, parent) == [Resumed(RUNNER, parent.run, first)]
+
+
+def test_a_gpu_is_never_given_twice() -> None:
+    play = shared()
+    [parent] = submit(play, demand=Demand(GPUs(1)))
+    make(play, parent, demand=Demand(GPUs(1)))
+    [child] = wait(play, parent)
+    assert resume(play, parent) == []
+    play.done(child)
+    [answer] = play.sent(Resumed)
+    group = run_of(play, parent).slot_group
+    assert (group.allocation, group.batches) == (answer.allocation, 1)
+
+
+def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slots() -> None:
+    play = shared(slots=1)
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = wait(play, parent)
+    assert resume(play, parent) == []
+    play.later(7)
+    play.say(Beat())
+    play.done(child)
+    assert len(play.sent(Resumed)) == 1
+    play.done(parent)
+    assert len(submit(play)) == 1
