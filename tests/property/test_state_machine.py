@@ -1186,8 +1186,10 @@ def check_workers(state: CoreState) -> None:
             assert group.batches == len(
                 {id(run.batch) for run in worker.runs.values() if run.slot_group is group}
             )
-            willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
-            assert group not in queue.idle or (willing and group.batches < group.slots)
+            ready = worker.phase is Phase.READY and not worker.withheld
+            willing = ready and (share is None or worker.taken < share)
+            # It may have taken its share by another group since.
+            assert group not in queue.idle or (ready and group.batches < group.slots)
             assert group not in queue.ahead or (
                 willing and share is None and group.slots <= group.batches < 2 * group.slots
             )

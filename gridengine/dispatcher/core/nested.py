@@ -47,7 +47,8 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, no
             f"{most} calls of the worker on {worker.hello.host} wait for calls that they have made "
             "(max_nesting), and one more may not"
         )
-        _answer(state, worker, Resumed(message.runner, run.number, refused=words))
+        kept = run.slot_group.allocation
+        _answer(state, worker, Resumed(message.runner, run.number, kept, words))
         return
     _leave_slot(state, run)
     for one in worker.runs.values():
