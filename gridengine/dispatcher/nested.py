@@ -369,7 +369,7 @@ class NestedDispatcher:
         self._questions.pop(0).answer()
 
     def _checked(self, message: Checked, buffers: Payload) -> None:
-        error = pickling.load(buffers) if message.failed else None
+        error = pickling.load_exception(buffers) if message.failed else None
         self._questions.pop(message.number).answer(error)
 
     def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
@@ -456,6 +456,9 @@ def shared_item(shared: SharedObject) -> SharedItem:
 
 def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
     """Return the outcome of calls, and what came with it, as it is for clients."""
+    error: Any = None
+    if item.failed:
+        error = pickling.load_exception(buffers[item.buffers : item.buffers + 1])
     out, err = map(bytes, buffers[len(buffers) - 2 :]) if item.output else (b"", b"")
     return CallsFinished(
         item.task,
@@ -463,7 +466,7 @@ def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
         item.stop,
         buffers[: item.buffers] if item.buffers else None,
         item.raised,
-        pickling.load(buffers[item.buffers : item.buffers + 1]) if item.failed else None,
+        error,
         item.exitcode,
         out,
         err,
