@@ -82,6 +82,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         ProcessScheduler as ProcessScheduler,
         SlurmScheduler as SlurmScheduler,
         best_available as best_available,
+        current_scheduler as current_scheduler,
     )
     from gridengine.serialize.shared_objects import Shared as Shared
     from gridengine.worker.call_context import GVAR as GVAR, current_job as current_job
@@ -102,7 +103,7 @@ _MODULES = {
         "dispatcher.core.tasks": "Attempt",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "
-        "best_available",
+        "best_available current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR current_job",
     }.items()

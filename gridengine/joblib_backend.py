@@ -11,6 +11,7 @@ installed with this package.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ from joblib._parallel_backends import (
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
+from gridengine.dispatcher.call_slot import without_slot
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import given_words
@@ -62,6 +64,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         self._made: Scheduler | None = None
         self._options = CallOptions(**options)
         self._submitter: Submitter | None = None
+        self._waiting = contextlib.ExitStack()
 
     def _scheduler(self) -> Scheduler:
         if self._made is None:
@@ -111,6 +114,16 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     def retrieve_result_callback(self, future: Future[Any]) -> Any:
         """Return what a batch returned."""
         return future.result()
+
+    def start_call(self) -> None:
+        """Have a call that makes calls wait for them from here on: joblib looks whether they have
+        ended.
+        """
+        self._waiting.enter_context(without_slot(connect(self._scheduler())[0].call_slot))
+
+    def stop_call(self) -> None:
+        """Have it go on."""
+        self._waiting.close()
 
     def terminate(self) -> None:
         """Let go of what was made for a `Parallel`."""

@@ -21,6 +21,8 @@ from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.units import whole
+from gridengine.schedulers import current_scheduler
+from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.expressions import Operation, compute, instructions_of
 from gridengine.worker.coroutines import is_coroutine_function
 from gridengine.worker.running_loop import in_event_loop
@@ -67,12 +69,12 @@ CURRENT: ContextVar[Program | None] = ContextVar("gridengine_program", default=N
 
 def current_program() -> Program:
     """Return what calls of delayed functions go to."""
-    return CURRENT.get() or _default_program()
+    return CURRENT.get() or _default_program(current_scheduler())
 
 
-@functools.cache
-def _default_program() -> Program:
-    return Program(Executor())
+@functools.lru_cache(maxsize=4)
+def _default_program(scheduler: Scheduler) -> Program:
+    return Program(Executor(scheduler=scheduler))
 
 
 def operation_of(value: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gridengine.client.outcomes import JOB, add_notes
+from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -87,6 +88,9 @@ class JobHandle:
     def began(self, event: TaskStarted) -> None:
         self.start = event
 
+    def abandoned(self) -> None:
+        """Ignore it: all was handed over."""
+
     def noted(self, event: TaskMessage) -> None:
         with self._changed:
             self._messages.append(event.payload)
@@ -96,7 +100,8 @@ class JobHandle:
         """Wait for the end, or for more than so many messages; return whether it has come within
         `timeout` seconds.
         """
-        with self._changed:
+        slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
+        with without_slot(slot), self._changed:
             come = self._changed.wait_for(
                 lambda: self.end is not None or len(self._messages) > messages, timeout
             )

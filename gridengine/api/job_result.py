@@ -130,11 +130,12 @@ class JobResult(ResultHolder):
         return self.result()
 
     async def _ended(self) -> None:
-        from gridengine.client.async_waiting import in_thread, task_waiter
+        from gridengine.client.async_waiting import in_thread, task_waiter, task_without_slot
 
         handle, waiter = self._started(), task_waiter()
         handle.when_ended(waiter.release)
-        await waiter.wait()
+        async with task_without_slot(handle.dispatcher.call_slot):
+            await waiter.wait()
         if handle.ours:
             await in_thread(self._end, lambda: None)
 

@@ -13,6 +13,7 @@ from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
+from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import trim
 
 T = TypeVar("T")
@@ -33,6 +34,11 @@ def gather(
     try:
         run.send(itertools.chain(head, calls), run.watch)
         run.total = len(results.values)
+        if results.missing and (slot := submission.dispatcher.call_slot) is not None:
+            # Once for all of them, and not for each that comes.
+            with WithoutSlot(slot):
+                while results.missing:
+                    run.watch()
         while results.missing:
             run.watch()
     except BaseException as error:
@@ -180,8 +186,9 @@ class ResultIterator(Generic[T]):
             raise
 
     def _await_next(self) -> None:
-        for patience in self._waits():
-            self._take(patience)
+        with without_slot(None if self._has_next() else self._submission.dispatcher.call_slot):
+            for patience in self._waits():
+                self._take(patience)
 
     def _waits(self) -> Iterator[float | None]:
         """Yield, until the next result or the end is there, for how long to wait for outcomes

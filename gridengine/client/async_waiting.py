@@ -10,10 +10,11 @@ import math
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
+from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.worker.running_loop import in_trio
 
 
@@ -105,6 +106,22 @@ class TrioWaiter(TaskWaiter):
         if self._task is not None:
             task, self._task = self._task, None
             self._trio.lowlevel.reschedule(task)
+
+
+@contextlib.asynccontextmanager
+async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
+    """As `without_slot`, in a task. One that is cancelled meanwhile goes on without it."""
+    if slot is None:
+        yield
+        return
+    slot.give_back()
+    try:
+        yield
+    finally:
+        waiter = task_waiter()
+        if slot.take_again(waiter):
+            await waiter.wait()
+        slot.check()
 
 
 def cancelled_error() -> BaseException:

@@ -41,6 +41,10 @@ class Batch(OutcomeListener):
         """Take an event, in the I/O thread."""
         self.on_event(self, event)
 
+    def abandoned(self) -> None:
+        """Hand over nothing of what waits with these calls."""
+        self.template.batcher.withdraw_waiting()
+
     def running(self) -> list[CallFuture]:
         """Return the calls that have no outcome yet."""
         return [future for future in self.futures if future.outcome is RUNNING]

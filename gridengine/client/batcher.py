@@ -38,6 +38,7 @@ from gridengine.client.future import (
 )
 from gridengine.client.initializer import Initializer
 from gridengine.client.lifetime import Lifetime
+from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
@@ -167,14 +168,25 @@ class Batcher(Lifetime):
         with self._handing_over:
             with self.lock:
                 self._cancels = True
-                waiting, submissions = list(self._waiting), list(self._submissions)
-                batches = list(self._batches.items())
-            for future in waiting:
-                future.cancel()
+                submissions, batches = list(self._submissions), list(self._batches.items())
+            self.withdraw_waiting()
         calls = [(task, 0, len(batch.futures)) for task, batch in batches]
         for submission in submissions:
             calls += submission.unsettled_calls()
         self.dispatcher.recall(calls)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all calls have ended; return whether they have within `timeout` seconds."""
+        with without_slot(self.dispatcher.call_slot if self._open else None):
+            return super().join(timeout)
+
+    def withdraw_waiting(self) -> None:
+        """Withdraw what was not handed over."""
+        with self._handing_over:
+            with self.lock:
+                waiting = list(self._waiting)
+            for future in waiting:
+                future.cancel()
 
     def recall(self, future: CallFuture) -> None:
         """Withdraw a call that was handed over, if it has not begun."""

@@ -6,9 +6,11 @@ import functools
 from typing import Any
 
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.inline import InlineScheduler
+from gridengine.schedulers.nested import NestedScheduler
 from gridengine.settings.values import settings
 
 
@@ -24,6 +26,19 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         from gridengine.dispatcher.inline import InlineDispatcher
 
         return InlineDispatcher()
+    if isinstance(scheduler, NestedScheduler):
+        from gridengine.dispatcher.nested import NestedDispatcher
+        from gridengine.worker.calling_process import calling_process
+
+        process = calling_process()
+        if process is None:
+            raise ConfigurationError(
+                "this is the scheduler of a call, and no call runs here",
+                hint="leave scheduler= out",
+            )
+        nested = NestedDispatcher(process)
+        scheduler.max_workers = nested.slots
+        return nested
     from gridengine.dispatcher.io_thread import DispatcherThread
 
     return DispatcherThread(scheduler, settings())

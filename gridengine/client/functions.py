@@ -40,6 +40,7 @@ from gridengine.serialize.references import (
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
+from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import Variables, own_variables
 
@@ -341,10 +342,18 @@ def _surroundings(
 
 def _environment() -> bytes:
     """Return the environment as /proc/self/environ would have it; the same object as long as
-    nothing of it changes.
+    nothing of it changes. What a call was allocated does not go on to the calls that it makes.
     """
     before, text = _last_environment().get(None, (None, b""))
     present = own_variables()
+    if GVAR.given:
+        instead = {
+            name: otherwise
+            for name, (value, otherwise) in GVAR.given.items()
+            if present.get(name) == value
+        }
+        merged = {**present, **instead}
+        present = {name: value for name, value in merged.items() if value is not None}
     if before != present:
         before = dict(present)
         text = b"\0".join(b"%s=%s" % entry for entry in before.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
@@ -22,6 +22,7 @@ from msgspec import Struct, field
 
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
+from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
@@ -70,6 +71,9 @@ class FutureBatcher(Protocol):
 
     def recall(self, future: CallFuture, /) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
+
+    def withdraw_waiting(self) -> None:
+        """Withdraw all that was not handed over."""
 
     def note_cancelled(self) -> None:
         """Note, under the lock, that a call that waited was cancelled."""
@@ -156,12 +160,6 @@ class Done:
 FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 
 
-class Releasable(Protocol):
-    """What somebody waits with: a lock, or what wakes a task of an event loop."""
-
-    def release(self) -> None: ...
-
-
 class Waiters:
     """What a future has once somebody waits for it.
 
@@ -187,6 +185,39 @@ class Waiters:
         """Return the locks to release once the batcher's lock, which is held now, is free."""
         locks, self.locks = self.locks, []
         return locks
+
+
+class RegisteredWaiters:
+    """Those of a future, as `concurrent.futures` adds them to it in a call that makes calls."""
+
+    def __init__(self, waiters: list[Any], slot: CallSlot) -> None:
+        self._waiters = waiters
+        self._slot = slot
+        self.remove = waiters.remove
+
+    def append(self, waiter: Any) -> None:
+        """Add one, who waits without the call's slot."""
+        if not isinstance(waiter.event, EventWithoutSlot):
+            waiter.event = EventWithoutSlot(self._slot)
+        self._waiters.append(waiter)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._waiters)
+
+
+class EventWithoutSlot(threading.Event):
+    """An event for which a call waits without its slot."""
+
+    def __init__(self, slot: CallSlot) -> None:
+        super().__init__()
+        self._slot = slot
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or `timeout` seconds; return whether it is set."""
+        if self.is_set() or (timeout is not None and timeout <= 0):
+            return self.is_set()
+        with WithoutSlot(self._slot):
+            return super().wait(timeout)
 
 
 class CallFuture(Future[Any]):
@@ -232,8 +263,10 @@ class CallFuture(Future[Any]):
         return condition
 
     @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self._with_condition().registered
+    def _waiters(self) -> Any:  # type: ignore[override]
+        registered = self._with_condition().registered
+        slot = self.template.batcher.dispatcher.call_slot
+        return registered if slot is None else RegisteredWaiters(registered, slot)
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:
@@ -351,8 +384,13 @@ class CallFuture(Future[Any]):
         lock.acquire()
         if not self._release_at_end(lock):
             return True
+        seconds = -1 if timeout is None else max(0.0, timeout)
+        slot = self.template.batcher.dispatcher.call_slot
         try:
-            return lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            if slot is None or not seconds:
+                return lock.acquire(timeout=seconds)
+            with WithoutSlot(slot):
+                return lock.acquire(timeout=seconds)
         finally:
             self._forget_waiter(lock)
 
@@ -386,12 +424,13 @@ class CallFuture(Future[Any]):
 
     async def ended(self) -> None:
         """Wait for the end, likewise."""
-        from gridengine.client.async_waiting import task_waiter
+        from gridengine.client.async_waiting import task_waiter, task_without_slot
 
         waiter = task_waiter()
         if self._release_at_end(waiter):
             try:
-                await waiter.wait()
+                async with task_without_slot(self.template.batcher.dispatcher.call_slot):
+                    await waiter.wait()
             except BaseException:
                 self._forget_waiter(waiter)
                 self.template.batcher.call_back(self.cancel)  # not here: it may have to wait

@@ -12,6 +12,7 @@ from typing import Any
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
+from gridengine.dispatcher.call_slot import without_slot
 from gridengine.errors import Cancelled, trim
 from gridengine.serialize.exceptions import PartialResults, note_on, twin_of
 
@@ -185,6 +186,14 @@ class MapRun:
             text = f"`results` of this exception has what {ended} of {len(results)} calls gave"
             note_on(error, [f"{text}; at a prompt, `sys.last_value.results`"])
 
+    def _await_next(self, position: int, seconds_left: Callable[[], float | None]) -> int:
+        """Wait for the result at this position; return up to where there are results."""
+        while (stop := self.results.settled_from_start()) == position:
+            left = seconds_left()
+            if not self.take(left if left is None else max(left, 0.0)):
+                raise TimeoutError
+        return stop
+
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield the results one after the other; whatever ends the iteration cancels the calls that
         are left.
@@ -196,10 +205,10 @@ class MapRun:
         results, position = self.results, 0
         try:
             while position < len(results.values):
-                while (stop := results.settled_from_start()) == position:
-                    left = seconds_left()
-                    if not self.take(left if left is None else max(left, 0.0)):
-                        raise TimeoutError
+                stop = results.settled_from_start()
+                if stop == position:
+                    with without_slot(self.submission.dispatcher.call_slot):
+                        stop = self._await_next(position, seconds_left)
                 error = results.first_error
                 if error is not None and error < stop:
                     stop = error

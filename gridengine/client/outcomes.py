@@ -43,6 +43,9 @@ class OutcomeListener:
     def noted(self, event: TaskMessage) -> None:
         """Ignore it."""
 
+    def abandoned(self) -> None:
+        """Ignore it: all was handed over."""
+
 
 class Outcome(Struct, frozen=True):
     """The outcome of the calls `start` to `stop`: their values, or the one error of them all."""

@@ -13,6 +13,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
+from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
@@ -257,7 +258,12 @@ class Submission(OutcomeListener):
         try:
             while True:
                 if self._unread is None:
-                    self._unread = self._events.get(timeout=timeout)
+                    slot = self.dispatcher.call_slot
+                    if slot is None or timeout == 0 or not self._events.empty():
+                        self._unread = self._events.get(timeout=timeout)
+                    else:
+                        with WithoutSlot(slot):
+                            self._unread = self._events.get(timeout=timeout)
                 unread = self._unread
                 yield from (
                     [unread]
@@ -270,13 +276,14 @@ class Submission(OutcomeListener):
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
-        from gridengine.client.async_waiting import task_waiter
+        from gridengine.client.async_waiting import task_waiter, task_without_slot
 
         waiter = task_waiter()
         self._wake = waiter.release
         try:
             if self._unread is None and self._events.empty():
-                await waiter.wait(timeout)
+                async with task_without_slot(self.dispatcher.call_slot):
+                    await waiter.wait(timeout)
         finally:
             self._wake = None
 

@@ -53,7 +53,7 @@ class Submitter:
         initializer: what runs in each process before the first of them.
         options: of all its calls.
         most: how many calls that are submitted singly are handed over at a time; None is for the
-            batcher to decide.
+            batcher to decide, or inside a call `max_workers`.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
     """
 
@@ -83,7 +83,7 @@ class Submitter:
             self._scheduler,
             ours=ours,
             initializer=initializer,
-            most=most,
+            most=max_workers if most is None and dispatcher.call_slot is not None else most,
             daemon=daemon,
         )
         self._initializer = initializer
@@ -353,9 +353,7 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
         )
 
     if place is None and GVAR.inside:
-        # calls inside a call run in its process, one after the other, whatever they would do
-        # elsewhere
-        return None
+        return None  # where the call runs, or in its own process: no scheduler of its own
 
     def make() -> Scheduler:
         if place is None or isinstance(place, str):

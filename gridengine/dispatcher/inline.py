@@ -97,6 +97,7 @@ class InlineDispatcher:
 
     slots = 1
     at_once = True
+    call_slot = None
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)

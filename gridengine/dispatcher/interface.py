@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
@@ -33,16 +34,23 @@ class Listener(Protocol):
     def began(self, event: TaskStarted) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
 
+    def abandoned(self) -> None:
+        """Hand nothing more over: the call that the tasks belong to has ended, and so do they."""
+
 
 class Dispatcher(Protocol):
     """Runs tasks on the workers of one scheduler. Its methods may be called from any thread.
 
     `slots` is how many calls run at a time at the most; `at_once` is whether calls have ended when
-    `submit` returns.
+    `submit` returns; `call_slot` is what the call has in which this dispatcher is used, if it is
+    one that this dispatcher runs.
     """
 
     slots: int
     at_once: bool
+
+    @property
+    def call_slot(self) -> CallSlot | None: ...
 
     def new_id(self) -> int:
         """Return an id for a task, unique for this dispatcher."""

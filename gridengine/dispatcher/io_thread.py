@@ -75,6 +75,7 @@ class DispatcherThread:
     """
 
     at_once = False
+    call_slot = None
 
     def __init__(self, scheduler: Scheduler, settings: Settings) -> None:
         check_threads(LOCAL_THREADS if scheduler.local else THREADS)

@@ -51,6 +51,14 @@ class UnsettledTasks:
         one = self._tasks.get(task)
         return None if one is None else one.listener
 
+    def ids(self) -> list[int]:
+        """Return the ids of all such tasks."""
+        return list(self._tasks)
+
+    def listeners(self) -> set[Listener]:
+        """Return those who are still to receive outcomes."""
+        return {one.listener for one in list(self._tasks.values())}
+
     def settle(self, event: CallsFinished) -> None:
         """Pass the outcome of calls to their listener. Only then they count as settled."""
         one = self._tasks.get(event.task)
@@ -69,7 +77,8 @@ class UnsettledTasks:
 
     def fail(self, error: GridEngineError) -> Iterator[BaseException]:
         """Settle all remaining calls with an error; yield what a listener raises, and go on."""
-        for id, one in list(self._tasks.items()):
+        for id in self.ids():
+            one = self._tasks.pop(id)
             for start, stop in one.remaining():
                 try:
                     one.listener.settled(

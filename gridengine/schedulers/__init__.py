@@ -44,9 +44,11 @@ __all__ = [
     "Scheduler",
     "SlurmScheduler",
     "best_available",
+    "current_scheduler",
     "default_entry",
     "default_scheduler",
     "make_scheduler",
+    "makes_calls",
     "named_scheduler",
     "scheduler_of_jobs",
 ]
@@ -98,18 +100,36 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
     the first call and closed at exit. What it is, and how to have another, is said then; `calls` is
     how many a map has that asks.
 
-    Inside a call it is the call's own process: a scheduler for each process that runs calls would
-    start workers without bound.
+    Inside a call it is that which runs the call; or, in a process that a call has forked, or a
+    call that an `InlineScheduler` makes, that very process: a scheduler for each process that runs
+    calls would start workers without bound.
     """
     if GVAR.inside:
-        from gridengine.schedulers.inline import nested_scheduler
+        from gridengine.schedulers.inline import inner_scheduler
+        from gridengine.schedulers.nested import NestedScheduler
 
-        return nested_scheduler()
+        return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
     if (os.getpid(), None) not in _MADE:
         entry, system = default_entry()
         made = _once(None, lambda: named_scheduler(entry.name))
         _announce(made, system, calls)
     return _MADE[os.getpid(), None]
+
+
+def current_scheduler() -> Scheduler:
+    """Return the scheduler of calls that name none: inside a call that which runs the call,
+    elsewhere this process's own. It may be given as `scheduler=`, and need not be closed.
+    """
+    return default_scheduler()
+
+
+def makes_calls() -> bool:
+    """Return whether this code runs in a call whose own calls go to the scheduler that runs it."""
+    if not GVAR.in_runner:
+        return False
+    from gridengine.worker.calling_process import calling_process
+
+    return calling_process() is not None
 
 
 def named_scheduler(name: str) -> Scheduler:
@@ -168,10 +188,11 @@ def scheduler_of_jobs(resources: Resource) -> Scheduler:
     scheduler: this process's own scheduler.
 
     But jobs on this machine that ask for nothing start at once, as processes do, and take nobody's
-    place: they may wait for one another. Those that are started inside a call are always processes
-    of the same machine: what started them may wait for them.
+    place: they may wait for one another. Those that a call starts that is made in its caller's own
+    process are processes of the same machine.
     """
-    scheduler = named_scheduler(PROCESSES.name) if GVAR.inside else default_scheduler()
+    is_apart = GVAR.inside and not makes_calls()
+    scheduler = named_scheduler(PROCESSES.name) if is_apart else default_scheduler()
     if resources == ZERO and isinstance(scheduler, PROCESSES.scheduler_class()):
         return _once(UNBOUNDED_PROCESSES.name, UNBOUNDED_PROCESSES.make)
     return scheduler

@@ -65,7 +65,7 @@ class Scheduler(ABC):
     """For how many seconds a worker may be there, None where nobody says."""
 
     _not_pickled = (
-        "leave it out: what a call runs in turn runs in its own process; or make one in the call",
+        "leave it out: calls that a call makes run where it does; or make one in the call",
         "return plain data",
     )
     """What to do instead of handing one over to a call, and of returning one."""

@@ -1,5 +1,5 @@
-"""Calls run in this very process, one after the other: an `InlineScheduler`, which is the
-default inside a call.
+"""Calls run in this very process, one after the other: an `InlineScheduler`, which is the default
+inside a call of another one, and in processes that calls have forked.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from gridengine.worker.call_context import GVAR
 logger = logging.getLogger("gridengine")
 
 WARNING = (
-    "calls inside a call run in its own process, one after the other, when they name no scheduler; "
-    "scheduler=gridengine.ProcessScheduler(n) has them run in n processes on that call's machine"
+    "calls inside a call of an InlineScheduler, or in a process that a call has forked, run in "
+    "that process, one after the other, when they name no scheduler; "
+    "scheduler=gridengine.ProcessScheduler(n) has them run in n processes on this machine"
 )
 
 
@@ -49,9 +50,9 @@ class InlineScheduler(Scheduler):
         raise NotImplementedError("an InlineScheduler has no workers to launch")
 
 
-def nested_scheduler() -> InlineScheduler:
-    """Return the scheduler of calls inside a call. The first of all the runners of a worker to ask
-    says so, as a warning.
+def inner_scheduler() -> InlineScheduler:
+    """Return the scheduler of calls inside a call that is made in its caller's own process, or in a
+    process that a call has forked. The first of all those of a worker to ask says so, as a warning.
     """
     return _nested_of(os.getpid())[0]
 

@@ -4,6 +4,7 @@ those it was given. Linux.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -110,10 +111,12 @@ def _gpu(visible: Sequence[str], one: int | str) -> int | str:
     return int(name) if name.isdigit() else name
 
 
-def bind_process(message: Allocate) -> dict[bytes, bytes]:
-    """Have this process, and all that it starts, use the processors of an allocation; return the
-    variables that tell libraries of them and of its GPUs, to be set before they are imported, for
-    they look once.
+def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes]:
+    """Have this process, all its threads and all that it starts, use the processors of an
+    allocation; return the variables that tell libraries of them and of its GPUs, to be set before
+    they are imported, for they look once.
+
+    allowed: the processors that it could use at first.
 
     Raises:
         ConfigurationError: this machine does not let it.
@@ -121,12 +124,10 @@ def bind_process(message: Allocate) -> dict[bytes, bytes]:
     variables = {}
     if message.cores:
         try:
-            os.sched_setaffinity(
-                0,
-                message.cores
-                if message.exact
-                else processors_for(message.cores, sorted(os.sched_getaffinity(0))),
-            )
+            processors = message.cores if message.exact else processors_for(message.cores, allowed)
+            for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names alone
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.sched_setaffinity(int(thread), processors)
         except OSError as error:
             raise ConfigurationError(
                 f"cores {message.cores} of {socket.gethostname()} cannot be used: {error.strerror}",

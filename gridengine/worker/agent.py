@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
@@ -35,6 +35,7 @@ from gridengine.wire.messages import (
     Release,
     Reload,
     Returned,
+    ToParent,
     large_inputs,
     portions,
 )
@@ -42,6 +43,7 @@ from gridengine.worker import parent_requests
 from gridengine.worker.affinity import Processors
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
+from gridengine.worker.nested_calls import NestedCalls
 from gridengine.worker.output import OutputReaders
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.poller import Poller
@@ -107,6 +109,7 @@ class Agent:
             relay=relay,
         )
         self._runner_messages = RunnerMessages(self.pool, send, self._flush_log)
+        self._nested_calls = NestedCalls(self.pool, self._poller, send)
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
 
@@ -146,8 +149,12 @@ class Agent:
             self._streams.flush(_LOG_SECONDS)
 
     def _answer_requests(self) -> None:
-        if not parent_requests.reply(self._fork_server.requests, self._answer):
+        if not parent_requests.reply(self._fork_server.requests, self._answer_request):
             self._poller.unregister(self._fork_server.requests.fileno())
+
+    def _answer_request(self, request: bytes) -> parent_requests.Answer:
+        is_for_children = request[:1] == parent_requests.CHILDREN
+        return self._nested_calls.open(request) if is_for_children else self._answer(request)
 
     def finish_background(self) -> None:
         """Before it is closed: let threads that calls have left running in runners without work end
@@ -258,6 +265,9 @@ class Agent:
         if returned:
             self._send(Returned(returned), ())
 
+    def _pass_on(self, message: ToParent, buffers: Payload) -> None:
+        self._nested_calls.pass_on(message, buffers)
+
     def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
         if self._relay is not None:
             self._relay.taken(message.size)
@@ -291,4 +301,5 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Cancel: Agent._cancel,
     Recall: Agent._recall,
     OutputTaken: Agent._output_taken,
+    **dict.fromkeys(get_args(ToParent), Agent._pass_on),
 }

@@ -4,6 +4,8 @@ GPUs.
 
 from __future__ import annotations
 
+import os
+
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.estimates import replaced
@@ -20,6 +22,7 @@ class AllocatedResources:
 
     def __init__(self) -> None:
         self._message = Allocate(0)
+        self._allowed = sorted(os.sched_getaffinity(0))
         self._payload: Payload = ()
         self.present: Resource | None = ZERO
         """What calls are given; None until `get` has found it, or failed to."""
@@ -33,7 +36,7 @@ class AllocatedResources:
         self.present, self._unfit = None if message.allocation else ZERO, None
         self.variables = NONE_GIVEN
         try:
-            self.variables = bind_process(message) or NONE_GIVEN
+            self.variables = bind_process(message, self._allowed) or NONE_GIVEN
         except ConfigurationError as error:
             self.present, self._unfit = None, error
 

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -71,6 +72,10 @@ class Variables:
         """Of those that an executor limits for each process."""
         self.is_spent = False
         """Whether this process has made as many as it may, and is to end."""
+        self.given: Mapping[bytes, tuple[bytes, bytes | None]] = MappingProxyType({})
+        """The environment variables of its allocation, each with what it would be without."""
+        self.at_end: Callable[[], object] | None = None
+        """What is to be done when the call that runs has ended; only of a call that makes calls."""
 
     def __reduce__(self) -> str:
         return "GVAR"  # a function that refers to it means that of the process in which it runs
@@ -93,13 +98,18 @@ class Variables:
         """Whether this code runs inside a call, or in a process that is there for calls alone."""
         return self.in_runner or self.job is not None
 
+    @property
+    def in_own_process(self) -> bool:
+        """Whether this code runs in a call that is made in its caller's own process and thread."""
+        return _HERE.get() is not None
+
     def count_call(self, most: int) -> None:
         """Count a call of a runner that makes so many; calls inside a call end no process.
 
         Raises:
             ProcessSpent: it has made them.
         """
-        if self.in_runner and _HERE.get() is None:
+        if self.in_runner and not self.in_own_process:
             if self.calls_made >= most:
                 raise ProcessSpent
             self.calls_made += 1

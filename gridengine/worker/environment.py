@@ -110,23 +110,31 @@ class CallEnvironment:
         What calls change in them later calls of the same caller find changed, as in the processes
         of a `multiprocessing.Pool`; but not a call that is `alone`, a job, nor those after it.
         """
-        anew = alone or self._was_alone or caller != self._caller
-        if not anew and given is self._given:
+        if not (alone or self._was_alone or caller != self._caller):
+            if given is not self._given:
+                self.give(given)
             return
-        before, self._given = self._given, given
-        if anew:
-            if caller != self._caller:
-                self._caller, self._wanted = caller, self._variables_of(caller)
-            self._was_alone = alone
-            GVAR.environment_number += 1
-            if caller is not None:
-                os.umask(caller.umask)
-                sys.argv = list(map(os.fsdecode, caller.arguments))
-        wanted = {**self._wanted, **given} if given else self._wanted
-        if not anew:
-            set_variables({name: wanted.get(name) for name in before.keys() | given.keys()})
-        elif wanted != own_variables():
+        if caller != self._caller:
+            self._caller, self._wanted = caller, self._variables_of(caller)
+        self._was_alone = alone
+        GVAR.environment_number += 1
+        if caller is not None:
+            os.umask(caller.umask)
+            sys.argv = list(map(os.fsdecode, caller.arguments))
+        wanted = self._note_given(given)
+        if wanted != own_variables():
             set_variables({**dict.fromkeys(own_variables()), **wanted})
+
+    def give(self, given: Variables) -> None:
+        """Have the variables of another allocation; all others stay as they are."""
+        before, wanted = self._given, self._note_given(given)
+        set_variables({name: wanted.get(name) for name in before.keys() | given.keys()})
+
+    def _note_given(self, given: Variables) -> Variables:
+        """Return what is wanted with the variables of this allocation."""
+        self._given = given
+        GVAR.given = {name: (value, self._wanted.get(name)) for name, value in given.items()}
+        return {**self._wanted, **given} if given else self._wanted
 
     def _variables_of(self, caller: CallerState | None) -> Variables:
         if caller is None:

@@ -33,7 +33,7 @@ class LoadedFunctions:
 
     def __init__(self, main: CallersMain, site: Site | None = None) -> None:
         self._main = main
-        self._environment = CallEnvironment(site)
+        self.environment = CallEnvironment(site)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
         """Of each function the module search path and directory to run it with, and how it is
         pickled.
@@ -94,7 +94,7 @@ class LoadedFunctions:
             Exception: it cannot be loaded, or this machine does not have that directory.
         """
         path, directory, message, payload = self._defined[digest]
-        self._environment.enter(message.caller, given, alone=alone)
+        self.environment.enter(message.caller, given, alone=alone)
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
         loaded = self._loaded.get(digest)

@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 from gridengine.wire.socket_pairs import socket_pair
 
-AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR = b"k", b"r", b"d"
+AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, CHILDREN = b"k", b"r", b"d", b"c"
 """The requests: the key of `multiprocessing`; the descriptor of its resource tracker; that of a
-`Descriptor`, whose name follows.
+`Descriptor`, whose name follows; a socket for the calls that calls make, of the runner whose number
+follows.
 """
 _GIVEN, _REFUSED = b"+", b"-"
 _DESCRIPTOR = struct.Struct("i")

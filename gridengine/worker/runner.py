@@ -42,7 +42,7 @@ from gridengine.wire.messages import (
     Started,
     portions,
 )
-from gridengine.worker import background_work, multiprocessing_state
+from gridengine.worker import background_work, calling_process, multiprocessing_state
 from gridengine.worker.allocated_resources import AllocatedResources
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.environment import Site
@@ -88,6 +88,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     redirect_streams(descriptors)
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     runner = Runner(Channel(socket.socket(fileno=descriptors.channel)), words, site)
+    calling_process.prepare(descriptors.number, words, runner.reallocate)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
         runner.serve()
@@ -141,6 +142,17 @@ class Runner:
 
     def _allocate(self, message: Allocate, buffers: Payload) -> None:
         self._resources.allocate(message, buffers)
+
+    def reallocate(self, message: Allocate, buffers: Payload) -> None:
+        """Keep to another allocation in the midst of a call, in any thread.
+
+        Raises:
+            Exception: there is nothing to give; or its class cannot be loaded here.
+        """
+        self._resources.allocate(message, buffers)
+        if GVAR.process_job is not None:
+            GVAR.process_job.resources = self._resources.get()
+        self.functions.environment.give(self._resources.variables)
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
         self._queue.extend(portions(message.assignments, buffers))
@@ -249,6 +261,8 @@ class Runner:
         """Pickle what the calls of a run have returned; what that takes is not their own. Of a
         watched run, or one whose calls run once, send it, too.
         """
+        if GVAR.at_end is not None:
+            GVAR.at_end()
         if self._memory.wanted:
             with self._memory.lifted():
                 self._result_buffer.end()
@@ -308,6 +322,8 @@ class Runner:
                         append(call(calls[index]))
                     except BaseException as error:
                         self._add_raised(index, error, assignment, calls[index])
+                if GVAR.at_end is not None:
+                    GVAR.at_end()
                 result_buffer.ended = now = monotonic()
                 if now >= result_buffer.due:
                     self._answer(assignment)
@@ -345,6 +361,8 @@ class Runner:
             except BaseException as error:
                 self._exit_if_late()
                 self._add_raised(index, error, assignment, calls[index])
+            if GVAR.at_end is not None:
+                GVAR.at_end()
             result_buffer.ended = now = monotonic()
             if now >= result_buffer.due:
                 self._answer(assignment)

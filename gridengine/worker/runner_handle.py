@@ -99,6 +99,8 @@ class RunnerHandle:
         """Of runs it has answered in part: the index of the first call not answered."""
         self.cancelled: dict[int, int] = {}
         """The runs it was given that are to be ended, and by which signal."""
+        self.waits_in = 0
+        """The run whose call waits for calls that it has made; 0 when none does."""
         self.defined: set[bytes] = set()
         self.outdated = False
         """Whether it may have loaded modules that have changed since."""
@@ -184,9 +186,10 @@ class RunnerHandle:
         it did not do.
         """
         current, index = self.status.run, self.status.index
-        if current not in self.given or not self.is_settled:
+        if current not in self.given or self.ending is not None or self.dead:
             return [], [], None
-        later = [run for run in self.given if run > current]
+        # It drops itself, and reports, what is cancelled, before it looks at what is barred.
+        later = [run for run in self.given if run > current and run not in self.cancelled]
         asked = [run for run in later if run in runs]
         others = [self.ahead.get(run) for run in later if run not in runs]
         if not all(others):
@@ -295,6 +298,7 @@ class RunnerHandle:
             and not self._maybe_barred
             and not self.backlog
             and not self.outdated
+            and not self.waits_in
             and self.is_settled
             and not next(iter(self.given.values())).watched
         )

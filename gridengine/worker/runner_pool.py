@@ -12,9 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
     Allocate,
@@ -49,11 +51,21 @@ _TICK_SECONDS = 0.5
 as late this process was stopped.
 """
 _LOOK_SECONDS = 0.05
+_KEPT_SECONDS = 1.0
+"""For so long runners that took the place of calls that waited are kept: the next may wait soon."""
+
+
+class Connected(Protocol):
+    """What has a channel to a runner; `stalled` is whether it has more to send than it takes."""
+
+    channel: Channel
+    stalled: bool
 
 
 class RunnerPool:
     """Up to `slots` runners and their work. A runner has one batch at a time and, while there are
-    more than runners, the next one ahead: so it need not wait between the two.
+    more than runners, the next one ahead: so it need not wait between the two. One whose call waits
+    for calls that it has made takes no slot.
 
     Args:
         fork_server: where runners are forked.
@@ -100,6 +112,13 @@ class RunnerPool:
         """Those that were given a batch ahead, and may have it still."""
         self._leaving: set[int] = set()
         """The runners that were ended while they had nothing to do, to make room."""
+        self._waiting: set[int] = set()
+        """The runners whose calls wait for others."""
+        self._more = 0
+        """How many runners there may be besides: as many as have waited lately."""
+        self._less_at = 0.0
+        self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
+        """Called with each runner that is no more."""
         self._last_id = 0
         self._ticked = math.inf
         self.broken = ""
@@ -148,6 +167,14 @@ class RunnerPool:
             taken += take_out(runner.backlog, runs)
         return taken
 
+    def take_all_queued(self) -> list[int]:
+        """Take out all that waits for a runner; return its runs."""
+        queues = [self._queue, *(one.queue for one in self._allocations.values())]
+        taken = [assignment.run for queue in queues for batch in queue for assignment, _ in batch]
+        for queue in queues:
+            queue.clear()
+        return taken
+
     def clear(self) -> None:
         """Drop what waits."""
         self._queue.clear()
@@ -174,28 +201,37 @@ class RunnerPool:
                 break
         if lacking and any(runner.is_skipping for runner in self.idle):
             lacking = 0  # and soon they can begin it
-        while self.idle and (lacking > len(self._leaving) or len(self.idle) > self._spare):
+        spare = self._spare + self._more
+        while self.idle and (lacking > len(self._leaving) or len(self.idle) > spare):
             self._end_idle(self.idle.pop(0))
         if self._queue:
             for runner in self.runners.values():
                 if runner.allocation is None and self._queue:
                     self._give_ahead(runner, self._queue)
-        elif self._ahead and (self.idle or len(self.runners) < self._slots):
+        elif self._ahead and (self.idle or self._may_grow()):
             self._take_from_busy()
+
+    def _may_grow(self) -> bool:
+        """Whether there may be one more runner."""
+        return len(self.runners) < self._slots + self._more
 
     def _has_plain_slot(self) -> bool:
         """Whether the allocations leave a slot for calls that ask for nothing."""
-        busy = sum(
-            runner.allocation is None and runner.id not in self._leaving
-            for runner in self.runners.values()
-        ) - len(self.idle)
+        busy = (
+            sum(
+                runner.allocation is None and runner.id not in self._leaving
+                for runner in self.runners.values()
+            )
+            - len(self.idle)
+            - len(self._waiting)
+        )
         return busy + sum(one.message.slots for one in self._allocations.values()) < self._slots
 
     def _take_from_busy(self) -> None:
         """Give to runners that have nothing to do the batches that others were given ahead."""
         for runner in self._holders_of_spare_batches():
             if (self._allocations and not self._has_plain_slot()) or not (
-                any(one.place == ANYWHERE for one in self.idle) or len(self.runners) < self._slots
+                any(one.place == ANYWHERE for one in self.idle) or self._may_grow()
             ):
                 return
             if batch := runner.take_ahead():
@@ -256,7 +292,7 @@ class RunnerPool:
             runner.end(CANCELLED, signal.SIGTERM, kill_at)
 
     def _start_runner(self, place: Place) -> RunnerHandle | None:
-        if len(self.runners) >= self._slots:
+        if not self._may_grow():
             return None
         self._last_id += 1
         allow_one_more_runner(len(self.runners))
@@ -275,8 +311,9 @@ class RunnerPool:
 
     def stop_growing(self, number: int) -> None:
         """Go on with the runners there are when the system gives no more, for this error."""
-        self._slots = len(self.runners)
-        if not self.runners:
+        self._more = len(self._waiting)
+        self._slots = len(self.runners) - self._more
+        if not self._slots:
             self.broken = f"no runner can be started: {os.strerror(number)}"
         else:
             log.warning(
@@ -334,12 +371,12 @@ class RunnerPool:
             runner.defined.add(name)
             self.send(runner, *self._definitions.messages[name])
 
-    def send(self, runner: RunnerHandle, message: Message, payload: Payload = ()) -> None:
+    def send(self, runner: Connected, message: Message, payload: Payload = ()) -> None:
         """Send a runner a message; never waits."""
         if runner.channel.send(message, payload) is runner.stalled:
             self.note_stall(runner, stalled=not runner.stalled)
 
-    def note_stall(self, runner: RunnerHandle, *, stalled: bool) -> None:
+    def note_stall(self, runner: Connected, *, stalled: bool) -> None:
         """Be called when a full channel takes more."""
         if stalled != runner.stalled and not runner.channel.ended:
             runner.stalled = stalled
@@ -350,6 +387,8 @@ class RunnerPool:
     def end_run(self, runner: RunnerHandle, run: int) -> None:
         """Note that a runner has a run no more, and give it the next batch ahead."""
         runner.forget(run)
+        if run == runner.waits_in:
+            self.end_waiting(runner, 0)
         if runner.given and not runner.ahead and (queue := self._queue_of(runner)):
             self._give_ahead(runner, queue)
 
@@ -370,9 +409,38 @@ class RunnerPool:
             if self._queue or self._allocations or self._ahead or len(self.idle) > self._spare:
                 self.assign_queued()
 
+    def begin_waiting(self, runner: RunnerHandle, run: int) -> None:
+        """Note that a call of this run waits for others: the runner takes no slot."""
+        runner.waits_in = run
+        self._waiting.add(runner.id)
+        self._more = max(self._more, len(self._waiting))
+        runner.leave_allocation()
+
+    def end_waiting(self, runner: RunnerHandle, allocation: int) -> RunnerAllocation | None:
+        """Have a runner go on whose call has waited, in this allocation (0: none); return that if
+        it has to be told of it.
+
+        Raises:
+            ProtocolError: there is no such allocation.
+        """
+        runner.waits_in = 0
+        self._waiting.discard(runner.id)
+        self._less_at = time.monotonic() + _KEPT_SECONDS
+        if not allocation:
+            return None
+        if allocation not in self._allocations:
+            raise ProtocolError(f"allocation {allocation} is not this worker's")
+        runner.allocation = given = self._allocations[allocation]
+        given.runner, runner.place = runner, given.place
+        if runner.told_allocation == allocation:
+            return None
+        runner.told_allocation = allocation
+        return given
+
     def remove(self, runner: RunnerHandle) -> None:
         """Forget a runner that is no more."""
         runner.leave_allocation()
+        self._waiting.discard(runner.id)
         self._leaving.discard(runner.id)
         del self.runners[runner.id]
         self._ahead.pop(runner.id, None)
@@ -383,6 +451,7 @@ class RunnerPool:
             self._readers.remove(output)
         runner.take_output()
         runner.close()
+        self.on_removed(runner)
 
     def unregister(self, runner: RunnerHandle) -> None:
         """Read no more from a runner's channel."""
@@ -407,11 +476,13 @@ class RunnerPool:
         self._ticked = now if timed else math.inf
         if timed:
             waits.append(_TICK_SECONDS)
-        if (
-            self._ahead
-            and (self.idle or len(self.runners) < self._slots)
-            and self._holders_of_spare_batches()
-        ):
+        if self._more > len(self._waiting):
+            if now >= self._less_at:
+                self._more = len(self._waiting)
+                self.assign_queued()
+            else:
+                waits.append(self._less_at - now)
+        if self._ahead and (self.idle or self._may_grow()) and self._holders_of_spare_batches():
             self.assign_queued()
             waits.append(_LOOK_SECONDS)
         return min([3600.0, *waits])

@@ -55,6 +55,7 @@ class FakeDispatcher:
 
     slots: int = 2
     at_once: bool = False
+    call_slot: None = None
     on_submit: Callable[[FakeDispatcher], None] | None = None
     entries: list[Entry] = field(default_factory=list)
     departures: list[int] = field(default_factory=list)
