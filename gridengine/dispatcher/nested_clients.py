@@ -105,6 +105,9 @@ class NestedClient:
         """Pass on that a task has begun."""
         self.send(ChildStarted(self.runner, event.task, event.pid, event.host, event.attempt))
 
+    def abandoned(self) -> None:
+        """Ignore it: the process knows when its calls end."""
+
     def noted(self, event: TaskMessage) -> None:
         """Pass on a pushed value."""
         self.send(ChildMessage(self.runner, event.task, len(event.payload)), event.payload)
