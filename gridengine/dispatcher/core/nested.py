@@ -159,6 +159,8 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     state.freed_slots[group] = None
     if group.queue.calls:
         state.dirty_queues[group.queue] = None
+    if run.worker.resuming:
+        state.returning[run.worker.id] = run.worker
 
 
 def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:

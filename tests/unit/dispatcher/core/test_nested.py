@@ -126,6 +126,18 @@ def test_who_goes_on_comes_before_what_waits() -> None:
     assert len(play.assigned()) == 1
 
 
+def test_who_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
+    play = play_with()
+    [parent] = submit(play)
+    make(play, parent)
+    [child] = wait(play, parent)
+    assert resume(play, parent) == []
+    make(play, child)
+    assert wait(play, child) == []
+    assert play.sent(Resumed) == [Resumed(RUNNER, parent.run)]
+    play.done(parent)
+
+
 def test_of_several_that_go_on_the_deepest_is_first() -> None:
     play = play_with()
     [parent] = submit(play)
