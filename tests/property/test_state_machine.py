@@ -80,10 +80,13 @@ from gridengine.wire.messages import (
     Reload,
     Result,
     Results,
+    Resumed,
+    Resumes,
     Returned,
     Shortened,
     Started,
     Stop,
+    Waits,
     Welcome,
     input_name,
     portions,
@@ -163,6 +166,7 @@ class Peer:
     handle: Handle
     slots: int
     version: str
+    most_waiting: int
     needs: dict[int, set[bytes]]
     """The shared objects that must be there for each task."""
     begun_once: set[tuple[int, int]]
@@ -179,6 +183,19 @@ class Peer:
     functions: set[bytes] = field(default_factory=set)
     batches: list[list[Item]] = field(default_factory=list)
     allocations: dict[int, tuple[Resource, int]] = field(default_factory=dict)
+    waiting: dict[int, bool] = field(default_factory=dict)
+    """The runs whose calls wait for calls that they have made, and whether they ask for their
+    slots.
+    """
+
+    @property
+    def waiting_batches(self) -> list[list[Item]]:
+        return [batch for batch in self.batches if batch[0].run in self.waiting]
+
+    @property
+    def begun(self) -> list[list[Item]]:
+        """The batches that runners are at, or wait in."""
+        return [*self.running, *self.waiting_batches]
 
     @property
     def running(self) -> list[list[Item]]:
@@ -189,6 +206,8 @@ class Peer:
         taken: dict[int, int] = {}
         for batch in self.batches:
             allocation = batch[0].allocation
+            if batch[0].run in self.waiting:
+                continue
             if taken.get(allocation, 0) < (
                 1
                 if allocation
@@ -242,7 +261,7 @@ class Peer:
                 for one in message.assignments
             ]
         )
-        assert len(self.batches) <= 2 * self.slots
+        assert len(self.batches) - len(self.waiting_batches) <= 2 * self.slots
 
     def granted(self, grant: Grant) -> None:
         self.allocations[grant.allocation] = grant.given, grant.takes
@@ -261,12 +280,15 @@ class Peer:
     def released(self, message: Release) -> None:
         for allocation in message.allocations:
             assert not any(
-                item.allocation == allocation for batch in self.batches for item in batch
+                item.allocation == allocation
+                for batch in self.batches
+                if batch[0].run not in self.waiting
+                for item in batch
             ), "released under calls that run"
             del self.allocations[allocation]
 
     def cancelled(self, message: Cancel) -> None:
-        running = self.running
+        running = self.begun
         for batch in reversed(list(self.batches)):
             for item in list(batch):
                 if item.run not in message.runs:
@@ -283,11 +305,14 @@ class Peer:
 
     def recalled(self, message: Recall) -> None:
         """Give back what has not begun, the rest of a run that has among it."""
+        self.give_back(set(message.runs), self.batches)
+
+    def give_back(self, runs: set[int], batches: list[list[Item]]) -> None:
         back = []
-        running = self.running
-        for batch in list(self.batches):
+        running = self.begun
+        for batch in list(batches):
             begun = batch[0] if any(batch is one for one in running) else None
-            for item in [item for item in batch if item.run in message.runs]:
+            for item in [item for item in batch if item.run in runs]:
                 if item is not begun:
                     batch.remove(item)
                     back.append(item.run)
@@ -298,8 +323,45 @@ class Peer:
         if back:
             self.say(Returned(back))
 
+    def wait(self, place: int) -> None:
+        """A call waits for others: what stands behind it is given back."""
+        if self.running:
+            batch = self.running[place % len(self.running)]
+            runs = {item.run for one in self.batches for item in one}
+            behind = [one for one in self.batches if not any(one is other for other in self.begun)]
+            self.waiting[batch[0].run] = False
+            self.say(Waits(1, batch[0].run))
+            self.give_back(runs, [*behind, batch])
+
+    def resume(self, may: Callable[[int], bool]) -> None:
+        """Calls that wait ask for their slots."""
+        for run, asks in self.waiting.items():
+            if not asks and may(run):
+                self.waiting[run] = True
+                self.say(Resumes(1, run))
+
+    def resumed(self, message: Resumed) -> None:
+        for batch in self.waiting_batches:
+            if batch[0].run == message.run:
+                assert self.waiting.pop(message.run) or message.refused, "resumed unasked"
+                for item in batch:
+                    item.allocation = message.allocation
+        assert len(self.waiting) <= self.most_waiting
+        if not message.refused:
+            self.check_room(message.allocation)
+
+    def check_room(self, allocation: int) -> None:
+        """No more run than there are slots for."""
+        its = [
+            batch
+            for batch in self.batches
+            if batch[0].run not in self.waiting and batch[0].allocation == allocation
+        ]
+        taken = sum(takes for _, takes in self.allocations.values())
+        assert len(its) <= (1 if allocation else self.slots - taken), "resumed without a slot"
+
     def leave(self, reason: str) -> None:
-        running = self.running
+        running = self.begun
         for batch in running:
             self.begin(batch[0], batch[0].done + 1)
         self.say(Goodbye(reason, [batch[0].run for batch in running]))
@@ -315,7 +377,7 @@ class Peer:
             self.begun_once |= calls
 
     def end(self) -> None:
-        for batch in self.running:  # nobody knows how far they had come
+        for batch in self.begun:  # nobody knows how far they had come
             for item in batch:
                 self.begin(item, item.stop)
         self.alive = False
@@ -324,8 +386,8 @@ class Peer:
         self.inbox.clear()
 
     def work(self, place: int, act: str, many: int) -> None:
-        """One runner comes one step further, or dies."""
-        running = self.running
+        """One runner comes one step further, or dies. A call may raise while it waits."""
+        running = self.running if act in ("values", "returned") else self.begun
         if not running:
             return
         batch = running[place % len(running)]
@@ -392,6 +454,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Assign: Peer.assigned,
     Cancel: Peer.cancelled,
     Recall: Peer.recalled,
+    Resumed: Peer.resumed,
     Stop: lambda peer, message: peer.leave("asked to"),
 }
 
@@ -419,6 +482,7 @@ class Play(RuleBasedStateMachine):
         how=st.sampled_from(["alike", "shared", "shared", "own"]),
         walltime=st.sampled_from([None, None, 20.0, 200.0]),
         lags=st.booleans(),
+        max_nesting=st.sampled_from([1, 2, 100]),
     )
     def begin(
         self,
@@ -430,6 +494,7 @@ class Play(RuleBasedStateMachine):
         how: str,
         walltime: float | None,
         lags: bool,
+        max_nesting: int,
     ) -> None:
         slots = 1 if how == "own" else slots
         self.policy = Policy(
@@ -442,6 +507,7 @@ class Play(RuleBasedStateMachine):
             slots=slots,
             jobs_per_worker=jobs_per_worker,
             gather_seconds=gather_seconds,
+            max_nesting=max_nesting,
             version="1",
             python="3.11",
             run_id="run",
@@ -465,6 +531,7 @@ class Play(RuleBasedStateMachine):
         self.kept: dict[int, dict[int, int]] = {}
         self.unmade: set[int] = set()
         self.made: dict[int, ResultData] = {}
+        self.children: dict[int, set[int]] = {}
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
         self.honest = False
@@ -723,6 +790,63 @@ class Play(RuleBasedStateMachine):
     def release_reference(self, place: int) -> None:
         self.drop([sorted(self.held)[-1 - place % len(self.held)]])
 
+    @rule(
+        place=st.integers(0, 9),
+        runner=st.integers(0, 2),
+        sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+        retries=st.integers(0, 1),
+        demand=st.sampled_from(DEMANDS),
+        waits=st.booleans(),
+    )
+    def nest(
+        self,
+        place: int,
+        runner: int,
+        sizes: list[int],
+        retries: int,
+        demand: Demand,
+        waits: bool,
+    ) -> None:
+        """A call makes calls, and perhaps waits for them."""
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.running))
+        if peer is None:
+            return
+        self.deliver_from(peer)
+        if not peer.running:
+            return
+        parent = peer.running[runner % len(peer.running)][0].run
+        tasks = []
+        for size in sizes:
+            self.last_task += 1
+            number = self.last_task
+            self.left[number], self.counts[number] = set(range(size)), size
+            self.needs[number] = set()
+            self.children.setdefault(parent, set()).add(number)
+            options = {"retries": retries, "demand": demand if self.has_demands else ANY}
+            tasks.append(Task(number, (b"calls",), size, submitter=1000 + parent, **options))  # type: ignore[arg-type]
+        function = Function(b"n", (b"function",), (), b"/", "n")
+        self.play(Submitted(function, tasks, self.generation, parent))
+        if waits:
+            peer.wait(runner)
+            self.deliver_from(peer)
+
+    @rule(place=st.integers(0, 9), runner=st.integers(0, 2))
+    def wait(self, place: int, runner: int) -> None:
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.running))
+        if peer is not None:
+            peer.wait(runner)
+
+    @rule(place=st.integers(0, 9), which=st.integers(0, 3), deliver=st.booleans())
+    def resume(self, place: int, which: int, deliver: bool) -> None:
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.waiting))
+        if peer is not None:
+            peer.resume(lambda run: run % 4 >= which)
+            if deliver:
+                self.deliver_from(peer)
+
+    def has_children(self, run: int) -> bool:
+        return any(self.left[task] for task in self.children.get(run, ()))
+
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
         task = self.last_task - which
@@ -850,6 +974,7 @@ class Play(RuleBasedStateMachine):
             handle,
             self.policy.slots,
             version,
+            self.policy.max_nesting,
             self.needs,
             self.begun_once,
             self.policy.resources is not None,
@@ -947,7 +1072,8 @@ class Play(RuleBasedStateMachine):
         if peer is not None:
             told = peer.said[1 : len(peer.said) - len(peer.result_buffer)]
             message, buffers = told[which % len(told)]
-            self.play(Received(peer.id, message, buffers))
+            if not isinstance(message, Waits | Resumes):  # numbered too, and they mean something
+                self.play(Received(peer.id, message, buffers))
 
     @rule(place=st.integers(0, 9), how=st.sampled_from(["dies", "leaves", "stops", "goes on"]))
     def turn(self, place: int, how: str) -> None:
@@ -1075,7 +1201,8 @@ class Play(RuleBasedStateMachine):
                 if peer.alive and peer.forgotten:
                     peer.end()
                 peer.read()
-                while peer.alive and peer.batches:
+                peer.resume(lambda run: not self.has_children(run))
+                while peer.alive and peer.running:
                     peer.work(0, "values", 100)
                 self.deliver_from(peer)
             self.beat()
@@ -1103,6 +1230,7 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
         assert set(one.runs) == {
             number for number, run in state.runs.items() if run.span.open_task is one
         }
+    check_parents(state)
     check_submitters(state)
     assert state.calls_waiting == sum(span.stop - span.start for span in waiting)
     assert state.runs == {
@@ -1113,6 +1241,17 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     check_workers(state)
     check_objects(state)
     check_snapshot(state)
+
+
+def check_parents(state: CoreState) -> None:
+    """Calls end with those that have made them."""
+    for run in state.runs.values():
+        its = {task: None for task, one in state.open_tasks.items() if one.parent == run.number}
+        assert its == (run.children or {})
+    for one in state.open_tasks.values():
+        assert not one.parent or one.parent in state.runs or one.unwanted
+    assert not state.orphans
+    assert not state.returning
 
 
 def check_queues(state: CoreState) -> None:
@@ -1146,6 +1285,9 @@ def check_provisioners(state: CoreState) -> None:
         assert one.idle == {
             worker.id for worker in workers if worker.phase is Phase.READY and not worker.batches
         }
+        assert one.suspended == {
+            worker.id for worker in workers if 0 < worker.waiting == worker.batches
+        }
     for queue in state.queues.values():
         assert state.provisioners[queue.provisioner.demand] is queue.provisioner
     for worker in state.workers.values():
@@ -1155,7 +1297,9 @@ def check_provisioners(state: CoreState) -> None:
 def check_submitters(state: CoreState) -> None:
     batches = list(
         {
-            id(run.batch): (run.batch, run.span.open_task.submitter) for run in state.runs.values()
+            id(run.batch): (run.batch, run.span.open_task.submitter)
+            for run in state.runs.values()
+            if not run.batch.waiting
         }.values()
     )
     for number, submitter in state.submitters.items():
@@ -1177,6 +1321,11 @@ def check_workers(state: CoreState) -> None:
         for batch in batches.values():
             assert batch.runs == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
+        assert worker.waiting == sum(batch.waiting for batch in batches.values())
+        assert worker.waiting <= state.policy.max_nesting
+        assert all(worker.runs[number].batch.waiting for number in worker.resuming)
+        if worker.phase is Phase.READY:
+            assert worker.withheld == bool(worker.resuming)
         assert worker.open or not worker.slot_groups
         assert (
             not shared or sum(group.slots for group in worker.slot_groups) <= worker.hello.slots
@@ -1184,7 +1333,11 @@ def check_workers(state: CoreState) -> None:
         for group in worker.slot_groups:
             queue = group.queue
             assert group.batches == len(
-                {id(run.batch) for run in worker.runs.values() if run.slot_group is group}
+                {
+                    id(run.batch)
+                    for run in worker.runs.values()
+                    if run.slot_group is group and not run.batch.waiting
+                }
             )
             ready = worker.phase is Phase.READY and not worker.withheld
             willing = ready and (share is None or worker.taken < share)
@@ -1193,6 +1346,8 @@ def check_workers(state: CoreState) -> None:
             assert group not in queue.ahead or (
                 willing and share is None and group.slots <= group.batches < 2 * group.slots
             )
+            if worker.resuming and worker.phase is Phase.READY and not shared:
+                assert group.batches >= group.slots, "a slot is free, and not given again"
             if not shared and state.policy.walltime is None and not queue.soft:
                 assert (group in queue.idle) == (willing and group.batches < group.slots)
 
