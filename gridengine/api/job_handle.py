@@ -101,10 +101,11 @@ class JobHandle:
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
-        with without_slot(slot), self._changed:
+        with without_slot(slot) as wait, self._changed:
             come = self._changed.wait_for(
                 lambda: self.end is not None or len(self._messages) > messages, timeout
             )
+            wait.expired = not come
         if self.end is not None and timeout != 0:
             self.dispatcher.flush_output(timeout)
         if self.end is not None and self.ours and self._scheduler is not None:

@@ -110,18 +110,20 @@ class TrioWaiter(TaskWaiter):
 
 @contextlib.asynccontextmanager
 async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
-    """As `without_slot`, in a task. One that is cancelled meanwhile goes on without it."""
+    """As `without_slot`, in a task. One that is cancelled meanwhile goes on at once."""
     if slot is None:
         yield
         return
     slot.give_back()
+    waiter = task_waiter()
     try:
         yield
-    finally:
-        waiter = task_waiter()
-        if slot.take_again(waiter):
-            await waiter.wait()
-        slot.check()
+    except BaseException:
+        slot.take_again(waiter)
+        raise
+    if slot.take_again(waiter):
+        await waiter.wait()
+    slot.check()
 
 
 def cancelled_error() -> BaseException:

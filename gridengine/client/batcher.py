@@ -177,8 +177,9 @@ class Batcher(Lifetime):
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
-        with without_slot(self.dispatcher.call_slot if self._open else None):
-            return super().join(timeout)
+        with without_slot(self.dispatcher.call_slot if self._open else None) as wait:
+            wait.expired = not super().join(timeout)
+        return not wait.expired
 
     def withdraw_waiting(self) -> None:
         """Withdraw what was not handed over."""

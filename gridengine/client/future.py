@@ -216,8 +216,9 @@ class EventWithoutSlot(threading.Event):
         """Wait until it is set, or `timeout` seconds; return whether it is set."""
         if self.is_set() or (timeout is not None and timeout <= 0):
             return self.is_set()
-        with WithoutSlot(self._slot):
-            return super().wait(timeout)
+        with WithoutSlot(self._slot) as wait:
+            wait.expired = not super().wait(timeout)
+        return not wait.expired
 
 
 class CallFuture(Future[Any]):
@@ -389,8 +390,9 @@ class CallFuture(Future[Any]):
         try:
             if slot is None or not seconds:
                 return lock.acquire(timeout=seconds)
-            with WithoutSlot(slot):
-                return lock.acquire(timeout=seconds)
+            with WithoutSlot(slot) as wait:
+                wait.expired = not lock.acquire(timeout=seconds)
+            return not wait.expired
         finally:
             self._forget_waiter(lock)
 

@@ -4,12 +4,11 @@ it goes on, so that calls may be inside each other to any depth.
 
 from __future__ import annotations
 
-import contextlib
 import enum
+import queue
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, Self
 
 from gridengine.wire.messages import Message, Resumes, Waits
 
@@ -18,6 +17,10 @@ class Releasable(Protocol):
     """What somebody waits with: a lock, or what wakes a task of an event loop."""
 
     def release(self) -> None: ...
+
+
+EXPIRED = (queue.Empty, TimeoutError, KeyboardInterrupt)
+"""What says that a wait is over though what it was for has not come."""
 
 
 class _State(enum.Enum):
@@ -114,7 +117,9 @@ class CallSlot:
 
 
 class WithoutSlot:
-    """Within, this thread waits for calls that the call of this slot has made.
+    """Within, this thread waits for calls that the call of this slot has made. Where the wait is
+    over before these have ended (`expired`, or by an exception that says so), it goes on at once
+    and beside others until it is given a slot: they may take long.
 
     Not by `contextlib.contextmanager`, which changes exceptions that may not be changed.
 
@@ -124,18 +129,33 @@ class WithoutSlot:
 
     def __init__(self, slot: CallSlot) -> None:
         self._slot = slot
+        self.expired = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._slot.give_back()
+        return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
         waiter = threading.Lock()
         waiter.acquire()
-        if self._slot.take_again(waiter):
+        expired = self.expired or (kind is not None and issubclass(kind, EXPIRED))
+        if self._slot.take_again(waiter) and not expired:
             waiter.acquire()
         self._slot.check()
 
 
-def without_slot(slot: CallSlot | None) -> AbstractContextManager[None]:
-    """Return a `WithoutSlot`; of no slot, what does nothing."""
-    return contextlib.nullcontext() if slot is None else WithoutSlot(slot)
+class NoSlot:
+    """The same, where there is no slot to give back."""
+
+    expired = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Do nothing."""
+
+
+def without_slot(slot: CallSlot | None) -> WithoutSlot | NoSlot:
+    """Return a `WithoutSlot`, or what does nothing."""
+    return NoSlot() if slot is None else WithoutSlot(slot)

@@ -129,7 +129,7 @@ def by_callback() -> Any:
 def by_pool() -> Any:
     with gridengine.Pool(2) as pool:
         first = pool.map(double, [1])
-        return first + [pool.apply_async(double, (2,)).get()]
+        return [*first, pool.apply_async(double, (2,)).get()]
 
 
 def by_pool_iterator() -> Any:

@@ -1,0 +1,207 @@
+"""What becomes of calls inside calls when one of them fails, is ended or is lost."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import gridengine
+from gridengine.errors import Cancelled, NestingError, TimeoutError
+from tests.support.agent_driver import alive
+from tests.support.waiting import wait_until
+
+
+def fail(name: str) -> None:
+    raise OSError(f"no {name}")
+
+
+def maps(f: Any, value: Any) -> Any:
+    return gridengine.map(f, [value])[0]
+
+
+def sleeps(path: Path) -> None:
+    """Write down this process's id, and sleep until it is ended."""
+    new = path.with_suffix(".new")
+    new.write_text(str(os.getpid()))
+    new.rename(path)
+    while True:
+        time.sleep(60)
+
+
+def pid_in(path: Path) -> int:
+    wait_until(path.exists)
+    return int(path.read_text())
+
+
+def is_gone(path: Path) -> None:
+    """Wait until the process of a call that sleeps has ended."""
+    pid = pid_in(path)
+    wait_until(lambda: not alive(pid))
+
+
+def test_what_a_child_raises_comes_out_of_the_call_that_made_it(
+    one: gridengine.ProcessScheduler,
+) -> None:
+    with pytest.raises(OSError, match="no x") as caught:
+        gridengine.starmap(maps, [(lambda name: maps(fail, name), "x")], scheduler=one)
+    notes = "\n".join(caught.value.__notes__)
+    assert "call 0 of fail, argument 'x'" in notes
+    assert "call 0 of maps" in notes
+
+
+def begin(path: Path, calls: int = 1) -> None:
+    """Submit calls that never end, and wait until one has begun."""
+    executor = gridengine.Executor()
+    futures = [executor.submit(sleeps, path) for _ in range(calls)]
+    while not path.exists():
+        concurrent.futures.wait(futures, timeout=0.05)
+
+
+def raises_beside(path: Path) -> None:
+    begin(path)
+    raise LookupError("now")
+
+
+def returns_beside(path: Path) -> int:
+    begin(path, 3000)
+    return 1
+
+
+def test_children_end_with_the_call_that_raises(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    with pytest.raises(LookupError, match="now"):
+        gridengine.map(raises_beside, [tmp_path / "child"], scheduler=one)
+    is_gone(tmp_path / "child")
+
+
+def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    assert gridengine.map(returns_beside, paths, scheduler=one, chunksize=3) == [1, 1, 1]
+    for path in paths:
+        is_gone(path)
+    assert gridengine.map(abs, range(10), scheduler=one) == list(range(10))
+
+
+def waits_for_child(path: Path) -> Any:
+    with gridengine.Executor() as executor:
+        return executor.submit(sleeps, path).result()
+
+
+def test_children_end_when_their_call_is_killed(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    with gridengine.Executor(scheduler=one) as executor:
+        future = executor.submit(waits_for_child, tmp_path / "child")
+        pid_in(tmp_path / "child")
+        assert executor.kill(future)
+        assert isinstance(future.exception(), Cancelled)
+    is_gone(tmp_path / "child")
+
+
+def test_children_end_when_their_call_is_over_its_time_while_it_waits(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    with pytest.raises(TimeoutError):
+        gridengine.map(waits_for_child, [tmp_path / "child"], scheduler=one, timeout=2)
+    if (tmp_path / "child").exists():  # it had begun by then
+        is_gone(tmp_path / "child")
+
+
+def dies_once(folder: Path) -> str:
+    """Wait for a child; the first time the child kills this very process."""
+    with gridengine.Executor() as executor:
+        if (folder / "child").exists():
+            return executor.submit(str, "again").result()
+        executor.submit(kills, os.getpid(), folder).result()
+    return "never"
+
+
+def kills(pid: int, folder: Path) -> None:
+    (folder / "pid").write_text(str(os.getpid()))
+    (folder / "pid").rename(folder / "child")
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(1000)
+
+
+def test_a_call_whose_process_dies_is_made_again_and_the_children_of_the_first_time_end(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    assert gridengine.map(dies_once, [tmp_path], scheduler=one) == ["again"]
+    is_gone(tmp_path / "child")
+
+
+def kills_the_worker(folder: Path) -> str:
+    with gridengine.Executor() as executor:
+        if (folder / "child").exists():
+            return executor.submit(str, "again").result()
+        executor.submit(kills, os.getppid(), folder).result()
+    return "never"
+
+
+def test_calls_of_a_worker_that_is_lost_are_made_again(tmp_path: Path) -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert gridengine.map(kills_the_worker, [tmp_path], scheduler=scheduler) == ["again"]
+    is_gone(tmp_path / "child")
+
+
+def descend(depth: int) -> int:
+    return 1 + gridengine.map(descend, [depth - 1])[0] if depth else 0
+
+
+def test_too_many_waiting_calls_are_an_error_and_as_many_as_may_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_MAX_NESTING", "5")
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert gridengine.map(descend, [5], scheduler=scheduler) == [5]
+        with pytest.raises(NestingError, match="max_nesting") as caught:
+            gridengine.map(descend, [6], scheduler=scheduler)
+        assert isinstance(caught.value, RecursionError)
+        assert gridengine.map(descend, [5], scheduler=scheduler) == [5]  # nothing is held for ever
+
+
+def gives_up(path: Path) -> str:
+    with gridengine.Executor() as executor:
+        future = executor.submit(sleeps, path)
+        try:
+            future.result(timeout=0.5)
+        except concurrent.futures.TimeoutError:
+            executor.kill(future)
+        return type(future.exception()).__name__
+
+
+def test_a_call_that_waits_no_longer_goes_on_and_may_end_its_child(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    assert gridengine.map(gives_up, [tmp_path / "child"], scheduler=one) == ["Cancelled"]
+
+
+def prepared() -> None:
+    assert gridengine.map(abs, [-1, -2]) == [1, 2]
+
+
+def test_an_initializer_may_make_calls(one: gridengine.ProcessScheduler) -> None:
+    with gridengine.Executor(scheduler=one, initializer=prepared) as executor:
+        assert executor.submit(abs, -3).result() == 3
+
+
+def test_nothing_is_left_when_the_workers_are_closed(tmp_path: Path) -> None:
+    scheduler = gridengine.ProcessScheduler(1)
+    executor = gridengine.Executor(scheduler=scheduler)
+    future = executor.submit(waits_for_child, tmp_path / "child")
+    pid_in(tmp_path / "child")
+    servers = [one.ppid() for one in psutil.Process().children(recursive=True)]
+    scheduler.close()
+    assert isinstance(future.exception(), Cancelled)
+    is_gone(tmp_path / "child")
+    assert os.getpid() in servers
