@@ -45,7 +45,9 @@ def end_run(state: CoreState, run: Run) -> None:
         submitter.load -= run.batch.load
         group.batches -= 1
         state.freed_slots[group] = None
-    if worker.waiting or run.batch.waiting:
+    if run.batch.waiting:
+        state.note_waiting(worker)
+    elif worker.waiting:
         worker.note_suspended()
     if not worker.batches and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
