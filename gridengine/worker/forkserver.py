@@ -16,6 +16,7 @@ from gridengine.worker.forkserver_process import (
     EXITED,
     FORK,
     FORKED,
+    PRELOAD,
     READY,
     RECORD,
     REQUESTS,
@@ -113,6 +114,14 @@ class ForkServer:
             OSError: the fork server is gone.
         """
         self._socket.send(RECORD.pack(SIGNAL, runner, number, 0))
+
+    def preload(self) -> None:
+        """Have what calls import that make calls ready for the runners that are forked after this.
+
+        Raises:
+            OSError: the fork server is gone.
+        """
+        self._socket.send(RECORD.pack(PRELOAD, 0, 0, 0))
 
     def receive(self) -> list[Forked | Refused | Exited]:
         """Return the events since; never waits.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -36,13 +37,15 @@ from gridengine.worker.signals import restore_dispositions, unblock
 
 RECORD = struct.Struct("=4q")
 """A command or an event: its kind, the runner, and two numbers."""
-FORK, SIGNAL, REQUESTS = 1, 2, 3
+FORK, SIGNAL, REQUESTS, PRELOAD = 1, 2, 3, 4
 FORKED, REFUSED, EXITED, READY = 1, 2, 3, 4
 ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu;
 qsub(1), -notify).
 """
 _FDS = 4
+_CLIENT = ("gridengine.api.executor", "gridengine.api.map_results", "gridengine.dispatcher.nested")
+"""What calls import that make calls: to import it takes a process a tenth of a second."""
 
 
 class RunnerDescriptors(Struct, frozen=True):
@@ -149,6 +152,10 @@ class _ForkServerProcess:
         elif kind == REQUESTS:
             (self._requests,) = fds
             os.set_inheritable(self._requests, False)
+        elif kind == PRELOAD:
+            for module in _CLIENT:
+                importlib.import_module(module)
+            gc.freeze()
         elif runner in self._pids:
             signal_group(self._pids[runner], number)
         return True

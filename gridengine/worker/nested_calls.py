@@ -4,6 +4,7 @@ other, by a socket that each runner opens when it first wants it (`calling_proce
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 
@@ -57,6 +58,7 @@ class NestedCalls:
         self._poller = poller
         self._send = send
         self._links: dict[int, RunnerLink] = {}
+        self._preloaded = False
         pool.on_removed = self._end
 
     def open(self, request: bytes) -> parent_requests.Answer:
@@ -68,6 +70,10 @@ class NestedCalls:
         number = int(request[1:])
         if number not in self._pool.runners or number in self._links:
             raise LookupError(f"process {number} of this worker is none that may make calls")
+        if not self._preloaded:
+            self._preloaded = True
+            with contextlib.suppress(OSError):  # one that is gone shows when its events are read
+                self._pool.fork_server.preload()
         link = self._links[number] = RunnerLink(self._pool.runners[number])
         self._poller.register(link.channel.fileno(), functools.partial(self._handle, link))
         return b"", link.theirs.fileno()
