@@ -30,11 +30,12 @@ def gather(
     kind = RaisingRun if request.reraise else WatchedRun
     submission = Submission.of(request)
     run = kind(submission, total, request.chunksize)
-    run.progress, results = progress, run.results
+    slot, results = submission.dispatcher.call_slot, run.results
+    run.progress = progress if slot is None else _shown(progress, submission)
     try:
         run.send(itertools.chain(head, calls), run.watch)
         run.total = len(results.values)
-        if results.missing and (slot := submission.dispatcher.call_slot) is not None:
+        if results.missing and slot is not None:
             # Once for all of them, and not for each that comes.
             with WithoutSlot(slot):
                 while results.missing:
@@ -49,6 +50,11 @@ def gather(
             run.bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
+
+
+def _shown(progress: bool | None, submission: Submission) -> bool | None:
+    """Return whether progress is shown: None is as the setting says, but not inside a call."""
+    return progress if submission.dispatcher.call_slot is None else bool(progress)
 
 
 class WatchedRun(MapRun):
@@ -113,8 +119,8 @@ class ResultIterator(Generic[T]):
         self._given = 0
         self._failed = 0
         self._total = total
-        # As with `map`, there is none for calls that are made here, those inside of calls say.
-        shown = False if submission.dispatcher.at_once else progress
+        # As with `map`, there is none for calls that are made here.
+        shown = False if submission.dispatcher.at_once else _shown(progress, submission)
         self._bar = ProgressBar(submission.snapshot, shown=shown)
         self._closed = False
         self._fault: Exception | None = None
