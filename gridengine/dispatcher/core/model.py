@@ -162,8 +162,11 @@ class Worker(Struct):
 
     def note_suspended(self) -> None:
         """Note whether all its batches wait for calls that they have made."""
-        suspended = self.provisioner.suspended
-        (suspended.add if 0 < self.waiting == self.batches else suspended.discard)(self.id)
+        suspended, share = self.provisioner.suspended, self.provisioner.policy.jobs_per_worker
+        if 0 < self.waiting == self.batches:
+            suspended[self.id] = share is not None and self.taken >= share
+        else:
+            suspended.pop(self.id, None)
 
     def waiting_depths(self) -> list[int]:
         """Return of its calls that wait for calls that they have made inside of how many others

@@ -266,6 +266,32 @@ def test_workers_whose_calls_all_wait_do_not_count_against_the_most() -> None:
     assert play.seen(Launch) == [Launch(1, Demand(Cores(2)), "square")]
 
 
+def test_workers_that_may_take_no_more_do_not_count_against_the_most() -> None:
+    play = Play(max_workers=1, jobs_per_worker=1)
+    play.submit()
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [parent] = play.assigned()
+    make(play, parent)
+    wait(play, parent)
+    assert play.seen(Launch) == [Launch(1, ANY, "square")]
+
+
+def test_no_worker_is_asked_for_while_slots_are_kept_for_deeper_calls() -> None:
+    play = Play(max_workers=1)
+    play.submit()
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [parent] = play.assigned()
+    make(play, parent, 3)
+    [child] = wait(play, parent)
+    [another] = wait(play, child)
+    assert wait(play, another) == []
+    assert play.core.state.calls_waiting == 1
+    assert play.seen(Launch) == []
+    assert play.later(0.1, beats=[b"w"]) == []
+
+
 def test_slots_of_calls_that_wait_are_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
     play = Play(pooled=True, max_workers=1)
     play.submit(submitter=1)
