@@ -13,6 +13,7 @@ something of it is given back.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -63,7 +64,9 @@ class _Waiting(NamedTuple):
 
 
 class _Holder(Struct, eq=False):
-    """`books` is what is given from; `empty` what could be given if nothing else were."""
+    """`books` is what is given from; `empty` what could be given if nothing else were. Nothing is
+    given to tasks whose order is not `before` this.
+    """
 
     key: Hashable
     number: int
@@ -73,6 +76,7 @@ class _Holder(Struct, eq=False):
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
     paused: bool = False
+    before: float = math.inf
 
     def could_hold(self, request: Resource, now: float) -> bool:
         return self.empty.of(request, now)._request(request)
@@ -129,6 +133,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._queues: dict[ResourceKey, _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
+        self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
         self._furthest = 0
         self._changes = 0
@@ -158,6 +163,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
+        self._restricted.discard(holder.number)
         self._stop_draining(holder.drains_for)
         for task in holder.tasks:
             del self._given[task]
@@ -173,6 +179,15 @@ class Packer(Generic[TaskT, HolderT]):
         """Give of a holder again."""
         holder = self._holders[key]
         holder.paused = False
+        self._freed(holder)
+        self._changes += 1
+
+    def restrict(self, key: HolderT, before: float) -> None:
+        """Give of a holder to tasks alone whose order is before this; infinity is for all."""
+        holder = self._holders[key]
+        holder.before = before
+        (self._restricted.discard if before == math.inf else self._restricted.add)(holder.number)
+        self._stop_draining(holder.drains_for)
         self._freed(holder)
         self._changes += 1
 
@@ -206,7 +221,8 @@ class Packer(Generic[TaskT, HolderT]):
             self._last_order += 1
         else:  # it may go where those who came later may not
             for number in [
-                other.drained.number for other in self._queues.values() if other.drained is not None
+                *(one.drained.number for one in self._queues.values() if one.drained is not None),
+                *self._restricted,
             ]:
                 queue.consider(number)
         self._last_entry += 1
@@ -328,10 +344,10 @@ class Packer(Generic[TaskT, HolderT]):
         return None
 
     def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
-        """Return whether the holder is not paused, and drains for nobody else, or only for what
-        came later.
+        """Return whether the holder is not paused or kept for others, and drains for nobody else,
+        or only for what came later.
         """
-        if holder.paused:
+        if holder.paused or order >= holder.before:
             return False
         other = holder.drains_for
         head = None if other is None or other is queue else self._head(other)

@@ -1291,6 +1291,12 @@ def check_queues(state: CoreState) -> None:
         assert queue in state.deferred or not (queue.idle and queue.calls), (
             "work waits while a worker has nothing to do"
         )
+        kept = [floor for floor, its in queue.kept.items() for group in its]
+        assert queue in state.deferred or not (
+            queue.calls and any(floor < queue.waiting.deepest for floor in kept)
+        ), "calls wait while a slot is kept for them"
+        for floor, its in queue.kept.items():
+            assert all(group.kept_for is its and group.worker.floor == floor for group in its)
         assert queue is state.common_queue or queue.calls or groups or queue.running, (
             "an empty queue is kept"
         )
@@ -1308,7 +1314,7 @@ def check_provisioners(state: CoreState) -> None:
         assert one.idle == {
             worker.id for worker in workers if worker.phase is Phase.READY and not worker.batches
         }
-        assert one.suspended == {
+        assert one.suspended.keys() == {
             worker.id for worker in workers if 0 < worker.waiting == worker.batches
         }
     for queue in state.queues.values():
@@ -1346,6 +1352,10 @@ def check_workers(state: CoreState) -> None:
         assert worker.batches == len(batches)
         assert worker.waiting == sum(batch.waiting for batch in batches.values())
         assert worker.waiting <= state.policy.max_nesting
+        depths = worker.waiting_depths()
+        assert sum(depth >= worker.floor for depth in depths) >= (
+            2 * worker.hello.slots if worker.floor >= 0 else 0
+        )
         assert all(worker.runs[number].batch.waiting for number in worker.resuming)
         if worker.phase is Phase.READY:
             assert worker.withheld == bool(worker.resuming)
@@ -1372,7 +1382,8 @@ def check_workers(state: CoreState) -> None:
             if worker.resuming and worker.phase is Phase.READY and not shared:
                 assert group.batches >= group.slots, "a slot is free, and not given again"
             if not shared and state.policy.walltime is None and not queue.soft:
-                assert (group in queue.idle) == (willing and group.batches < group.slots)
+                free = group in queue.idle or group.kept_for is not None
+                assert free == (willing and group.batches < group.slots)
 
 
 def check_objects(state: CoreState) -> None:

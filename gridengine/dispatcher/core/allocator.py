@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
 from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.state import CoreState, order_at
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.kinds import Cores
@@ -113,7 +113,7 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
     """Assign the calls of the queues that have changed to the slots they have; return those that
     now ask for one more allocation, and did not before.
     """
-    fresh = []
+    fresh, pending = [], state.pending_requests
     while state.dirty_queues:
         dirty, state.dirty_queues = state.dirty_queues, {}
         for queue in dirty:
@@ -126,7 +126,7 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
                     state.forget_if_unused(queue)
             elif (
                 state.shared is not None
-                and queue not in state.pending_requests
+                and (queue not in pending or queue.asked_depth != queue.waiting.deepest)
                 and _request(state, queue)
             ):
                 fresh.append(queue)
@@ -140,11 +140,14 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
     """Have a queue ask for one more allocation; return whether it does."""
     if queue in state.deferred:
         return False
+    _drop_request(state, queue)
     first = queue.waiting.begin_turn()[0].open_task
+    queue.asked_depth = depth = first.submitter.depth
     state.last_allocation = number = state.last_allocation + 1
     try:
         request = booked(state.limited_request(queue.demand))
-        state.packer.add(number, request, first.since, order=first.order)
+        order = order_at(first.order, depth)
+        state.packer.add(number, request, first.since, order=order)
     # a kind may be a user's own, here as below: what it raises is the error of its calls alone
     except BaseException as error:
         _fail(state, queue, error)
@@ -228,7 +231,7 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
     for.
     """
     for other in list(state.queues.values()):
-        for group in list(other.idle) if other is not queue else ():
+        for group in other.free_groups() if other is not queue else ():
             if queue not in state.pending_requests:
                 return
             release(state, group)

@@ -48,6 +48,11 @@ class FairQueue:
             found = self._deeper[depth] = _Waiting()
         return found
 
+    @property
+    def deepest(self) -> int:
+        """Inside of how many others the calls are that come first."""
+        return max(self._deeper) if self._deeper else 0
+
     def __iter__(self) -> Iterator[Span]:
         levels = (self.spans, *self._deeper.values())
         return chain.from_iterable(spans for level in levels for spans in level.values())
@@ -56,7 +61,7 @@ class FairQueue:
         """Return the spans of the submitter whose turn it is, to be taken from the left until
         `end_turn`.
         """
-        queues = self._deeper[max(self._deeper)] if self._deeper else self.spans
+        queues = self._deeper[self.deepest] if self._deeper else self.spans
         if len(queues) == 1:
             return next(iter(queues.values()))
         return queues[min(islice(queues, MOST_COMPARED), key=_share)]

@@ -44,7 +44,8 @@ class SlotGroup(Struct, eq=False):
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
     nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
-    share the workers. `late` of its runs take longer than was thought.
+    share the workers. `late` of its runs take longer than was thought. `kept_for`: its list in
+    `TaskQueue.kept`, if it is in one.
     """
 
     worker: Worker
@@ -54,6 +55,7 @@ class SlotGroup(Struct, eq=False):
     batches: int = 0
     late: int = 0
     packed: list[int] = field(default_factory=list)
+    kept_for: dict[SlotGroup, None] | None = None
 
 
 class Run(Struct):
@@ -120,8 +122,9 @@ class Worker(Struct):
     that said goodbye, the runs that may be to blame; `knows_begun`: whether it said what had begun.
     `exit_reason`: what it said, until the batch system says how it ended. `generation`: of the
     caller's modules, the last that it was told of. `waiting`: how many of its batches do, for calls
-    that they have made; `resuming`: the runs that ask for their slots, with who asks; `withheld`:
-    nothing is assigned to it before these have them.
+    that they have made; `floor`: its free slots are kept for calls inside of more others than so
+    many; `resuming`: the runs that ask for their slots, with who asks; `withheld`: nothing is
+    assigned to it before these have them.
     """
 
     id: bytes
@@ -146,6 +149,7 @@ class Worker(Struct):
     exit_reason: str = ""
     generation: int = 0
     waiting: int = 0
+    floor: int = -1
     resuming: dict[int, int] = field(default_factory=dict)
     withheld: bool = False
 
@@ -158,8 +162,19 @@ class Worker(Struct):
 
     def note_suspended(self) -> None:
         """Note whether all its batches wait for calls that they have made."""
-        suspended = self.provisioner.suspended
-        (suspended.add if 0 < self.waiting == self.batches else suspended.discard)(self.id)
+        suspended, share = self.provisioner.suspended, self.provisioner.policy.jobs_per_worker
+        if 0 < self.waiting == self.batches:
+            suspended[self.id] = share is not None and self.taken >= share
+        else:
+            suspended.pop(self.id, None)
+
+    def waiting_depths(self) -> list[int]:
+        """Return of its calls that wait for calls that they have made inside of how many others
+        they are, most first.
+        """
+        batches = {id(run.batch): run for run in self.runs.values() if run.batch.waiting}
+        depths = (run.span.open_task.submitter.depth for run in batches.values())
+        return sorted(depths, reverse=True)
 
     def has_seconds(self, seconds: float, now: float) -> bool:
         """Return whether it will be there for so long; near its end it is assigned nothing."""
@@ -200,8 +215,10 @@ class TaskQueue:
 
     `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
     `ahead` may be given what their slots will want next, when calls are quick, but for the slots
-    of late runs: another queue may have a free slot. `hard` and `soft`
-    are how many seconds a call of this demand may take, and how many it is expected to take.
+    of late runs: another queue may have a free slot. Those that are `kept` have a free slot for
+    calls inside of more others than so many. `asked_depth` is that of the calls for which the
+    packer is asked. `hard` and `soft` are how many seconds a call of this demand may take, and how
+    many it is expected to take.
     """
 
     def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
@@ -212,6 +229,8 @@ class TaskQueue:
         self.waiting = FairQueue()
         self.idle: dict[SlotGroup, None] = {}
         self.ahead: dict[SlotGroup, None] = {}
+        self.kept: dict[int, dict[SlotGroup, None]] = {}
+        self.asked_depth = 0
         self.hard: float | None = None
         self.soft = 0.0
 
@@ -238,12 +257,17 @@ class TaskQueue:
         """Assign nothing to a slot group."""
         self.idle.pop(group, None)
         self.ahead.pop(group, None)
+        if group.kept_for is not None:
+            del group.kept_for[group]
+            group.kept_for = None
 
     def relist(self, group: SlotGroup) -> None:
         """List a slot group, last, by the room that it has."""
         worker, share = group.worker, self.provisioner.policy.jobs_per_worker
         self.idle.pop(group, None)
         self.ahead.pop(group, None)
+        if group.kept_for is not None:
+            self.unlist(group)
         if (
             worker.phase is not READY
             or worker.withheld
@@ -251,7 +275,11 @@ class TaskQueue:
         ):
             return
         if group.batches < group.slots:
-            self.idle[group] = None
+            if worker.floor < 0:
+                self.idle[group] = None
+            else:
+                group.kept_for = self.kept.setdefault(worker.floor, {})
+                group.kept_for[group] = None
         elif share is None and not worker.waiting and group.batches < 2 * group.slots - group.late:
             self.ahead[group] = None
 
@@ -264,9 +292,26 @@ class TaskQueue:
         """
         if self.idle:
             return self.idle.popitem()[0]
+        if self.kept and (group := self._take_kept()) is not None:
+            return group
         if self.ahead and may_go_ahead(self.waiting.begin_turn()[0]):
             return self.ahead.popitem()[0]
         return None
+
+    def _take_kept(self) -> SlotGroup | None:
+        deepest = self.waiting.deepest
+        for floor, groups in list(self.kept.items()):
+            if not groups:
+                del self.kept[floor]
+            elif floor < deepest:
+                group = next(reversed(groups))
+                self.unlist(group)
+                return group
+        return None
+
+    def free_groups(self) -> list[SlotGroup]:
+        """Return those with a free slot."""
+        return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
 
     # ---------------------------------------------------------------- calls
 

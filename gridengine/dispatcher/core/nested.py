@@ -152,7 +152,7 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     batch, group, submitter = run.batch, run.slot_group, run.span.open_task.submitter
     batch.waiting = True
     run.worker.waiting += 1
-    run.worker.note_suspended()
+    state.note_waiting(run.worker)
     group.batches -= 1
     submitter.batches -= 1
     submitter.load -= batch.load
@@ -173,7 +173,7 @@ def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None
             one.slot_group = group
     batch.waiting, batch.answered_at = False, now
     worker.waiting -= 1
-    worker.note_suspended()
+    state.note_waiting(worker)
     group.batches += 1
     submitter.batches += 1
     submitter.load += batch.load

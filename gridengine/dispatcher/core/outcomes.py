@@ -31,22 +31,24 @@ def end_run(state: CoreState, run: Run) -> None:
     run.batch.runs -= 1
     if run.children:
         state.orphans += run.children
-    if worker.resuming:
+    nested = worker.waiting
+    if nested and worker.resuming:
         worker.resuming.pop(run.number, None)
         state.returning[worker.id] = worker
     if run.batch.runs:
         return
     worker.batches -= 1
-    if run.batch.waiting:
+    if nested and run.batch.waiting:
         worker.waiting -= 1
+        state.note_waiting(worker)
     else:
         submitter = span.open_task.submitter
         submitter.batches -= 1
         submitter.load -= run.batch.load
         group.batches -= 1
         state.freed_slots[group] = None
-    if worker.waiting or run.batch.waiting:
-        worker.note_suspended()
+        if nested:
+            worker.note_suspended()
     if not worker.batches and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
     if group.queue.calls or not group.queue.slots:

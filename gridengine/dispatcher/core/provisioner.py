@@ -55,8 +55,9 @@ class Provisioner(Struct, eq=False):
     `requested` is how many the scheduler was asked for and has not answered; `launched` are those
     that it started, `expected` those of them that have neither connected nor ended; `workers` is
     how many are connected, `idle` those of them that are ready and have nothing to do, `suspended`
-    those all of whose calls wait for others, and which do not count against `max_workers`: these
-    others may need workers. `unmatched`
+    those all of whose calls wait for others, and whether they take no more: where others need
+    workers of another demand, or none of these takes them, they do not count against
+    `max_workers`. `unmatched`
     and `withdrawn`, who connected before its launch was known and who may connect no more, are
     shared by all provisioners of a dispatcher.
     """
@@ -67,7 +68,7 @@ class Provisioner(Struct, eq=False):
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     workers: int = 0
     idle: set[bytes] = field(default_factory=set)
-    suspended: set[bytes] = field(default_factory=set)
+    suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
     requested: int = 0
@@ -155,7 +156,13 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many workers there are, or are asked for, but for those whose calls all wait."""
+        """How many workers there are, or are asked for, that have calls or take some."""
+        taking_none = sum(self.suspended.values()) if self.suspended else 0
+        return self.workers - taking_none + len(self.expected) + self.requested
+
+    @property
+    def size_for_others(self) -> int:
+        """How many there are, or are asked for, but for those whose calls all wait."""
         return self.workers - len(self.suspended) + len(self.expected) + self.requested
 
     def is_spent(self, now: float) -> bool:
@@ -172,14 +179,14 @@ class Provisioner(Struct, eq=False):
 
         `others` is how many workers of other demands there are, or are asked for.
         """
-        policy, busy = self.policy, self.workers - len(self.idle) - len(self.suspended)
+        policy, have = self.policy, self.size
+        busy = have - len(self.expected) - self.requested - len(self.idle)
         # Who waits for others' workers to leave does not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
         elif self.unserved_since is None:
             self.unserved_since, self.reason = now, ""
         wanted = min(policy.max_workers - others, -(-calls_waiting // policy.slots) + busy)
-        have = self.size
         if calls_waiting and wanted > have:
             return self._request(wanted - have, now)
         self.demand_since = None

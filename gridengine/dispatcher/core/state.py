@@ -26,6 +26,13 @@ MOST_REMEMBERED = 1000
 """Of how many demands it is remembered how many calls a worker holds."""
 
 
+def order_at(order: int, depth: int) -> int:
+    """Return the place in the packer's queue of a call inside of so many others: before all that
+    are inside of fewer.
+    """
+    return order - (depth << 40)
+
+
 class CoreState:
     """All that the core knows.
 
@@ -263,6 +270,26 @@ class CoreState:
 
     def _limit(self, queue: TaskQueue) -> None:
         queue.limit(self.limited_request(queue.demand).get(WTime))
+
+    def note_waiting(self, worker: Worker) -> None:
+        """Note that other calls of a worker wait for calls that they have made than before.
+
+        Once there are twice as many as slots, or more, its slots are kept for calls inside of more
+        others than these: else all that waits might begin there, and wait too.
+        """
+        worker.note_suspended()
+        depths, most = worker.waiting_depths(), 2 * worker.hello.slots
+        floor = depths[most - 1] if len(depths) >= most else -1
+        if floor == worker.floor:
+            return
+        worker.floor = floor
+        for group in worker.slot_groups:
+            self.freed_slots[group] = None
+            if group.queue.calls:
+                self.dirty_queues[group.queue] = None
+        if worker.open and self.shared:
+            self.packer.restrict(worker.id, math.inf if floor < 0 else order_at(0, floor))
+            self.room_freed = True
 
     def enter(self, worker: Worker, phase: Phase) -> None:
         """Change the phase of a worker; an illegal change is a fault of this package."""

@@ -97,11 +97,11 @@ class StateMachine:
 
 def _scale(state: CoreState, now: float) -> None:
     """Have as many workers requested, or withdrawn, as the queues need."""
-    total = sum(one.size for one in state.provisioners.values())
+    total = sum(one.size_for_others for one in state.provisioners.values())
     for one, needed in state.needed_slots().items():
-        total -= one.size
+        total -= one.size_for_others
         state.effects += one.scale(now, needed, others=total)
-        total += one.size
+        total += one.size_for_others
 
 
 # ------------------------------------------------------------------ what clients ask

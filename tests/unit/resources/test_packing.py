@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gridengine.errors import ConfigurationError
@@ -400,3 +402,30 @@ def test_a_round_that_is_broken_off_notes_who_was_overtaken() -> None:
             break
     add(made, 60.0, late=Cores(1))
     assert places(made, 60.0) == []
+
+
+def test_a_task_is_placed_at_one_holder_before_all_that_wait_if_there_is_room() -> None:
+    made = packer(a=Cores(1), b=Cores(2))
+    add(made, one=Cores(1), two=Cores(2), three=Cores(2))
+    assert places(made) == [("one", "a"), ("two", "b")]
+    assert made.place_at("a", "again", Cores(1), 0.0) is None
+    made.remove("two")
+    placed = made.place_at("b", "again", Cores(1), 0.0)
+    assert placed is not None
+    assert (placed.holder, placed.given) == ("b", Cores(1, [0]))
+    assert places(made) == []
+    made.remove("again")
+    assert places(made) == [("three", "b")]
+
+
+def test_a_restricted_holder_is_given_to_tasks_that_come_before_others_alone() -> None:
+    made = packer(a=Cores(1))
+    made.restrict("a", before=0)
+    add(made, one=Cores(1))
+    assert places(made) == []
+    made.add("early", Cores(1), 0.0, order=-1)
+    assert places(made) == [("early", "a")]
+    made.remove("early")
+    assert places(made) == []
+    made.restrict("a", before=math.inf)
+    assert places(made) == [("one", "a")]

@@ -266,6 +266,56 @@ def test_workers_whose_calls_all_wait_do_not_count_against_the_most() -> None:
     assert play.seen(Launch) == [Launch(1, Demand(Cores(2)), "square")]
 
 
+def test_workers_that_may_take_no_more_do_not_count_against_the_most() -> None:
+    play = Play(max_workers=1, jobs_per_worker=1)
+    play.submit()
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [parent] = play.assigned()
+    make(play, parent)
+    wait(play, parent)
+    assert play.seen(Launch) == [Launch(1, ANY, "square")]
+
+
+def test_no_worker_is_asked_for_while_slots_are_kept_for_deeper_calls() -> None:
+    play = Play(max_workers=1)
+    play.submit()
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [parent] = play.assigned()
+    make(play, parent, 3)
+    [child] = wait(play, parent)
+    [another] = wait(play, child)
+    assert wait(play, another) == []
+    assert play.core.state.calls_waiting == 1
+    assert play.seen(Launch) == []
+    assert play.later(0.1, beats=[b"w"]) == []
+
+
+def test_slots_of_calls_that_wait_are_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
+    play = Play(pooled=True, max_workers=1)
+    play.submit(submitter=1)
+    play.play(Launched([Handle("1", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    [one] = play.assigned()
+    submit(play, 5)
+    parents = []
+    while one is not None:
+        parents.append(one)
+        make(play, one, demand=Demand(Cores(2)))
+        one = next(iter(wait(play, one)), None)
+    assert len(parents) == 2
+    [child] = make(play, parents[1])
+    [run] = play.assigned()
+    assert run.task == child.id
+    play.done(run)
+    assert play.assigned() == []
+    resume(play, parents[0])
+    play.done(parents[0])
+    [another] = play.assigned()
+    assert another.task not in (parents[0].task, parents[1].task, child.id)
+
+
 # ------------------------------------------------------------------ requests that share workers
 
 
@@ -334,3 +384,24 @@ def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slot
     assert len(play.sent(Resumed)) == 1
     play.done(parent)
     assert len(submit(play)) == 1
+
+
+def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
+    play = shared(slots=1)
+    [one] = submit(play, demand=Demand(Cores(1)))
+    submit(play, 5, demand=Demand(Cores(1)))
+    parents = []
+    while one is not None:
+        parents.append(one)
+        make(play, one, demand=Demand(GPUs(1)))
+        [child] = wait(play, one)
+        one = None
+        play.done(child)
+        if len(parents) < 4 and play.assigned():
+            [one] = play.assigned()
+    assert len(parents) == 2
+    make(play, parents[1], demand=Demand(Cores(1)))
+    [run] = play.assigned()
+    assert len(play.seen(Grant)) == 1
+    play.done(run)
+    assert play.assigned() == []
