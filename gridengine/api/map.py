@@ -48,7 +48,7 @@ def map(
         scheduler: an instance (left open), or a class or callable that gives one (closed at the
             end); "processes", "grid_engine", "slurm" or "inline" is this process's own of that
             name, made once; None is that of the setting `scheduler`, else the best available;
-            inside a call it is that call's process, one call after the other.
+            inside a call it is that which runs the call.
         reraise: raise the exception of the first call that fails, in the order of the arguments,
             and cancel those after it. If False each exception stands in its call's place, and
             nothing is raised for it.

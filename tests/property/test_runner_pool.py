@@ -29,6 +29,7 @@ from gridengine.wire.messages import (
     Results,
     Returned,
     Shortened,
+    Waits,
 )
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import Exited
@@ -56,6 +57,8 @@ class PlayedRunner:
         self.current: Assignment | None = None
         self.calls: list[int] = []
         self.sent: deque[Message] = deque()
+        self.waits = False
+        """Whether its call waits for others."""
 
     def poll(self) -> list[tuple[Message, list[Any]]]:
         """Return the next of what it sent, to its agent."""
@@ -65,7 +68,7 @@ class PlayedRunner:
 
     def step(self, begun: Calls) -> None:
         """Read a message, begin the next run, or make a call of the one in progress or end it."""
-        if self.dead:
+        if self.dead or self.waits:
             return
         if self.current is not None:
             self._go_on(self.current, begun)
@@ -254,9 +257,51 @@ class Play:
             if handle is not None and sent:
                 self.agent._runner_messages.handle_runner(handle)
 
+    def wait(self, number: int) -> None:
+        """Have a call begin to wait for others."""
+        busy = [one for one, played in self.played.items() if played.calls and played.current]
+        runner = self.agent.pool.runners.get(busy[number % len(busy)]) if busy else None
+        if runner is not None and not self.played[runner.id].dead:
+            played = self.played[runner.id]
+            played.waits = True
+            run = played.words[RUN]
+            self.agent._nested_calls._begin_waiting(runner, Waits(runner.id, run))
+            played.waits = runner.waits_in == run  # else it has ended for the agent
+
+    def resume(self, number: int) -> None:
+        """Have a call go on that waited, if there is a slot."""
+        waiting = sorted(self.agent.pool._waiting)
+        busy = len(self.agent.pool.runners) - len(waiting) - len(self.agent.pool.idle)
+        if waiting and busy < SLOTS:
+            self._go_on(waiting[number % len(waiting)])
+
+    def _go_on(self, runner: int) -> None:
+        handle = self.agent.pool.runners[runner]
+        self.agent.pool.end_waiting(handle, 0)
+        self.played[runner].waits = False
+
     def finish(self) -> None:
+        """Have all runs end but those of calls that wait: none of them waits for one of these. Then
+        these.
+        """
+        self._finish(lambda: self.next.keys() <= self._waited_for())
+        for runner in sorted(self.agent.pool._waiting):
+            self._go_on(runner)
+        self._finish(lambda: not self.next)
+
+    def _waited_for(self) -> set[int]:
+        """Return the runs of calls that wait, and what was cancelled behind them."""
+        pool = self.agent.pool
+        return {
+            run
+            for one in pool._waiting
+            for run in pool.runners[one].given
+            if run == pool.runners[one].waits_in or run in self.cancelled
+        }
+
+    def _finish(self, has_ended: Callable[[], bool]) -> None:
         for _ in range(100 * self.last + 1):
-            if not self.next:
+            if has_ended():
                 return
             for number in range(len(self.played)):
                 self.step(number)
@@ -267,6 +312,7 @@ class Play:
 
 
 ACTS = [Play.assign, Play.recall, Play.recall_all, Play.step, Play.step, Play.read, Play.read]
+NESTED = [Play.wait, Play.resume]
 ENDINGS = [Play.cancel, Play.cancel, Play.kill, Play.reap]
 
 
@@ -286,6 +332,18 @@ def play_through(seed: int, acts: list[Callable[[Play, int], None]]) -> Play:
 def test_each_call_begins_once_and_each_run_ends_once(seed: int) -> None:
     play = play_through(seed, ACTS)
     assert sum(play.begun.values()) == sum(play.answered.values())
+
+
+@given(st.integers(0, 2**32))
+def test_nothing_waits_behind_a_call_that_waits(seed: int) -> None:
+    play = play_through(seed, [*ACTS, *NESTED])
+    assert sum(play.begun.values()) == sum(play.answered.values())
+
+
+@given(st.integers(0, 2**32))
+def test_nor_when_runs_are_cancelled_and_runners_die(seed: int) -> None:
+    play = play_through(seed, [*ACTS, *NESTED, *ENDINGS])
+    assert play.never.isdisjoint(task for task, _ in play.begun)
 
 
 @given(st.integers(0, 2**32))
