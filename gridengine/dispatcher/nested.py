@@ -18,13 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import asdict
-
 from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import (
-    Attempt,
-    CallsFinished,
     Function,
     ResultData,
     Task,
@@ -32,13 +28,19 @@ from gridengine.dispatcher.core.tasks import (
     TaskStarted,
 )
 from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.nested_encoding import (
+    finished_calls,
+    function_item,
+    shared_item,
+    task_item,
+)
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, GridEngineError, NestingError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.encoding import encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_objects import SharedObject, all_needed
+from gridengine.serialize.shared_objects import all_needed
 from gridengine.wire.messages import (
     Allocate,
     Checked,
@@ -56,12 +58,8 @@ from gridengine.wire.messages import (
     ChildTasks,
     ChildWant,
     EncodedDemand,
-    FinishedItem,
-    FunctionItem,
     Message,
     Resumed,
-    SharedItem,
-    TaskItem,
 )
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.calling_process import CallingProcess
@@ -70,10 +68,10 @@ log = logging.getLogger("gridengine")
 
 MOST_TASKS = 1000
 """How many tasks travel in one message."""
-MOST_FUNCTIONS = 64
-"""How many functions the dispatcher is to know by their digests."""
 MOST_DEMANDS = 1000
 """How many demands are known to be possible."""
+MOST_FUNCTIONS = 64
+"""How many functions the dispatcher is to know by their digests."""
 
 
 class NestedDispatcher:
@@ -98,7 +96,7 @@ class NestedDispatcher:
         self._sending = threading.Lock()
         self._unsettled = UnsettledTasks()
         self._wanted: dict[int, Callable[[], object]] = {}
-        self._possible: dict[Demand, EncodedDemand] = {}
+        self._possible: set[Demand] = set()
         self._functions: dict[bytes, None] = {}
         self._shared: set[bytes] = set()
         """The functions and shared objects that the dispatcher knows by their names."""
@@ -155,11 +153,10 @@ class NestedDispatcher:
             ConfigurationError: no worker can; or it is a resource of a user's own kind.
         """
         if demand not in self._possible:
-            encoded = encode_demand(demand)
-            self._inquire(encoded)
+            self._inquire(encode_demand(demand))
             if len(self._possible) >= MOST_DEMANDS:
                 self._possible.clear()
-            self._possible[demand] = encoded
+            self._possible.add(demand)
 
     def cancel(
         self,
@@ -283,9 +280,13 @@ class NestedDispatcher:
             buffers += one.payload
         for task in tasks:
             buffers += task.payload
-        items = [self._task_item(task, self._submitter(task.submitter, run)) for task in tasks]
+        items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
         message = ChildTasks(number, run, digest, items, item, list(map(shared_item, shared)))
-        self._channel.deliver(message, buffers)
+        try:
+            self._channel.deliver(message, buffers)
+        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
+            refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
+            self._settle(refused, [task.id for task in tasks])
 
     def _submitter(self, number: int, run: int) -> int:
         """Return the number of a submitter for the children of this run: those of each have one of
@@ -295,28 +296,6 @@ class NestedDispatcher:
         if known is None or known[0] != run:
             known = self._submitters[number] = run, self.new_id()
         return known[1]
-
-    def _task_item(self, task: Task, submitter: int) -> TaskItem:
-        return TaskItem(
-            task.id,
-            task.count,
-            task.form,
-            task.retries,
-            task.timeout,
-            task.watched,
-            task.controlled,
-            task.name,
-            task.first,
-            None
-            if task.demand is ANY
-            else self._possible.get(task.demand) or encode_demand(task.demand),
-            task.escalate_memory,
-            [one.name for one in all_needed(task.needs)],
-            submitter,
-            task.after,
-            task.kept,
-            len(task.payload),
-        )
 
     def _send_release(self, name: bytes) -> None:
         if name in self._shared:
@@ -354,13 +333,14 @@ class NestedDispatcher:
         """Tell all who wait for something: nobody else will."""
         self._lost = True
         error = Cancelled(why)
-        self._settle_all(error)
+        self._settle(error)
         for question in list(self._questions.values()):
             question.answer(error)
         self.call_slot.close()
 
-    def _settle_all(self, error: GridEngineError) -> None:
-        for failure in self._unsettled.fail(error):
+    def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
+        """Settle all calls, or those of these tasks, with an error."""
+        for failure in self._unsettled.fail(error, tasks):
             log.critical("somebody could not be told of an outcome", exc_info=failure)
 
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
@@ -407,7 +387,7 @@ class NestedDispatcher:
             slot.resumed()
         elif slot.refuse(NestingError(message.refused)):
             open_tasks = self._unsettled.ids()
-            self._settle_all(NestingError(message.refused))
+            self._settle(NestingError(message.refused), open_tasks)
             self.cancel(open_tasks)
 
 
@@ -433,49 +413,6 @@ class Question:
         self._lock.acquire()
         if self._error is not None:
             raise self._error
-
-
-def function_item(function: Function) -> FunctionItem:
-    """Return a function as it travels, beside its payload."""
-    return FunctionItem(
-        function.name,
-        list(function.path),
-        function.directory,
-        [one.name for one in all_needed(function.needs)],
-        function.after,
-        function.caller,
-        len(function.payload),
-    )
-
-
-def shared_item(shared: SharedObject) -> SharedItem:
-    """Return a shared object as it travels, beside its payload."""
-    needs = [one.name for one in all_needed(shared.needs)]
-    return SharedItem(shared.name, needs, len(shared.payload))
-
-
-def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
-    """Return the outcome of calls, and what came with it, as it is for clients."""
-    error: Any = None
-    if item.failed:
-        error = pickling.load_exception(buffers[item.buffers : item.buffers + 1])
-    out, err = map(bytes, buffers[len(buffers) - 2 :]) if item.output else (b"", b"")
-    return CallsFinished(
-        item.task,
-        item.start,
-        item.stop,
-        buffers[: item.buffers] if item.buffers else None,
-        item.raised,
-        error,
-        item.exitcode,
-        out,
-        err,
-        tuple(Attempt(**asdict(one)) for one in item.attempts),
-        item.last,
-        item.recalled,
-        item.seconds,
-        tuple(item.path),
-    )
 
 
 HANDLERS: Mapping[type, Callable[[NestedDispatcher, Any, Payload], None]] = MappingProxyType(

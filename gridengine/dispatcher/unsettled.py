@@ -5,7 +5,7 @@ the outcome is passed on, so that all can be failed even when the core is broken
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -66,7 +66,7 @@ class UnsettledTasks:
             return
         one.listener.settled(event)
         if event.last:
-            del self._tasks[event.task]
+            self._tasks.pop(event.task, None)
         elif one.settled and one.settled[-1][1] == event.start:
             one.settled[-1] = one.settled[-1][0], event.stop
         else:
@@ -75,10 +75,15 @@ class UnsettledTasks:
             with self._settled:
                 self._settled.notify_all()
 
-    def fail(self, error: GridEngineError) -> Iterator[BaseException]:
-        """Settle all remaining calls with an error; yield what a listener raises, and go on."""
-        for id in self.ids():
-            one = self._tasks.pop(id)
+    def fail(
+        self, error: GridEngineError, tasks: Iterable[int] | None = None
+    ) -> Iterator[BaseException]:
+        """Settle all remaining calls, or those of these tasks, with an error; yield what a listener
+        raises, and go on.
+        """
+        for id in self.ids() if tasks is None else tasks:
+            if (one := self._tasks.pop(id, None)) is None:
+                continue
             for start, stop in one.remaining():
                 try:
                     one.listener.settled(
