@@ -58,6 +58,8 @@ class Executor(concurrent.futures.Executor):
             (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`;
         `with_options` says others for some calls.
+        detach: inside a call: these calls do not end with that one. They are handed over as they
+            are submitted, and nobody need wait for them.
 
     Raises:
         TypeError, ConfigurationError: an argument is of another type, or out of its range; or
@@ -79,6 +81,7 @@ class Executor(concurrent.futures.Executor):
         retry_on: Raisable = (),
         escalate_memory: float = 1,
         resources: Resource | None = None,
+        detach: bool = False,
     ) -> None:
         if mp_context is not None and mp_context.get_start_method() == "fork":
             log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
@@ -90,6 +93,7 @@ class Executor(concurrent.futures.Executor):
                 initializer, initargs, max_tasks_per_child=max_tasks_per_child
             ),
             options=options,
+            detach=detach,
         )
         self._max_workers = self._submitter.slots
         # When it is collected, what was submitted still runs, and then its workers end.

@@ -87,6 +87,7 @@ class Batcher(Lifetime):
         initializer: what is run first in each process; once it has failed no more calls are taken.
         most: how many calls are handed over at a time; None is as the time they take suggests.
         daemon: the interpreter's exit ends its calls instead of waiting for them.
+        detach: they do not end with the call that makes them, which this dispatcher runs.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Batcher(Lifetime):
         initializer: Initializer | None = None,
         most: int | None = None,
         daemon: bool = False,
+        detach: bool = False,
     ) -> None:
         super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
@@ -107,11 +109,14 @@ class Batcher(Lifetime):
         self._waiting: deque[CallFuture] = deque()
         self._batches: dict[int, Batch] = {}
         self._submissions: set[TrackedCalls] = set()
-        # Where calls run as they are submitted, one that makes others waits for them itself.
-        self._window = Window(ENDLESS) if dispatcher.at_once else Window(dispatcher.slots, most)
+        # Where calls run as they are submitted, one that makes others waits for them itself; and
+        # nobody may be there later to hand over more for one that has ended.
+        self._at_once = dispatcher.at_once or detach
+        self._window = Window(ENDLESS) if self._at_once else Window(dispatcher.slots, most)
+        if detach:
+            dispatcher.detach(self.submitter)
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = False
-        self._at_once = dispatcher.at_once
         self._handing_over = threading.RLock()
 
     def add(self, future: CallFuture) -> None:

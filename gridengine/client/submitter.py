@@ -55,6 +55,7 @@ class Submitter:
         most: how many calls that are submitted singly are handed over at a time; None is for the
             batcher to decide, or inside a call `max_workers`.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
+        detach: inside a call: they do not end with that.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Submitter:
         options: CallOptions,
         most: int | None = None,
         daemon: bool = False,
+        detach: bool = False,
         word: str = "max_workers",
     ) -> None:
         dispatcher, self._scheduler, ours = connect(place_for(place, max_workers, word))
@@ -85,6 +87,7 @@ class Submitter:
             initializer=initializer,
             most=max_workers if most is None and dispatcher.call_slot is not None else most,
             daemon=daemon,
+            detach=detach and dispatcher.call_slot is not None,
         )
         self._initializer = initializer
         self._set_options(options)

@@ -188,6 +188,9 @@ class InlineDispatcher:
             if self.results.pop(reference, None) is not None:
                 unregister(input_name(reference))
 
+    def detach(self, submitter: int) -> None:
+        """Do nothing: no call submits here."""
+
     def snapshot(self) -> Snapshot:
         """Return nothing waiting and nothing running, as it is between calls."""
         return Snapshot(workers=1)

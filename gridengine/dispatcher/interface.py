@@ -112,6 +112,9 @@ class Dispatcher(Protocol):
         collector calls it too.
         """
 
+    def detach(self, submitter: int) -> None:
+        """Have tasks of this submitter not end with the call that submits them."""
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
 

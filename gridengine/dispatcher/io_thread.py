@@ -234,6 +234,9 @@ class DispatcherThread:
         """
         self._post(ReferencesReleased(references))
 
+    def detach(self, submitter: int) -> None:
+        """Do nothing: no call submits here."""
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
         return self._loop.snapshot

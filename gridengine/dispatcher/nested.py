@@ -102,6 +102,10 @@ class NestedDispatcher:
         """The functions and shared objects that the dispatcher knows by their names."""
         self._submitters: dict[int, tuple[int, int]] = {}
         """Of each submitter the run that it submitted for last, and its number for that."""
+        self._detached: set[int] = set()
+        """The submitters whose tasks do not end with the call that submits them."""
+        self._apart: set[int] = set()
+        """Those of these tasks that may not have ended."""
         self._questions: dict[int, Question] = {}
         self._numbers = itertools.count(1)
         self._lost = False
@@ -138,6 +142,8 @@ class NestedDispatcher:
             if task.demand is not ANY:
                 self.check(task.demand)
         self._unsettled.add(tasks, listener)
+        if tasks[0].submitter in self._detached:
+            self._apart.update(task.id for task in tasks)
         GVAR.at_end = self.end_call
         run = self._process.run
         for start in range(0, len(tasks), MOST_TASKS):
@@ -213,6 +219,10 @@ class NestedDispatcher:
         """Note that no new task can refer to these results."""
         self._send(ChildForget(self._process.number, references=references))
 
+    def detach(self, submitter: int) -> None:
+        """Have tasks of this submitter not end with the call that submits them."""
+        self._detached.add(submitter)
+
     def snapshot(self) -> Snapshot:
         """Return what is known of the state here: next to nothing."""
         return Snapshot(workers=1)
@@ -233,10 +243,17 @@ class NestedDispatcher:
         slot, self.call_slot = self.call_slot, self._new_slot()
         slot.close()
         self._submitters.clear()
-        if open_tasks := self._unsettled.ids():
-            for listener in self._unsettled.listeners():
-                listener.abandoned()
-            self.cancel(open_tasks)
+        if children := self._children():
+            for listener in set(map(self._unsettled.listener, children)):
+                if listener is not None:
+                    listener.abandoned()
+            self.cancel(children)
+
+    def _children(self) -> list[int]:
+        """Return the tasks that end with the call that runs."""
+        open_tasks = self._unsettled.ids()
+        self._apart.intersection_update(open_tasks)
+        return [task for task in open_tasks if task not in self._apart]
 
     # ---------------------------------------------------------------- sending
 
@@ -281,7 +298,15 @@ class NestedDispatcher:
         for task in tasks:
             buffers += task.payload
         items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
-        message = ChildTasks(number, run, digest, items, item, list(map(shared_item, shared)))
+        message = ChildTasks(
+            number,
+            run,
+            digest,
+            items,
+            item,
+            list(map(shared_item, shared)),
+            tasks[0].submitter in self._detached,
+        )
         try:
             self._channel.deliver(message, buffers)
         except (TypeError, ValueError) as error:  # a name may be none that can be encoded
@@ -386,9 +411,9 @@ class NestedDispatcher:
         if not message.refused:
             slot.resumed()
         elif slot.refuse(NestingError(message.refused)):
-            open_tasks = self._unsettled.ids()
-            self._settle(NestingError(message.refused), open_tasks)
-            self.cancel(open_tasks)
+            children = self._children()
+            self._settle(NestingError(message.refused), children)
+            self.cancel(children)
 
 
 class Question:

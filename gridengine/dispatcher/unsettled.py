@@ -55,10 +55,6 @@ class UnsettledTasks:
         """Return the ids of all such tasks."""
         return list(self._tasks)
 
-    def listeners(self) -> set[Listener]:
-        """Return those who are still to receive outcomes."""
-        return {one.listener for one in list(self._tasks.values())}
-
     def settle(self, event: CallsFinished) -> None:
         """Pass the outcome of calls to their listener. Only then they count as settled."""
         one = self._tasks.get(event.task)

@@ -110,6 +110,9 @@ class FakeDispatcher:
     def release_references(self, references: Sequence[int]) -> None:
         self.released += references
 
+    def detach(self, submitter: int) -> None:
+        """No call submits here."""
+
     def snapshot(self) -> Snapshot:
         return Snapshot(running=3, workers=2, batches=dict.fromkeys(range(1000), 3))
 

@@ -92,6 +92,25 @@ def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(
     assert gridengine.map(abs, range(10), scheduler=one) == list(range(10))
 
 
+def touch_later(path: Path, now: Path) -> None:
+    wait_until(now.exists)
+    path.touch()
+
+
+def detaches(folder: Path) -> None:
+    executor = gridengine.Executor(detach=True)
+    for name in "abc":
+        executor.submit(touch_later, folder / name, folder / "now")
+
+
+def test_children_that_are_detached_go_on_when_their_call_has_ended(
+    one: gridengine.ProcessScheduler, tmp_path: Path
+) -> None:
+    gridengine.map(detaches, [tmp_path], scheduler=one)
+    (tmp_path / "now").touch()
+    wait_until(lambda: all((tmp_path / name).exists() for name in "abc"))
+
+
 def waits_for_child(path: Path) -> Any:
     with gridengine.Executor() as executor:
         return executor.submit(sleeps, path).result()

@@ -271,6 +271,17 @@ def test_what_a_call_leaves_ends_with_it(played: Played) -> None:
     assert played.next() == ChildCancel(RUNNER, [id], 15, [])
 
 
+def test_what_is_detached_goes_on(played: Played) -> None:
+    played.dispatcher.detach(4)
+    _, heard = played.submit(submitter=4)
+    assert played.next().detached
+    id, _ = played.submit()
+    assert not played.next().detached
+    played.dispatcher.end_call()
+    assert heard.left == 0
+    assert played.next() == ChildCancel(RUNNER, [id], 15, [])
+
+
 def test_a_call_that_may_not_wait_has_the_reason_of_all_that_it_waits_for(played: Played) -> None:
     id, heard = played.submit()
     played.next()
