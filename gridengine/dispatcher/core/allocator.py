@@ -75,6 +75,7 @@ def pause_worker(state: CoreState, worker: Worker) -> None:
 def resume_worker(state: CoreState, worker: Worker) -> None:
     """Give out the slots of a worker again, first to the calls that ask for theirs."""
     if worker.resuming:
+        worker.withheld = True
         state.returning[worker.id] = worker
         return
     worker.withheld = False
@@ -209,7 +210,7 @@ def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
     before = group.batches
     queue.relist(group)
     fill(state, queue, now)
-    if group.batches == before and queue.calls:
+    if group.batches == before < group.slots and queue.calls:
         # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
         release(state, group)
         pause_worker(state, worker)

@@ -18,7 +18,6 @@ from gridengine.wire.messages import (
     CANCELLED,
     Assign,
     Assignment,
-    Beat,
     Cancel,
     Goodbye,
     Release,
@@ -377,13 +376,12 @@ def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slot
     [parent] = submit(play)
     make(play, parent)
     [child] = wait(play, parent)
-    assert resume(play, parent) == []
     play.later(7)
-    play.say(Beat())
+    assert resume(play, parent) == []
     play.done(child)
     assert len(play.sent(Resumed)) == 1
     play.done(parent)
-    assert len(submit(play)) == 1
+    assert len(submit(play, demand=Demand(GPUs(1)))) == 1
 
 
 def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
@@ -405,3 +403,23 @@ def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait
     assert len(play.seen(Grant)) == 1
     play.done(run)
     assert play.assigned() == []
+
+
+def test_room_that_is_taken_by_what_was_assigned_ahead_is_no_reason_to_give_no_more() -> None:
+    play = shared()
+    [one] = submit(play)
+    play.done(one, seconds=1e-4)
+    [parent] = submit(play, demand=Demand(Cores(1) & GPUs(1)))
+    play.submit(5000, submitter=1)
+    ahead = play.assigned()
+    assert len(ahead) == 2
+    wait(play, parent)
+    [worker] = play.core.state.workers.values()
+    assert sorted(group.slots for group in worker.slot_groups) == [2]
+    for each in ahead:
+        play.done(each, seconds=1e-4)
+    make(play, parent, demand=Demand(GPUs(1)))
+    while runs := [one for one in play.core.state.runs.values() if not one.batch.waiting]:
+        play.done(assignment(runs[0]), seconds=0.01)
+    assert play.core.state.calls_waiting == 0
+    assert resume(play, parent)
