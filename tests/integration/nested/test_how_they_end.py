@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import Cancelled, NestingError, TimeoutError
+from gridengine.settings.values import settings
 from tests.support.agent_driver import alive
 from tests.support.waiting import wait_until
 
@@ -177,10 +179,17 @@ def descend(depth: int) -> int:
     return 1 + gridengine.map(descend, [depth - 1])[0] if depth else 0
 
 
-def test_too_many_waiting_calls_are_an_error_and_as_many_as_may_are_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("GRIDENGINE_MAX_NESTING", "5")
+@pytest.fixture
+def five_deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("GRIDENGINE_MAX_NESTING", "5")
+        settings.cache_clear()
+        yield
+    settings.cache_clear()
+
+
+@pytest.mark.usefixtures("five_deep")
+def test_too_many_waiting_calls_are_an_error_and_as_many_as_may_are_none() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         assert gridengine.map(descend, [5], scheduler=scheduler) == [5]
         with pytest.raises(NestingError, match="max_nesting") as caught:
