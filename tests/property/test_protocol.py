@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import tracemalloc
+import types
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize import payload
 from gridengine.wire import messages
 from gridengine.wire.framing import MAGIC, SMALL, decode, encode
 
@@ -39,40 +39,43 @@ NUMBERS = st.integers(-(2**63), 2**64 - 1)
 FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     int: NUMBERS,
     float: st.floats(allow_nan=False),
-    float | None: st.none() | st.floats(allow_nan=False),
     str: st.text(max_size=20),
     bytes: st.binary(max_size=20),
     bool: st.booleans(),
-    list[str]: st.lists(st.text(max_size=9), max_size=3),
-    list[int]: st.lists(NUMBERS, max_size=3),
-    list[int] | None: st.none() | st.lists(NUMBERS, max_size=3),
-    list[int | str] | None: st.none() | st.lists(NUMBERS | st.text(max_size=9), max_size=3),
-    list[bytes]: st.lists(st.binary(max_size=9), max_size=3),
-    messages.CallerState | None: st.none()
-    | st.builds(
-        messages.CallerState,
-        variables=st.binary(max_size=20),
-        umask=st.integers(0, 0o777),
-        arguments=st.lists(st.binary(max_size=9), max_size=3),
-    ),
-    Sequence[messages.Input]: st.lists(
-        st.builds(messages.Input, reference=NUMBERS, item=NUMBERS, buffers=st.integers(0, 9)),
-        max_size=3,
-    ),
-    list[payload.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
+    Any: NUMBERS,
+    type(None): st.none(),
 }
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Return what a field may be, by what its annotation says of that."""
+    arguments, origin = typing.get_args(hint), typing.get_origin(hint)
+    if hint in FIELDS:
+        return FIELDS[hint]
+    if origin is typing.Annotated:
+        kind, meta = arguments
+        least, most = meta.ge, 2**64 - 1 if meta.le is None else meta.le
+        return st.floats(least, most) if kind is float else st.integers(least, most)
+    if origin in (list, Sequence):
+        return st.lists(values(arguments[0]), max_size=3)
+    if origin is tuple:
+        return st.tuples(*map(values, arguments))
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of(*map(values, arguments))
+    return structs(hint)
 
 
 def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     hints = {
         name: hint
-        for name, hint in typing.get_type_hints(kind).items()
+        for name, hint in typing.get_type_hints(kind, include_extras=True).items()
         if not name.startswith("__")
     }
     assert set(hints) == set(kind.__struct_fields__)
+    given_ = {"buffers": st.integers(0, 3), **fixed}
     return st.builds(
         kind,
-        **{name: fixed[name] if name in fixed else FIELDS[hint] for name, hint in hints.items()},
+        **{name: given_[name] if name in given_ else values(hint) for name, hint in hints.items()},
     )
 
 
@@ -97,25 +100,12 @@ REASONS = st.sampled_from([messages.CRASH, messages.TIMEOUT, messages.CANCELLED,
 @st.composite
 def sent(draw: st.DrawFn) -> Sent:
     kind = draw(st.sampled_from(MESSAGES))
-    count = st.integers(0, 3)
-    if kind is messages.Assign:
-        message = kind(
-            draw(st.lists(structs(messages.Assignment, buffers=count), max_size=3)), draw(NUMBERS)
-        )
-    elif kind is messages.Hello:
-        message = draw(structs(kind, elapsed=SECONDS))
-    elif kind is messages.Results:
+    if kind is messages.Results:
         message = kind(draw(st.lists(RESULTS, max_size=3)))
     elif kind is messages.Crashed:
         message = draw(structs(kind, reason=REASONS))
     elif kind is messages.Returned:
         message = kind(draw(st.lists(NUMBERS, max_size=3, unique=True)))
-    elif kind is messages.Output:
-        message = draw(structs(kind, stream=st.integers(1, 2)))
-    elif kind is messages.OutputTaken:
-        message = draw(structs(kind, size=st.integers(0, 2**63)))
-    elif "buffers" in kind.__struct_fields__:
-        message = draw(structs(kind, buffers=count))
     else:
         message = draw(structs(kind))
     needed = message.count_buffers()
