@@ -205,6 +205,7 @@ def by_shared() -> Any:
 
 def by_joblib() -> Any:
     joblib = pytest.importorskip("joblib")
+    import gridengine.joblib_backend  # noqa: F401 - makes the backend known to joblib
 
     with joblib.parallel_config("gridengine"):
         return joblib.Parallel(n_jobs=2)(joblib.delayed(double)(x) for x in (1, 2))
